@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Messages of the library: a severity, a text, and a sink that the program may replace.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "crossdevice/core/export.h"
+
+namespace crossdevice {
+
+/// CROSSDEVICE_LOG_LEVEL picks the lowest one that is written ("info", "warning", "failure", "none"; default warning).
+enum class LogSeverity : std::uint8_t { INFO, WARNING, FAILURE };
+
+[[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(LogSeverity severity);
+
+using LogSink = std::function<void(LogSeverity, std::string_view message)>;
+
+/// Replaces where messages go (default: one line "crossdevice: warning: ..." on std::clog); an empty sink restores the default.
+/// The sink gets every severity that the level admits, from any thread, one call at a time; what it throws is dropped.
+///
+/// Threads  any.
+CROSSDEVICE_EXPORT void set_log_sink(LogSink sink);
+
+/// Writes a message. Never throws.
+CROSSDEVICE_EXPORT void log(LogSeverity severity, std::string_view message) noexcept;
+
+/// Writes a message the first time `key` is seen in this process.
+CROSSDEVICE_EXPORT void log_once(std::string_view key, LogSeverity severity,
+                                 std::string_view message) noexcept;
+
+}  // namespace crossdevice
