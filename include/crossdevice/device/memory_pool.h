@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The caching memory pool of a device. On hosts its segments are memfd arenas, so that they can be shared with other
+/// processes later; this floor only says where a pointer lies in them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "crossdevice/core/export.h"
+#include "crossdevice/device/device.h"
+
+namespace crossdevice {
+
+/// Bytes and counts since the process began; `peak_bytes_in_use` since the last reset_peak().
+struct MemoryPoolStatistics {
+  std::size_t bytes_in_use = 0;        ///< handed out and not given back, rounded up to blocks
+  std::size_t peak_bytes_in_use = 0;
+  std::size_t bytes_reserved = 0;      ///< mapped from the system: in use + cached
+  std::uint64_t num_allocations = 0;   ///< calls of allocate()
+  std::uint64_t num_cache_hits = 0;    ///< of those, the ones that took a cached block of the same size
+  std::size_t num_segments = 0;
+};
+
+/// Where a pointer lies: which segment, how far in.
+struct SegmentLocation {
+  int segment_fd = -1;                 ///< memfd of the segment, owned by the pool; -1 where the system gave no memfd
+  std::uint64_t segment_id = 0;        ///< never reused
+  std::size_t offset_bytes = 0;
+  std::size_t segment_size_bytes = 0;
+};
+
+/// Order    a host block may be reused as soon as it is given back.
+/// Memory   blocks are aligned to 64 bytes, from 64 KiB on to a page (4096 bytes). Given-back blocks are kept: in steady state
+///          allocate() touches no system memory, makes no system call and calls no malloc. Host logical devices have pools (and statistics)
+///          of their own.
+/// Errors   ResourceExhaustedError: the system has no more memory; says how much was asked for and is in use.
+/// Threads  any.
+class CROSSDEVICE_EXPORT MemoryPool {
+ public:
+  /// The pool of a device; made on first use, never destroyed.
+  ///
+  /// Errors   ValueError: the device is not present.
+  [[nodiscard]] static MemoryPool& of(const Device& device);
+
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  virtual ~MemoryPool() = default;
+
+  /// At least `size_bytes` uninitialised bytes; a distinct block also for 0.
+  [[nodiscard]] virtual void* allocate(std::size_t size_bytes) = 0;
+  /// Gives back what allocate(size_bytes) returned.
+  virtual void deallocate(void* block, std::size_t size_bytes) noexcept = 0;
+  /// Where `pointer` lies, or nothing if it is not this pool's.
+  [[nodiscard]] virtual std::optional<SegmentLocation> locate(const void* pointer) const = 0;
+  [[nodiscard]] virtual MemoryPoolStatistics statistics() const = 0;
+  virtual void reset_peak() = 0;
+  /// Returns segments without a block in use to the system.
+  virtual void release_cached() = 0;
+
+ protected:
+  MemoryPool() = default;
+};
+
+}  // namespace crossdevice

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Whether asynchronous operations still write a block of memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "crossdevice/core/export.h"
+
+namespace crossdevice::detail {
+
+/// A count of operations in flight. Whoever enqueues one calls add() before the enqueueing returns; whoever ends it, by success,
+/// failure or cancellation, calls remove() exactly once. Every operation ends (completion, deadline, abort), so wait() does.
+///
+/// Ordering: remove() releases, ready() and wait() acquire, so the operation's writes are visible after them.
+class CROSSDEVICE_EXPORT Readiness {
+ public:
+  void add() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
+  void remove() {
+    if (in_flight_.fetch_sub(1, std::memory_order_release) == 1) in_flight_.notify_all();
+  }
+  [[nodiscard]] bool is_ready() const { return in_flight_.load(std::memory_order_acquire) == 0; }
+  void wait() const {
+    if (!is_ready()) wait_slow();
+  }
+
+ private:
+  void wait_slow() const;
+  std::atomic<std::uint32_t> in_flight_{0};
+};
+
+}  // namespace crossdevice::detail
