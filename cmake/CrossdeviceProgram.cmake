@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# Programs (installed) and micro-benches (not installed); both land in <build>/bin.
+
+# crossdevice_program(NAME crossdevice-x SOURCES a.cc ... [LIBRARIES CLI11::CLI11 ...])
+function(crossdevice_program)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")
+  if(NOT CROSSDEVICE_BUILD_PROGRAMS)
+    return()
+  endif()
+  crossdevice_require_namespaced(${arg_LIBRARIES})
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  crossdevice_compile_options(${arg_NAME})
+  target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/bench")
+  target_link_libraries(${arg_NAME} PRIVATE crossdevice::crossdevice ${arg_LIBRARIES})
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
+                                               INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_PROGRAMS ${arg_NAME})
+endfunction()
+
+# crossdevice_micro_bench(NAME bench_x SOURCES bench_x.cc [LIBRARIES ...]): Google Benchmark with its main, and the
+# library's hidden symbols within reach.
+function(crossdevice_micro_bench)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")
+  if(NOT CROSSDEVICE_BUILD_BENCH)
+    return()
+  endif()
+  crossdevice_require(benchmark::benchmark)
+  crossdevice_require_namespaced(${arg_LIBRARIES})
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  crossdevice_compile_options(${arg_NAME})
+  target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/bench")
+  target_link_libraries(${arg_NAME} PRIVATE crossdevice_internal benchmark::benchmark benchmark::benchmark_main
+                                            ${arg_LIBRARIES})
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endfunction()

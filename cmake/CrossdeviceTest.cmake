@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests: one program per file, each test case a ctest of its own; files that must not compile; nothing forgotten.
+include(GoogleTest)
+
+# crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE])
+# Links GoogleTest's main, gmock and the library's hidden symbols; PUBLIC links what users link instead. WHOLE makes
+# the program a single ctest: for suites of so many parameters that starting a process for each would be the cost.
+# LABELS asan and tsan put it into the runs under that sanitizer, long keeps it out of all but the full run.
+function(crossdevice_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PUBLIC;WHOLE" "NAME;TIMEOUT" "SOURCES;LABELS;LIBRARIES")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_LABELS)
+    message(FATAL_ERROR "crossdevice_test(${arg_NAME}): needs LABELS; unknown arguments: '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  crossdevice_require(GTest::gtest_main GTest::gmock)
+  crossdevice_require_namespaced(${arg_LIBRARIES})
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  crossdevice_compile_options(${arg_NAME})
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${arg_NAME} PRIVATE -O1) # the library is what must be fast; the tests must be built quickly
+  endif()
+  target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  if(arg_PUBLIC)
+    set(library crossdevice::crossdevice)
+  else()
+    set(library crossdevice_internal)
+  endif()
+  target_link_libraries(${arg_NAME} PRIVATE ${library} GTest::gtest_main GTest::gmock ${arg_LIBRARIES})
+
+  if(arg_WHOLE)
+    add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
+    set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  else()
+    gtest_discover_tests(${arg_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST ${arg_NAME}_TESTS
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT})
+    # A list as the value of a property does not survive gtest_discover_tests, so the labels follow in a file of their own.
+    set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}_labels.cmake")
+    file(WRITE "${labels_file}" "if(${arg_NAME}_TESTS)\n  set_tests_properties(\${${arg_NAME}_TESTS} PROPERTIES LABELS \"${arg_LABELS}\")\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
+  endif()
+
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_TEST_SOURCES ${arg_SOURCES})
+endfunction()
+
+# crossdevice_compile_fail(NAME x_cf SOURCE x_cf.cc): a file whose sections, each under `#if defined(SECTION)`, must
+# not compile, while the file without any section must. A section states what the compiler has to say, as a regular
+# expression that g++ and clang both satisfy, on the line of its #if:
+#   #if defined(PASSES_A_NULL_STREAM)  // error: deleted function
+function(crossdevice_compile_fail)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;SOURCE" "")
+  set(source "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SOURCE}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+  set(compile "${CMAKE_CXX_COMPILER}" -std=c++20 -fsyntax-only -I "${PROJECT_SOURCE_DIR}/include" "${source}")
+  add_test(NAME ${arg_NAME}.compiles_without_sections COMMAND ${compile})
+  set_tests_properties(${arg_NAME}.compiles_without_sections PROPERTIES LABELS "unit;compile_fail")
+
+  file(STRINGS "${source}" sections REGEX "^#if defined\\([A-Z0-9_]+\\)")
+  if(NOT sections)
+    message(FATAL_ERROR "${source} has no section '#if defined(NAME)  // error: regular expression'")
+  endif()
+  foreach(section IN LISTS sections)
+    if(NOT section MATCHES "^#if defined\\(([A-Z0-9_]+)\\)  // error: (.+)$")
+      message(FATAL_ERROR "${source}: '${section}' must read '#if defined(NAME)  // error: regular expression'")
+    endif()
+    set(name "${CMAKE_MATCH_1}")
+    set(expected "${CMAKE_MATCH_2}")
+    add_test(NAME ${arg_NAME}.${name} COMMAND "${CMAKE_COMMAND}" -DEXPECTED=${expected} -P
+                                              "${PROJECT_SOURCE_DIR}/cmake/checks/expect_compile_error.cmake" -- ${compile} -D${name})
+    set_tests_properties(${arg_NAME}.${name} PROPERTIES LABELS "unit;compile_fail")
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_TEST_SOURCES "${source}")
+endfunction()
+
+# Stops the configuration when a test file on disk belongs to no target: it would never run and nobody would notice.
+function(crossdevice_check_tests_listed)
+  file(GLOB_RECURSE on_disk CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*_test.cc" "${PROJECT_SOURCE_DIR}/tests/*_cf.cc")
+  get_property(listed GLOBAL PROPERTY CROSSDEVICE_TEST_SOURCES)
+  foreach(file IN LISTS on_disk)
+    if(NOT file IN_LIST listed)
+      message(FATAL_ERROR "${file} belongs to no test: add it to the CMakeLists.txt of its folder")
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs the compiler command behind "--" and succeeds only if it fails with a message that matches EXPECTED.
+cmake_minimum_required(VERSION 3.25)
+
+set(command "")
+set(collecting OFF)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(index RANGE ${last})
+  if(collecting)
+    list(APPEND command "${CMAKE_ARGV${index}}")
+  elseif("${CMAKE_ARGV${index}}" STREQUAL "--")
+    set(collecting ON)
+  endif()
+endforeach()
+
+execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0)
+  message(FATAL_ERROR "this compiles, but must not")
+endif()
+if(NOT output MATCHES "error: " OR NOT output MATCHES "${EXPECTED}")
+  message(FATAL_ERROR "the compiler's message does not match '${EXPECTED}':\n${output}")
+endif()
