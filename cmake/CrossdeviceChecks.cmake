@@ -1,2 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-# Targets format, lint and check.
+# One command each: format (rewrites), format-check, lint (clang-tidy) and check (everything quick that a script can see).
+# The formatter's and the linter's version is fixed, because every version has its own taste: 14, as in Debian 12.
+set(CROSSDEVICE_CHECKS layers sizes house_words room_signs)
+set(CROSSDEVICE_CLANG_TOOLS_VERSION 14)
+
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()
+endif()
+
+# crossdevice_tool(VARIABLE name): name-14, or name if that is version 14.
+function(crossdevice_tool variable name)
+  find_program(${variable} NAMES ${name}-${CROSSDEVICE_CLANG_TOOLS_VERSION} ${name})
+  mark_as_advanced(${variable})
+endfunction()
+crossdevice_tool(CROSSDEVICE_CLANG_FORMAT clang-format)
+crossdevice_tool(CROSSDEVICE_CLANG_TIDY clang-tidy)
+crossdevice_tool(CROSSDEVICE_RUN_CLANG_TIDY run-clang-tidy)
+
+foreach(mode IN ITEMS format format-check)
+  add_custom_target(
+    ${mode}
+    COMMAND "${CMAKE_COMMAND}" -DROOT=${PROJECT_SOURCE_DIR} -DMODE=${mode} -DCLANG_FORMAT=${CROSSDEVICE_CLANG_FORMAT}
+            -DVERSION=${CROSSDEVICE_CLANG_TOOLS_VERSION} -P "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_format.cmake"
+    VERBATIM)
+endforeach()
+
+add_custom_target(
+  lint
+  COMMAND "${CMAKE_COMMAND}" -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
+          -DCLANG_TIDY=${CROSSDEVICE_CLANG_TIDY} -DRUN_CLANG_TIDY=${CROSSDEVICE_RUN_CLANG_TIDY}
+          -DVERSION=${CROSSDEVICE_CLANG_TOOLS_VERSION} -P "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.cmake"
+  USES_TERMINAL VERBATIM)
+
+add_custom_target(check)
+foreach(name IN LISTS CROSSDEVICE_CHECKS)
+  add_custom_command(
+    TARGET check POST_BUILD
+    COMMAND "${CMAKE_COMMAND}" -DROOT=${PROJECT_SOURCE_DIR} -P "${PROJECT_SOURCE_DIR}/cmake/checks/check_${name}.cmake" VERBATIM)
+endforeach()
+
+# Registers the checks as tests; called where the tests are.
+function(crossdevice_add_check_tests)
+  foreach(name IN LISTS CROSSDEVICE_CHECKS)
+    add_test(NAME check.${name} COMMAND "${CMAKE_COMMAND}" -DROOT=${PROJECT_SOURCE_DIR} -P
+                                        "${PROJECT_SOURCE_DIR}/cmake/checks/check_${name}.cmake")
+    set_tests_properties(check.${name} PROPERTIES LABELS "unit;check")
+  endforeach()
+endfunction()

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/core/version.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace crossdevice {
 namespace {
