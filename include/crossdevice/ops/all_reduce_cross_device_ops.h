@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What NcclAllReduce and HierarchicalCopyAllReduce share: all-reduce in packs where values and destinations match, else to one device.
+/// TF counterpart: AllReduceCrossDeviceOps.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "crossdevice/core/export.h"
+#include "crossdevice/ops/cross_device_ops.h"
+#include "crossdevice/ops/reduction_to_one_device.h"
+
+namespace crossdevice {
+
+/// A batch is one all-reduce: dense values in packs (bytes_per_pack if set, else num_packs per dtype, 0: one per tensor), sparse ones
+/// concatenated, results in input order.
+class CROSSDEVICE_EXPORT AllReduceCrossDeviceOps : public CrossDeviceOps {
+ public:
+  [[nodiscard]] int num_packs() const { return num_packs_; }
+
+ protected:
+  /// Errors   ValueError: num_packs is negative.
+  explicit AllReduceCrossDeviceOps(int num_packs);
+
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override;
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override;
+
+  /// How many of `num_replicas` are combined first, by themselves (0: all in one row). The subclass's algorithm.
+  [[nodiscard]] virtual std::size_t first_group(std::size_t num_replicas) const = 0;
+  /// Called once per operation with the devices it runs on: where a subclass says that it falls back.
+  virtual void prepare(const Devices& devices, const CommunicationOptions& options) = 0;
+
+ private:
+  int num_packs_;
+};
+
+}  // namespace crossdevice

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How an operation communicates. TF counterpart: tf.distribute.experimental.CommunicationOptions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "crossdevice/core/deadline.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/core/int64.h"
+
+namespace crossdevice {
+
+/// AUTO: the fastest that works for these devices, sizes and workers. RING: the host engines. NCCL: GPUs only, with a documented fall-back.
+enum class CommunicationImplementation : std::uint8_t { AUTO, RING, NCCL };
+
+[[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(CommunicationImplementation implementation);
+/// TF also takes names, in any case.
+///
+/// Errors   ValueError: not "AUTO", "RING" or "NCCL".
+[[nodiscard]] CROSSDEVICE_EXPORT CommunicationImplementation
+communication_implementation_from_string(std::string_view name);
+
+/// Every op honours every field.
+struct CROSSDEVICE_EXPORT CommunicationOptions {
+  /// Tensors are grouped, last one first, until a pack holds more than this many bytes; a pack is the unit of scheduling and completion.
+  /// 0: the op's own rule (num_packs, ...).
+  Int64 bytes_per_pack = 0;
+  /// The operation's deadline, counted from the moment it reaches the head of its stream. Nothing: CROSSDEVICE_DEFAULT_TIMEOUT, else
+  /// none. 0: none.
+  std::optional<double> timeout_seconds = std::nullopt;
+  CommunicationImplementation implementation = CommunicationImplementation::AUTO;
+  /// The bits of results depend on the values and the replica order alone: not on packing, threads, algorithm or timing.
+  bool deterministic = false;
+
+  /// Errors   ValueError: negative bytes_per_pack or timeout_seconds, NaN timeout_seconds.
+  void validate() const;
+  /// These options, overridden by every field of `other` that is not at its default (TF's rule: one cannot go back to AUTO or 0;
+  /// a timeout of 0 does override).
+  [[nodiscard]] CommunicationOptions merge(const CommunicationOptions& other) const;
+  /// From now on.
+  [[nodiscard]] Deadline deadline() const;
+
+  friend bool operator==(const CommunicationOptions&, const CommunicationOptions&) = default;
+};
+
+}  // namespace crossdevice

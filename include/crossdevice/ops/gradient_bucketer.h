@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Reduces gradients while back-propagation still computes others.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "crossdevice/core/export.h"
+#include "crossdevice/ops/cross_device_ops.h"
+
+namespace crossdevice {
+
+struct BucketerOptions {
+  ReduceOp op = ReduceOp::SUM;
+  /// bytes_per_pack 0 means 4 MiB here: one pack of everything would overlap nothing.
+  CommunicationOptions communication{};
+};
+
+/// Groups gradients into packs, last one first, and reduces each pack in place as soon as its last gradient is ready. Packs leave in a fixed
+/// order, the same on every worker.
+///
+/// Memory   keeps handles on the gradients; nothing is allocated per step once the first step has run.
+/// Order    ready() returns at once; the reduction runs on the library's progress thread.
+/// Threads  ready() from any thread; the other calls from one thread at a time.
+/// Errors   constructor: ValueError as batch_reduce_into, also: no gradients, sparse ones. ready(): ValueError: no such gradient or
+///          replica; FailedPreconditionError: it was ready already in this step. wait(): what went wrong in a pack; the bucketer is
+///          ready for the next step all the same.
+/// TF       an addition; the packs are those of CollectiveAllReduce.
+class CROSSDEVICE_EXPORT GradientBucketer {
+ public:
+  GradientBucketer(CrossDeviceOps& ops, std::span<const PerReplica> gradients,
+                   BucketerOptions options = {});
+  ~GradientBucketer();
+  GradientBucketer(const GradientBucketer&) = delete;
+  GradientBucketer& operator=(const GradientBucketer&) = delete;
+
+  /// Gradient `index` of every replica has been computed.
+  void ready(std::size_t index);
+  /// Gradient `index` of one replica has been computed: for replicas that run concurrently. The pack leaves when all have said so.
+  void ready(std::size_t index, std::size_t replica);
+
+  class CROSSDEVICE_EXPORT InCompletionOrder : public CompletionRange {
+   private:
+    friend class GradientBucketer;
+    explicit InCompletionOrder(const GradientBucketer* bucketer) : bucketer_(bucketer) {}
+    bool wait_for(std::size_t position, std::size_t& index) const override;
+    const GradientBucketer* bucketer_;
+  };
+  /// The gradients of this step as they complete; for this it waits for ready() of every one.
+  [[nodiscard]] InCompletionOrder in_completion_order() const;
+
+  /// Ends the step: waits for every pack that left, rethrows what went wrong.
+  ///
+  /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same.
+  void wait();
+
+  [[nodiscard]] std::size_t num_packs() const;
+  /// The gradients of a pack, in the order in which they lie in it.
+  [[nodiscard]] std::span<const std::size_t> pack(std::size_t index) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace crossdevice

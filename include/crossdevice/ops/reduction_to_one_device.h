@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Reduce on one device, then copy to the destinations. TF counterpart: tf.distribute.ReductionToOneDevice.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "crossdevice/core/export.h"
+#include "crossdevice/ops/cross_device_ops.h"
+
+namespace crossdevice {
+
+struct ReductionToOneDeviceOptions {
+  /// Where to reduce; nothing: the first destination.
+  std::optional<Device> reduce_to_device = std::nullopt;
+  /// Sums the replicas' tensors into a new tensor of the same dtype and shape; empty: the library's kernels. Used for dense SUM and MEAN; sparse values are
+  /// concatenated.
+  std::function<Tensor(std::span<const Tensor>)> accumulation_fn = {};
+};
+
+/// Works for any dtype, any mix of devices, and values whose devices differ from the destination.
+///
+/// Between host devices nothing is copied to one device first: one fused pass reads every replica and writes every destination; the
+/// arithmetic is that of reducing in replica order.
+/// Cost     (N + M) S bytes of memory traffic for N replicas and M destinations.
+/// Errors   also ValueError: accumulation_fn is set and op is MIN, MAX or PROD, or its result has another dtype or shape.
+/// TF       batches are reduced one by one, in order, through reduce_implementation.
+class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
+ public:
+  ReductionToOneDevice() = default;
+  /// Errors   ValueError: reduce_to_device is not present.
+  explicit ReductionToOneDevice(ReductionToOneDeviceOptions options);
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override;
+
+ private:
+  ReductionToOneDeviceOptions options_;
+};
+
+}  // namespace crossdevice
