@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every option of the project, and what AUTO makes of the vendor libraries on this machine.
 
-option(BUILD_SHARED_LIBS "Build libcrossdevice as a shared library" ${PROJECT_IS_TOP_LEVEL})
+if(PROJECT_IS_TOP_LEVEL)
+  option(BUILD_SHARED_LIBS "Build libcrossdevice as a shared library" ON)
+endif()
 option(CROSSDEVICE_BUILD_TESTS "Build the test suite" ${PROJECT_IS_TOP_LEVEL})
 option(CROSSDEVICE_BUILD_BENCH "Build the Google Benchmark micro-benches" ${PROJECT_IS_TOP_LEVEL})
 option(CROSSDEVICE_BUILD_PROGRAMS "Build crossdevice-bench, crossdevice-train, ..." ${PROJECT_IS_TOP_LEVEL})
