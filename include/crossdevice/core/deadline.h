@@ -14,7 +14,10 @@ class CROSSDEVICE_EXPORT Deadline {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] static Deadline never() { return Deadline(); }
-  /// `timeout` from now; saturates instead of overflowing.
+  /// `timeout` from now: never() where the clock cannot count that far, a moment that has passed
+  /// where it is negative.
+  ///
+  /// Errors   ValueError: NaN.
   [[nodiscard]] static Deadline after(std::chrono::duration<double> timeout);
   /// TF's timeout_seconds: nothing or 0 means no limit.
   ///
@@ -23,8 +26,11 @@ class CROSSDEVICE_EXPORT Deadline {
 
   [[nodiscard]] bool is_never() const { return !moment_.has_value(); }
   [[nodiscard]] bool has_passed() const { return moment_.has_value() && Clock::now() >= *moment_; }
-  /// The moment, or the clock's last one for never(): what wait_until takes.
-  [[nodiscard]] Clock::time_point moment() const { return moment_.value_or(Clock::time_point::max()); }
+  /// The moment, or the clock's last one for never(): what a condition variable's wait_until takes.
+  [[nodiscard]] Clock::time_point moment() const {
+    return moment_.value_or(Clock::time_point::max());
+  }
+  /// The one that passes first.
   [[nodiscard]] static Deadline earlier(const Deadline& a, const Deadline& b) {
     return a.moment() <= b.moment() ? a : b;
   }

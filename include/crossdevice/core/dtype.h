@@ -7,6 +7,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -35,9 +36,13 @@ enum class DType : std::uint8_t {
   COMPLEX128,
 };
 
-inline constexpr std::size_t kNumDTypes = 17;
 /// Every DType once, in declaration order.
-CROSSDEVICE_EXPORT extern const DType kAllDTypes[kNumDTypes];
+inline constexpr DType kAllDTypes[] = {
+    DType::BOOL,        DType::INT8,      DType::INT16,    DType::INT32,   DType::INT64,
+    DType::UINT8,       DType::UINT16,    DType::UINT32,   DType::UINT64,  DType::FLOAT8_E4M3,
+    DType::FLOAT8_E5M2, DType::FLOAT16,   DType::BFLOAT16, DType::FLOAT32, DType::FLOAT64,
+    DType::COMPLEX64,   DType::COMPLEX128};
+inline constexpr std::size_t kNumDTypes = std::size(kAllDTypes);
 
 /// Bytes of one element.
 [[nodiscard]] constexpr std::size_t size_in_bytes(DType dtype) {
@@ -68,9 +73,9 @@ CROSSDEVICE_EXPORT extern const DType kAllDTypes[kNumDTypes];
   return 0;  // unreachable: every enumerator returns above
 }
 
-/// TF's name: "float32", "bfloat16", "float8_e4m3", ...
+/// TF's name: "float32", "bfloat16", "float8_e4m3fn", ...
 [[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(DType dtype);
-/// The DType of a TF name, or nothing.
+/// The DType of a TF name (also TF's aliases "half", "float" and "double"), or nothing.
 [[nodiscard]] CROSSDEVICE_EXPORT std::optional<DType> dtype_from_string(std::string_view name);
 
 [[nodiscard]] constexpr bool is_integer(DType dtype) {
@@ -83,8 +88,8 @@ CROSSDEVICE_EXPORT extern const DType kAllDTypes[kNumDTypes];
   return dtype == DType::COMPLEX64 || dtype == DType::COMPLEX128;
 }
 
-/// The DType of a MEAN: TF's true division turns integers of up to 16 bits into float32 and wider ones into
-/// float64; everything else keeps its type.
+/// The DType of a MEAN: TF's true division turns integers of up to 16 bits into float32 and wider
+/// ones into float64; everything else keeps its type.
 [[nodiscard]] constexpr DType mean_dtype(DType dtype) {
   if (!is_integer(dtype)) return dtype;
   return size_in_bytes(dtype) <= 2 ? DType::FLOAT32 : DType::FLOAT64;
@@ -97,37 +102,62 @@ struct DlpackType {
   friend constexpr bool operator==(const DlpackType&, const DlpackType&) = default;
 };
 [[nodiscard]] CROSSDEVICE_EXPORT DlpackType to_dlpack_type(DType dtype);
+/// The DType of a DLPack pair, or nothing.
 [[nodiscard]] CROSSDEVICE_EXPORT std::optional<DType> dtype_from_dlpack(DlpackType type);
 
 namespace detail {
+// One line per element type; kDTypeOf<anything else> is empty. The fundamental integer types are
+// named one by one, not as std::int64_t and its kin, because those alias only one of `long` and
+// `long long`.
 template <class T>
-struct DTypeOf;  // only the element types below have one
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::BOOL; };
-template <> struct DTypeOf<signed char> { static constexpr DType value = DType::INT8; };
-template <> struct DTypeOf<unsigned char> { static constexpr DType value = DType::UINT8; };
-template <> struct DTypeOf<short> { static constexpr DType value = DType::INT16; };
-template <> struct DTypeOf<unsigned short> { static constexpr DType value = DType::UINT16; };
-template <> struct DTypeOf<int> { static constexpr DType value = DType::INT32; };
-template <> struct DTypeOf<unsigned int> { static constexpr DType value = DType::UINT32; };
-template <> struct DTypeOf<long> { static constexpr DType value = sizeof(long) == 8 ? DType::INT64 : DType::INT32; };
-template <> struct DTypeOf<unsigned long> { static constexpr DType value = sizeof(long) == 8 ? DType::UINT64 : DType::UINT32; };
-template <> struct DTypeOf<long long> { static constexpr DType value = DType::INT64; };
-template <> struct DTypeOf<unsigned long long> { static constexpr DType value = DType::UINT64; };
-template <> struct DTypeOf<float8_e4m3> { static constexpr DType value = DType::FLOAT8_E4M3; };
-template <> struct DTypeOf<float8_e5m2> { static constexpr DType value = DType::FLOAT8_E5M2; };
-template <> struct DTypeOf<float16> { static constexpr DType value = DType::FLOAT16; };
-template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::BFLOAT16; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::FLOAT32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::FLOAT64; };
-template <> struct DTypeOf<std::complex<float>> { static constexpr DType value = DType::COMPLEX64; };
-template <> struct DTypeOf<std::complex<double>> { static constexpr DType value = DType::COMPLEX128; };
+inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<bool> = DType::BOOL;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<signed char> = DType::INT8;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<unsigned char> = DType::UINT8;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<short> = DType::INT16;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<unsigned short> = DType::UINT16;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<int> = DType::INT32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<unsigned int> = DType::UINT32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<long> = sizeof(long) == 8 ? DType::INT64
+                                                                         : DType::INT32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<unsigned long> = sizeof(long) == 8 ? DType::UINT64
+                                                                                  : DType::UINT32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<long long> = DType::INT64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<unsigned long long> = DType::UINT64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<float8_e4m3> = DType::FLOAT8_E4M3;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<float8_e5m2> = DType::FLOAT8_E5M2;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<float16> = DType::FLOAT16;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<bfloat16> = DType::BFLOAT16;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<float> = DType::FLOAT32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<double> = DType::FLOAT64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::complex<float>> = DType::COMPLEX64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::complex<double>> = DType::COMPLEX128;
 }  // namespace detail
 
 /// A C++ type (without const) that is the element type of some DType.
 template <class T>
-concept Element = requires { detail::DTypeOf<T>::value; };
+concept Element = (detail::kDTypeOf<T> != std::nullopt);
 
 template <Element T>
-inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
+inline constexpr DType dtype_of = *detail::kDTypeOf<T>;
 
 }  // namespace crossdevice

@@ -3,30 +3,43 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "crossdevice/core/export.h"
+#include "crossdevice/core/log.h"
 
 namespace crossdevice {
 
-/// Read once, when first asked for; setting a variable later has no effect.
+/// What the variables say. An unset and an empty variable mean the default.
 struct CROSSDEVICE_EXPORT Environment {
-  /// CROSSDEVICE_CPU_DEVICES: number of logical host devices CPU:0, CPU:1, ... (1 to 4096; default 64).
+  /// CROSSDEVICE_CPU_DEVICES: number of logical host devices CPU:0, CPU:1, ... (1 to 4096;
+  /// default: 64).
   int cpu_devices = 64;
-  /// CROSSDEVICE_NUM_THREADS: threads that reduce on hosts, the caller included (1 to 4096; default: the cores this process may use).
-  int num_threads = 0;
-  /// CROSSDEVICE_DEFAULT_TIMEOUT: deadline in seconds of operations that set none (default: none).
+  /// CROSSDEVICE_NUM_THREADS: threads that reduce on hosts, the caller included (1 to 4096;
+  /// default: the cores in this process's affinity mask).
+  int num_threads = 1;
+  /// CROSSDEVICE_DEFAULT_TIMEOUT: deadline in seconds of operations that set none (default: none;
+  /// 0 means none too).
   std::optional<double> default_timeout_seconds = std::nullopt;
-  /// CROSSDEVICE_STRICT=1: an unavailable implementation is an error, not a documented fallback.
+  /// CROSSDEVICE_STRICT: 1 makes an unavailable implementation an error; 0 (default) takes the
+  /// documented fallback.
   bool strict = false;
-  /// CROSSDEVICE_LOG_LEVEL: info, warning (default), failure or none.
-  std::string log_level = "warning";
+  /// CROSSDEVICE_LOG_LEVEL: the lowest severity that is written: info, warning (default), failure,
+  /// or none (empty here).
+  std::optional<LogSeverity> log_level = LogSeverity::WARNING;
 };
 
-/// Errors   ValueError (on the first call): a variable holds what it may not hold; says which, what and what is allowed.
+/// The variables of this process, read on the first call; setting one later has no effect.
+///
+/// Errors   ValueError: a variable holds what it may not hold; says which, what is allowed and what
+///          came. Nothing is kept then, so that the next call reads again.
+/// Threads  any.
 [[nodiscard]] CROSSDEVICE_EXPORT const Environment& environment();
 
-/// Parses the variables as `lookup` gives them (std::getenv's contract): what environment() does with the real ones.
-[[nodiscard]] CROSSDEVICE_EXPORT Environment parse_environment(const char* (*lookup)(const char* name));
+/// The variables as `lookup` gives them (std::getenv's contract): what environment() does with the
+/// real ones.
+///
+/// Errors   ValueError: as environment().
+[[nodiscard]] CROSSDEVICE_EXPORT Environment
+parse_environment(const char* (*lookup)(const char* name));
 
 }  // namespace crossdevice

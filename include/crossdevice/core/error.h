@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The errors this library throws. TF counterparts: ValueError and tf.errors.*.
 ///
-/// Choose a handler by what to do next: ValueError - fix the call, nothing was touched. FailedPreconditionError -
-/// fix the state (wrong context, wrong order). UnimplementedError - take another way. DeadlineExceededError,
-/// UnavailableError, AbortedError - the operation is over; see inputs_intact(). InternalError - tell us.
+/// Choose a handler by what to do next: ValueError - fix the call, nothing was touched.
+/// FailedPreconditionError - fix the state (wrong context, wrong order). UnimplementedError - take
+/// another way. DeadlineExceededError, UnavailableError, AbortedError - the operation is over; see
+/// inputs_intact(). InternalError - tell us.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,18 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/core/export.h"
 
 namespace crossdevice {
 
-/// A wrong argument: says what was expected and what came. Thrown before anything is sent or written.
+// Every destructor below is defined in the library: it anchors the class's type information there,
+// so that a handler in one shared object catches what another one threw.
+
+/// A wrong argument: says what was expected and what came. Thrown before anything is sent or
+/// written.
 class CROSSDEVICE_EXPORT ValueError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -35,18 +41,19 @@ struct CROSSDEVICE_EXPORT RankInfo {
   std::int64_t pid = 0;        ///< 0: unknown
   std::string last_operation;  ///< "broadcast #1203"; empty: none
 };
-/// "rank 3 (host b, pid 4711), last seen in broadcast #1203" or "replica 1, last seen in all_reduce #2".
+/// "rank 3 (host b, pid 4711), last seen in broadcast #1203" or
+/// "replica 1, last seen in all_reduce #2"; "unknown rank" where neither is known.
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const RankInfo& rank);
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const RankInfo& rank);
 
 /// One operation as errors and logs name it.
 struct CROSSDEVICE_EXPORT OperationRecord {
-  std::string_view kind = "";     ///< "batch_reduce"; refers to a string literal
-  std::uint64_t sequence = 0;     ///< counts the operations of one ops object, from 1
+  std::string_view kind = "";  ///< "batch_reduce"; refers to a string literal
+  std::uint64_t sequence = 0;  ///< counts the operations of one ops object, from 1
   std::size_t num_values = 0;
-  std::size_t size_bytes = 0;     ///< of one replica's values
+  std::size_t size_bytes = 0;  ///< of one replica's values
 };
-/// "batch_reduce #1204 (161 values, 97.5 MiB)".
+/// "batch_reduce #1204 (161 values, 97.5 MiB)"; "unknown operation" where kind is empty.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const OperationRecord& operation);
 
 /// TF's canonical status codes, as far as this library uses them.

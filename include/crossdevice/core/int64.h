@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A 64-bit size, limit or dimension that any integer converts to, checked at run time.
 ///
-/// `{n}` with a run-time `std::size_t` is neither a narrowing error nor a silent wrap: a value outside the
-/// range of `std::int64_t` throws ValueError. The checked_* functions refuse to overflow.
+/// `{n}` with a run-time `std::size_t` is neither a narrowing error nor a silent wrap: a value
+/// outside the range of `std::int64_t` throws ValueError. The checked_* functions refuse to
+/// overflow.
 #pragma once
 
 #include <concepts>
@@ -20,6 +21,13 @@ namespace detail {
 /// Throws ValueError "<a> <operation> <b> overflows a signed 64-bit integer".
 [[noreturn]] CROSSDEVICE_EXPORT void throw_overflow(std::int64_t a, const char* operation,
                                                     std::int64_t b);
+
+/// The types that mean a number: neither bool nor characters, and no wider than 64 bits.
+template <class I>
+concept SizeLike = std::integral<I> && sizeof(I) <= sizeof(std::int64_t) &&
+                   !std::same_as<I, bool> && !std::same_as<I, char> && !std::same_as<I, wchar_t> &&
+                   !std::same_as<I, char8_t> && !std::same_as<I, char16_t> &&
+                   !std::same_as<I, char32_t>;
 }  // namespace detail
 
 /// Errors   ValueError: the integer is outside the range of std::int64_t.
@@ -27,8 +35,7 @@ class Int64 {
  public:
   constexpr Int64() = default;
 
-  template <std::integral I>
-    requires(!std::same_as<I, bool>)
+  template <detail::SizeLike I>
   constexpr Int64(I value)  // NOLINT(google-explicit-constructor): any integer is a size
       : value_(static_cast<std::int64_t>(value)) {
     if (!std::in_range<std::int64_t>(value)) {

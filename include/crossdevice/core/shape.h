@@ -2,13 +2,15 @@
 /// The dimensions of a tensor, and TF's "shape or None".
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/inline_vector.h"
@@ -18,11 +20,23 @@ namespace crossdevice {
 
 /// Row-major dimensions, all known. Rank 0 is a scalar with one element; a dimension may be 0.
 ///
-/// Memory   up to 6 dimensions allocate nothing.
-/// Errors   ValueError: a dimension is negative, or the number of elements overflows 64 bits.
+/// Memory   up to 6 dimensions allocate nothing. A moved-from Shape is a scalar.
+/// Errors   ValueError: a dimension is negative, or the product of all that are not 0 overflows a
+///          signed 64-bit integer (so that no stride can overflow either).
 class CROSSDEVICE_EXPORT Shape {
  public:
   Shape() = default;
+  Shape(const Shape&) = default;
+  Shape(Shape&& other) noexcept
+      : dims_(std::move(other.dims_)), num_elements_(std::exchange(other.num_elements_, 1)) {}
+  Shape& operator=(const Shape&) = default;
+  Shape& operator=(Shape&& other) noexcept {
+    dims_ = std::move(other.dims_);
+    num_elements_ = std::exchange(other.num_elements_, 1);
+    return *this;
+  }
+  ~Shape() = default;
+
   Shape(std::initializer_list<Int64> dims);
   explicit Shape(std::span<const std::int64_t> dims);
 
@@ -35,16 +49,10 @@ class CROSSDEVICE_EXPORT Shape {
   [[nodiscard]] std::string to_string() const;
 
   friend bool operator==(const Shape& a, const Shape& b) {
-    if (a.rank() != b.rank()) return false;
-    for (std::size_t i = 0; i < a.rank(); ++i) {
-      if (a[i] != b[i]) return false;
-    }
-    return true;
+    return std::ranges::equal(a.dims(), b.dims());
   }
 
  private:
-  void append(std::int64_t dim);
-
   detail::InlineVector<std::int64_t, 6> dims_;
   std::int64_t num_elements_ = 1;
 };
@@ -55,9 +63,9 @@ CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Shape& shap
 class MaybeShape {
  public:
   MaybeShape() = default;
-  MaybeShape(std::nullopt_t) {}                                      // NOLINT(google-explicit-constructor)
+  MaybeShape(std::nullopt_t) {}  // NOLINT(google-explicit-constructor)
   MaybeShape(std::initializer_list<Int64> dims) : shape_(dims) {}
-  MaybeShape(Shape shape) : shape_(std::move(shape)) {}              // NOLINT(google-explicit-constructor)
+  MaybeShape(Shape shape) : shape_(std::move(shape)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const { return shape_.has_value(); }
   explicit operator bool() const { return has_value(); }

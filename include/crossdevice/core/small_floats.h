@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The 16-bit and 8-bit floating-point element types, as storage with conversions to and from float.
+/// The 16-bit and 8-bit floating-point element types: storage that converts to and from float.
 ///
 /// They have no arithmetic on purpose: convert, compute in float, round once on the way back
-/// (to nearest, ties to even). NaN stays NaN; float16 and float8_e5m2 overflow to infinity, float8_e4m3 to NaN.
+/// (to nearest, ties to even, denormals included, whatever the processor's rounding and flushing
+/// modes). NaN stays a NaN of its sign and becomes quiet. Overflow gives infinity; in float8_e4m3,
+/// which has none, it gives NaN.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads and checks the environment variables.
+#include "crossdevice/core/environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr int kMaxCount = 4096;  // of devices, of threads
+
+using Lookup = const char* (*)(const char* name);
+
+/// The variable's text; nothing where it is unset or empty.
+std::optional<std::string_view> text_of(Lookup lookup, const char* name) {
+  const char* value = lookup(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void throw_expected(const char* name, std::string_view expected,
+                                 std::string_view got) {
+  throw ValueError(fmt::format("{}: expected {}, got '{}'", name, expected, got));
+}
+
+/// All of `text` as a number, in the same way under every locale.
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, number);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return number;
+}
+
+int parse_count(Lookup lookup, const char* name, int value_if_unset) {
+  const std::optional<std::string_view> text = text_of(lookup, name);
+  if (!text.has_value()) return value_if_unset;
+  const std::optional<int> count = number_of<int>(*text);
+  if (!count.has_value() || *count < 1 || *count > kMaxCount) {
+    throw_expected(name, fmt::format("a whole number from 1 to {}", kMaxCount), *text);
+  }
+  return *count;
+}
+
+std::optional<double> parse_timeout(Lookup lookup, const char* name) {
+  const std::optional<std::string_view> text = text_of(lookup, name);
+  if (!text.has_value()) return std::nullopt;
+  const std::optional<double> seconds = number_of<double>(*text);
+  if (!seconds.has_value() || !std::isfinite(*seconds) || *seconds < 0) {
+    throw_expected(name, "a number of seconds, at least 0", *text);
+  }
+  if (*seconds == 0) return std::nullopt;
+  return seconds;
+}
+
+bool parse_switch(Lookup lookup, const char* name) {
+  const std::optional<std::string_view> text = text_of(lookup, name);
+  if (!text.has_value() || *text == "0") return false;
+  if (*text != "1") throw_expected(name, "0 or 1", *text);
+  return true;
+}
+
+std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
+                                           std::optional<LogSeverity> value_if_unset) {
+  const std::optional<std::string_view> text = text_of(lookup, name);
+  if (!text.has_value()) return value_if_unset;
+  if (*text == "none") return std::nullopt;
+  for (const LogSeverity severity :
+       {LogSeverity::INFO, LogSeverity::WARNING, LogSeverity::FAILURE}) {
+    if (*text == to_string(severity)) return severity;
+  }
+  throw_expected(name, "info, warning, failure or none", *text);
+}
+
+/// The cores in this process's affinity mask: what taskset, cpusets and job launchers leave it.
+int usable_cores() {
+  // The kernel refuses a mask shorter than its own, so ask with longer ones.
+  for (std::size_t num_sets = 1; num_sets <= 64; num_sets *= 2) {
+    std::vector<cpu_set_t> mask(num_sets);
+    const std::size_t size_bytes = num_sets * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, size_bytes, mask.data()) == 0) {
+      return std::clamp(CPU_COUNT_S(size_bytes, mask.data()), 1, kMaxCount);
+    }
+  }
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxCount);
+}
+
+}  // namespace
+
+Environment parse_environment(const char* (*lookup)(const char* name)) {
+  Environment result;
+  result.cpu_devices = parse_count(lookup, "CROSSDEVICE_CPU_DEVICES", result.cpu_devices);
+  result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", usable_cores());
+  result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
+  result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
+  result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);
+  return result;
+}
+
+const Environment& environment() {
+  // Never destroyed: threads and static objects may still ask while the process ends.
+  static const Environment* const instance = new Environment(
+      parse_environment([](const char* name) -> const char* { return std::getenv(name); }));
+  return *instance;
+}
+
+}  // namespace crossdevice
