@@ -63,7 +63,12 @@ endforeach()
 set(crossdevice_cuda_found "")
 set(crossdevice_cuda_root "")
 if(NOT CROSSDEVICE_CUDA STREQUAL "OFF")
+  # FindCUDAToolkit of CMake 3.25 stops with an error at CUDA 13, which has no nvToolsExt any more, in projects that require
+  # CMake 3.25: it sets a property of that target without asking whether it exists. It asks this variable only.
+  set(crossdevice_minimum "${CMAKE_MINIMUM_REQUIRED_VERSION}")
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit QUIET)
+  set(CMAKE_MINIMUM_REQUIRED_VERSION "${crossdevice_minimum}")
   if(CUDAToolkit_FOUND)
     set(crossdevice_cuda_root "${CUDAToolkit_TARGET_DIR}")
     set(crossdevice_cuda_found "CUDA toolkit ${CUDAToolkit_VERSION} in ${CUDAToolkit_TARGET_DIR}")
