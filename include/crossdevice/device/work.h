@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "crossdevice/core/deadline.h"
@@ -17,7 +18,7 @@ namespace detail {
 /// The shared half: written by the thread that does the work, read by the one that waits.
 ///
 /// States: queued -> running -> done, or queued -> done (cancelled). Items (the values of a batch) complete one by one while it runs;
-/// all of them are complete when it is done, whatever the outcome.
+/// all of them are complete when it is done without error; after an error or a cancellation the others never will be.
 /// Threads  any.
 class CROSSDEVICE_EXPORT WorkState {
  public:
@@ -28,7 +29,7 @@ class CROSSDEVICE_EXPORT WorkState {
   [[nodiscard]] bool start();
   /// Marks one item complete; once per item.
   void complete_item(std::size_t item);
-  /// running -> done. `error` is null for success. Completes what is left of the items, in order.
+  /// running -> done. `error` is null for success, which completes what is left of the items, in order.
   void finish(std::exception_ptr error);
   /// queued -> done with CancelledError; false when it runs already or is done.
   bool cancel();
@@ -39,9 +40,11 @@ class CROSSDEVICE_EXPORT WorkState {
   [[nodiscard]] bool is_done() const;
   void wait_until_done(const Deadline& deadline) const;          ///< throws DeadlineExceededError only
   [[nodiscard]] std::exception_ptr error() const;                ///< after done
-  /// The k-th item to complete; blocks until there is one.
-  [[nodiscard]] std::size_t wait_for_completed(std::size_t k, const Deadline& deadline) const;
-  void wait_for_item(std::size_t item, const Deadline& deadline) const;
+  /// The k-th item to complete; blocks until there is one. Nothing when the work is done and fewer have completed.
+  [[nodiscard]] std::optional<std::size_t> wait_for_completed(std::size_t k,
+                                                              const Deadline& deadline) const;
+  /// Blocks until `item` is complete (true) or never will be (false). Throws DeadlineExceededError only.
+  [[nodiscard]] bool wait_for_item(std::size_t item, const Deadline& deadline) const;
   [[nodiscard]] std::size_t num_items() const;
 
  private:
