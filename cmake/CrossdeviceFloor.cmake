@@ -24,6 +24,10 @@ function(crossdevice_library)
                LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
                ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
+  if(NOT CROSSDEVICE_SANITIZE)
+    target_link_options(crossdevice PRIVATE -Wl,--no-undefined) # a sanitizer's run-time library is linked into programs only
+  endif()
+
   add_library(crossdevice_internal STATIC EXCLUDE_FROM_ALL)
   crossdevice_compile_options(crossdevice_internal)
   target_include_directories(crossdevice_internal INTERFACE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")

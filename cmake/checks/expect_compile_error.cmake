@@ -13,6 +13,7 @@ foreach(index RANGE ${last})
   endif()
 endforeach()
 
+set(ENV{LC_ALL} C) # the patterns are English
 execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "this compiles, but must not")

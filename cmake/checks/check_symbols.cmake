@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# The shared library shows its own names only: nothing of a dependency, and nothing outside namespace crossdevice, may be
+# interposed in, or taken from, somebody else's program. Templates of the standard library are weak and open by its choice.
+cmake_minimum_required(VERSION 3.25)
+
+execute_process(COMMAND "${NM}" --dynamic --defined-only --demangle "${LIBRARY}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "[][;]" " " text "${text}")
+string(REPLACE "\n" ";" lines "${text}")
+set(bad "")
+set(ours 0)
+foreach(line IN LISTS lines)
+  if(NOT line MATCHES "^[0-9a-f]+ ([A-Za-z]) (.*)$")
+    continue()
+  endif()
+  set(kind "${CMAKE_MATCH_1}")
+  set(symbol "${CMAKE_MATCH_2}")
+  if(symbol MATCHES "^((typeinfo|typeinfo name|vtable|VTT|guard variable|non-virtual thunk|virtual thunk) (for|to) )?crossdevice::")
+    math(EXPR ours "${ours} + 1")
+  elseif(kind MATCHES "^[WVu]$" AND symbol MATCHES "(^|[ (<])(std|__gnu_cxx)::|^(operator|void|bool|char|unsigned|int|long)")
+    # instantiations of the standard library
+  else()
+    string(APPEND bad "\n  ${line}")
+  endif()
+endforeach()
+if(ours EQUAL 0)
+  message(FATAL_ERROR "${LIBRARY} exports nothing")
+endif()
+if(bad)
+  message(FATAL_ERROR "${LIBRARY} exports what is not its own:${bad}")
+endif()
