@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// One device, and a list of devices: interned handles, compared and copied like pointers.
 ///
-/// On hosts the devices are logical: CPU:0 .. CPU:63 exist (CROSSDEVICE_CPU_DEVICES, set_logical_cpu_devices) and share the
-/// process's cores and memory. Job, replica and task are labels until a Cluster is joined: "/job:worker/task:1/CPU:0" is another
-/// device than "CPU:0", and this process has both.
+/// On hosts the devices are logical: CPU:0 .. CPU:63 exist (CROSSDEVICE_CPU_DEVICES,
+/// set_logical_cpu_devices) and share the process's cores and memory. Job, replica and task are
+/// labels until a Cluster is joined: "/job:worker/task:1/CPU:0" is another device than "CPU:0", and
+/// this process has both. "/job:worker/task:1" alone means that task's CPU:0, so a list of worker
+/// prefixes is a list of devices.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "crossdevice/core/export.h"
 
@@ -32,55 +33,71 @@ struct DeviceListRecord;  // one per list of devices, never destroyed
 
 /// A fully named device. TF counterpart: a resolved device string.
 ///
-/// Memory   a name is parsed and interned the first time it is seen; later constructions look it up and allocate nothing.
-/// Errors   ValueError: not a device string, empty, a type other than CPU and GPU, a negative or "*" index.
-///          Naming a device that this host lacks is not an error; using it is (require_present).
+/// Memory   a name is parsed and interned the first time it is seen, for the life of the process;
+/// later constructions look it up,
+///          without a lock, and allocate nothing.
+/// Errors   ValueError: not a device string, one that names nothing, a type other than CPU and GPU,
+/// a type without an index ("GPU",
+///          "GPU:*"), a negative index. Naming a device that this host lacks is not an error; using
+///          it is (require_present).
 /// Threads  any.
+/// TF       "" is refused, where TF takes it for CPU:0.
 class CROSSDEVICE_EXPORT Device {
  public:
-  Device(const char* name);          // NOLINT(google-explicit-constructor): TF takes strings
-  Device(std::string_view name);     // NOLINT(google-explicit-constructor)
-  Device(const std::string& name);   // NOLINT(google-explicit-constructor)
+  Device(const char* name);         // NOLINT(google-explicit-constructor): TF takes strings
+  Device(std::string_view name);    // NOLINT(google-explicit-constructor)
+  Device(const std::string& name);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] DeviceType type() const;
   [[nodiscard]] int index() const;
   [[nodiscard]] bool is_host() const { return type() == DeviceType::CPU; }
   /// "/job:localhost/replica:0/task:0/device:CPU:0".
   [[nodiscard]] const std::string& name() const;
-  /// "CPU:0" for a device labelled as this process's own, the full name for any other: what messages show.
+  /// "CPU:0" where the labels are those a bare "CPU:0" gets, the full name for any other: what
+  /// messages show.
   [[nodiscard]] const std::string& short_name() const;
   [[nodiscard]] const DeviceSpec& spec() const;
   /// Whether this process has it now.
   [[nodiscard]] bool is_present() const;
-  /// Errors   ValueError "GPU:9: this host has 0 GPUs", "CPU:70: this process has 64 logical host devices (CROSSDEVICE_CPU_DEVICES)".
+  /// Errors   ValueError "GPU:9: this host has 0 GPUs", "CPU:70: this process has 64 logical host
+  /// devices (CROSSDEVICE_CPU_DEVICES)".
   void require_present() const;
 
   friend bool operator==(const Device& a, const Device& b) { return a.record_ == b.record_; }
   [[nodiscard]] std::size_t hash() const { return std::hash<const void*>{}(record_); }
 
  private:
-  friend class Devices;
+  friend struct detail::DeviceRecord;
   explicit Device(const detail::DeviceRecord* record) : record_(record) {}
   const detail::DeviceRecord* record_;
 };
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// An interned list of devices; order and repetitions count. Never a list of strings: `{{"GPU:0", "GPU:1"}}` is two devices.
+/// An interned list of devices; order and repetitions count. Never a list of strings: `{{"GPU:0",
+/// "GPU:1"}}` is two devices.
 ///
 /// Memory   as Device: a list that was seen before is looked up.
+/// Threads  any.
 class CROSSDEVICE_EXPORT Devices {
  public:
+  using value_type = Device;
+  using const_iterator = const Device*;
+
   Devices();
   Devices(std::initializer_list<Device> devices);
   explicit Devices(std::span<const Device> devices);
-  Devices(const Device& device) : Devices(std::span<const Device>(&device, 1)) {}  // NOLINT(google-explicit-constructor)
+  Devices(const Device&
+              device);  // NOLINT(google-explicit-constructor): where several may stand, so may one
 
   [[nodiscard]] std::size_t size() const { return view().size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }
   [[nodiscard]] const Device& operator[](std::size_t i) const { return view()[i]; }
   [[nodiscard]] std::span<const Device> view() const;
-  [[nodiscard]] const Device* begin() const { return view().data(); }
-  [[nodiscard]] const Device* end() const { return view().data() + size(); }
+  [[nodiscard]] const_iterator begin() const { return view().data(); }
+  [[nodiscard]] const_iterator end() const {
+    const std::span<const Device> all = view();
+    return all.data() + all.size();
+  }
   [[nodiscard]] bool contains(const Device& device) const;
   /// Whether a device stands in it twice.
   [[nodiscard]] bool has_duplicates() const;
@@ -98,10 +115,12 @@ class CROSSDEVICE_EXPORT Devices {
 };
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Devices& devices);
 
-/// How many logical host devices exist: CPU:0 to CPU:n-1. TF counterpart: set_logical_device_configuration.
+/// How many logical host devices exist: CPU:0 to CPU:n-1. TF counterpart:
+/// set_logical_device_configuration.
 ///
 /// Errors   ValueError: not in 1..4096.
-/// Threads  any; a device that vanishes is refused by the next call that uses it.
+/// Threads  any; a device that vanishes is refused by the next call that uses it, its tensors stay
+/// readable.
 CROSSDEVICE_EXPORT void set_logical_cpu_devices(int count);
 [[nodiscard]] CROSSDEVICE_EXPORT int num_logical_cpu_devices();
 /// GPUs this process can use; 0 without a driver.
