@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Packs: which ranges of which tensors of a batch travel, and complete, together. TF counterparts: the concat-and-split
-/// packer (num_packs), group_by_size (bytes_per_pack) and the aggregation of small tensors (agg_small_grads_*).
+/// Packs: which ranges of which tensors of a batch travel, and complete, together.
 ///
-/// A pack is a list of element ranges and nothing more: engines in one process reduce the ranges where they lie, and copy nothing.
+/// TF counterparts: the concat-and-split packer (num_packs), group_by_size (bytes_per_pack) and the aggregation of small
+/// tensors (agg_small_grads_*). A pack is a list of element ranges and nothing more: engines in one process reduce the
+/// ranges where they lie, and copy nothing.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +31,15 @@ struct Pack {
   std::vector<ElementRange> ranges;
   [[nodiscard]] CROSSDEVICE_EXPORT std::size_t num_elements() const;
   [[nodiscard]] std::size_t size_bytes() const { return num_elements() * size_in_bytes(dtype); }
+  friend bool operator==(const Pack&, const Pack&) = default;
 };
 
 /// What packing needs to know of a tensor.
 struct TensorSize {
   DType dtype = DType::FLOAT32;
   std::size_t num_elements = 0;
+  [[nodiscard]] std::size_t size_bytes() const { return num_elements * size_in_bytes(dtype); }
+  friend bool operator==(const TensorSize&, const TensorSize&) = default;
 };
 
 /// Which of TF's rules applies: the first that is set, in this order.
@@ -45,7 +49,8 @@ struct PackingOptions {
   Int64 num_packs = 0;                  ///< > 0: concat-and-split
   Int64 agg_small_grads_max_bytes = 0;  ///< both > 0: aggregate small tensors
   Int64 agg_small_grads_max_group = 0;
-  Int64 bytes_per_pack = 0;             ///< > 0: group by size, last tensor first (gradients appear in reverse)
+  Int64 bytes_per_pack =
+      0;  ///< > 0: group by size, last tensor first (gradients appear in reverse)
 };
 
 /// TF's split sizes of concat-and-split: T / P in each pack but the last, which takes the remainder: (10, 3) -> 3, 3, 4.
@@ -77,11 +82,16 @@ struct IndexRuns {
 [[nodiscard]] CROSSDEVICE_EXPORT IndexRuns extract_ranges(std::span<const std::size_t> indices,
                                                           std::size_t range_size_limit);
 
-/// The packs of a batch. Every element of every tensor lies in exactly one range. Packs hold one dtype each, so that mixed batches
-/// work (TF's fail): concat-and-split makes num_packs packs per dtype, grouping by size groups each dtype on its own.
+/// The packs of a batch. Every element of every tensor lies in exactly one range; a tensor without elements has one empty
+/// range. Packs hold one dtype each, so that mixed batches work (TF's fail): a mixed batch is packed as one batch per dtype,
+/// so num_packs counts the packs of each dtype, and neighbours in a group are neighbours within their dtype.
 ///
-/// Order    the order in which packs should leave: input order for concat-and-split, aggregation (runs first, as TF) and no rule (one pack per
-///          tensor); reversed input order for bytes_per_pack. Tensors without elements, and empty packs, keep their place.
+/// Aggregation  a tensor is small when its bytes do not exceed max_bytes, whatever its dtype (TF: float32 only); a group is
+///          two to max_group small neighbours (TF: up to max_group + 2), cut as early as possible.
+/// Order    the order in which packs can leave when the tensors become ready one after the other: input order for
+///          concat-and-split, aggregation (groups first, as TF, then the others) and no rule (one pack per tensor); reversed
+///          input order for bytes_per_pack. Packs of several dtypes are ordered by their last tensor. Empty packs keep their place.
+/// Errors   ValueError: an option is negative.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<Pack> make_packs(std::span<const TensorSize> tensors,
                                                               const PackingOptions& options);
 

@@ -11,11 +11,12 @@
 
 namespace crossdevice {
 
-/// One step of a schedule over n participants. Buffers are named by the participant that holds them.
+/// One step of a schedule over n participants. Each participant holds one value, named by its number: at first its input, in
+/// the end the result. (An executor that works out of place keeps the inputs as they were and writes values elsewhere.)
 struct ScheduleStep {
   enum class Kind : std::uint8_t {
-    REDUCE,  ///< `target`'s partial = sources[0] op sources[1] op ..., in order
-    COPY,    ///< `target`'s result = the result of sources[0]
+    REDUCE,  ///< `target`'s value = sources[0]'s op sources[1]'s op ..., in order; `target` may be among them
+    COPY,  ///< `target`'s value = sources[0]'s
   };
   Kind kind = Kind::REDUCE;
   std::size_t target = 0;
@@ -27,8 +28,9 @@ struct ScheduleStep {
 struct Schedule {
   std::size_t num_participants = 0;
   std::vector<ScheduleStep> steps;
-  /// One line per step: "reduce 0 <- 0 1", "copy 2 <- 0".
+  /// One line per step, each ended by a newline: "reduce 0 <- 0 1", "copy 2 <- 0".
   [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string() const;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 }  // namespace crossdevice
