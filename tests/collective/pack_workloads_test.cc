@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Pack counts of real models: the gradient lists of bench/workloads, packed with TF's group_by_size in reversed order.
 #include <cstddef>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -10,22 +8,15 @@
 
 #include "crossdevice/collective/pack.h"
 
+#include "workload.h"
+
 namespace crossdevice {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// The element counts of a list, in forward order.
 std::vector<std::size_t> read_counts(const std::string& model) {
-  const std::string path = std::string(CROSSDEVICE_WORKLOADS_DIR) + "/" + model + ".csv";
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot open " + path);
-  std::string line;
-  std::getline(file, line);
-  if (line != "name,shape,numel") throw std::runtime_error(path + ": unexpected header " + line);
-  std::vector<std::size_t> counts;
-  while (std::getline(file, line)) counts.push_back(std::stoull(line.substr(line.rfind(',') + 1)));
-  return counts;
+  return bench::read_element_counts(std::string(CROSSDEVICE_WORKLOADS_DIR) + "/" + model + ".csv");
 }
 
 std::vector<TensorSize> batch_of(const std::string& model, DType dtype) {
