@@ -113,6 +113,7 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
 const Environment& environment() {
   // Never destroyed: threads and static objects may still ask while the process ends.
   static const Environment* const instance = new Environment(
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, and we never write the environment
       parse_environment([](const char* name) -> const char* { return std::getenv(name); }));
   return *instance;
 }
