@@ -29,6 +29,7 @@ namespace crossdevice {
 /// Errors   ValueError: the tensor is read-only (the unversioned struct cannot say so).
 [[nodiscard]] CROSSDEVICE_EXPORT DLManagedTensor* to_dlpack(const Tensor& tensor);
 /// The same with DLPack 1.x's struct, which carries the READ_ONLY flag.
-[[nodiscard]] CROSSDEVICE_EXPORT DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
+[[nodiscard]] CROSSDEVICE_EXPORT DLManagedTensorVersioned* to_dlpack_versioned(
+    const Tensor& tensor);
 
 }  // namespace crossdevice

@@ -2,16 +2,16 @@
 /// A typed block of memory on a device: owned (from the device's pool) or a view of the caller's memory.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
-#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/shape.h"
@@ -21,10 +21,18 @@
 
 namespace crossdevice {
 
+class Tensor;
+
 enum class Access : std::uint8_t { READ_WRITE, READ_ONLY };
 
 namespace detail {
-/// What handles of one tensor share. Immutable but for the readiness.
+/// What all tensors over one block of memory share. Types derived from it own the block and give it back in their
+/// destructors, when the last tensor over it dies.
+struct TensorMemory {
+  Readiness readiness;
+};
+
+/// What handles of one tensor share; never changes.
 struct TensorState {
   DType dtype;
   Access access;
@@ -33,9 +41,11 @@ struct TensorState {
   void* data;
   std::size_t size_bytes;
   std::optional<StreamView> stream;
-  std::shared_ptr<void> owner;  ///< keeps the memory alive; null for views of the caller's memory
-  std::shared_ptr<Readiness> readiness;  ///< shared by all aliases of one block
+  std::shared_ptr<TensorMemory> memory;
 };
+
+/// The door for memory that comes from elsewhere and for other views of a tensor's memory: checks nothing.
+[[nodiscard]] Tensor make_tensor(TensorState state);
 }  // namespace detail
 
 /// A handle: copying it shares the memory, never copies it. Dense and row-major.
@@ -55,7 +65,7 @@ class CROSSDEVICE_EXPORT Tensor {
   [[nodiscard]] static Tensor zeros(DType dtype, const Shape& shape, const Device& device);
   /// A copy of host elements.
   template <class T, std::size_t N>
-    requires Element<std::remove_const_t<T>>
+  requires Element<std::remove_const_t<T>>
   [[nodiscard]] static Tensor copy_of(std::span<T, N> elements, const Shape& shape,
                                       const Device& device) {
     return copy_from(elements.data(), elements.size(), dtype_of<std::remove_const_t<T>>, shape,
@@ -72,19 +82,19 @@ class CROSSDEVICE_EXPORT Tensor {
                                    const Device& device, StreamView stream);
   /// A vector of the span's elements; static extents too.
   template <class T, std::size_t N>
-    requires Element<std::remove_const_t<T>>
+  requires Element<std::remove_const_t<T>>
   [[nodiscard]] static Tensor view(std::span<T, N> elements, const Device& device) {
     return view(elements, Shape({elements.size()}), device);
   }
   template <class T, std::size_t N>
-    requires Element<std::remove_const_t<T>>
+  requires Element<std::remove_const_t<T>>
   [[nodiscard]] static Tensor view(std::span<T, N> elements, const Shape& shape,
                                    const Device& device) {
     require_size(elements.size(), shape);
     return view(elements.data(), shape, device);
   }
   template <class T>
-    requires Element<std::remove_const_t<T>>
+  requires Element<std::remove_const_t<T>>
   [[nodiscard]] static Tensor view(T* data, const Shape& shape, const Device& device) {
     using Void = std::conditional_t<std::is_const_v<T>, const void, void>;
     return view(static_cast<Void*>(data), dtype_of<std::remove_const_t<T>>, shape, device);
@@ -108,10 +118,10 @@ class CROSSDEVICE_EXPORT Tensor {
   ///
   /// Errors   ValueError: T is not the dtype, the device is no host, or T is not const and the tensor is read-only.
   template <class T>
-    requires Element<std::remove_const_t<T>>
+  requires Element<std::remove_const_t<T>>
   [[nodiscard]] std::span<T> span() const {
     require_span(dtype_of<std::remove_const_t<T>>, std::is_const_v<T>);
-    state_->readiness->wait();
+    state_->memory->readiness.wait();
     return {static_cast<T*>(state_->data), num_elements()};
   }
 
@@ -123,14 +133,14 @@ class CROSSDEVICE_EXPORT Tensor {
   [[nodiscard]] Tensor as_read_only() const;
   /// Whether both are the same handle's memory, dtype and shape (TF's identity of objects).
   [[nodiscard]] bool is_same(const Tensor& other) const { return state_ == other.state_; }
-  [[nodiscard]] const std::shared_ptr<detail::Readiness>& readiness() const {
-    return state_->readiness;
-  }
+  /// Which asynchronous operations are under way on this memory; lives as long as a handle on it.
+  [[nodiscard]] detail::Readiness& readiness() const { return state_->memory->readiness; }
+  [[nodiscard]] const detail::TensorState& state() const { return *state_; }
   /// "float32 (3, 4) on CPU:0".
   [[nodiscard]] std::string to_string() const;
 
  private:
-  friend Tensor make_tensor(detail::TensorState state);
+  friend Tensor detail::make_tensor(detail::TensorState state);
   static void require_size(std::size_t num_elements, const Shape& shape);
   void require_span(DType dtype, bool read_only) const;
   static Tensor copy_from(const void* elements, std::size_t count, DType dtype, const Shape& shape,

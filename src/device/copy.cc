@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Checks and copies whole tensors.
+#include "crossdevice/device/copy.h"
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+
+#include "device/detail/host_copy.h"
+
+namespace crossdevice {
+namespace {
+
+void require_tensor(const Tensor& tensor, const char* role) {
+  if (!tensor) throw ValueError(fmt::format("copy: the {} is no tensor", role));
+}
+
+}  // namespace
+
+void copy(const Tensor& destination, const Tensor& source) {
+  require_tensor(destination, "destination");
+  require_tensor(source, "source");
+  if (destination.dtype() != source.dtype() || destination.shape() != source.shape()) {
+    throw ValueError(
+        fmt::format("copy: the destination is {}, the source {}; expected the same dtype and shape",
+                    destination.to_string(), source.to_string()));
+  }
+  if (destination.is_read_only()) {
+    throw ValueError(fmt::format("copy: the destination {} is read-only", destination.to_string()));
+  }
+  const bool onto_itself = destination.data() == source.data();
+  if (!onto_itself && overlaps(destination, source)) {
+    throw ValueError(fmt::format(
+        "copy: the destination {} at {} and the source {} at {} overlap in part",
+        destination.to_string(), destination.data(), source.to_string(), source.data()));
+  }
+  destination.device().require_present();
+  source.device().require_present();
+  source.readiness().wait();
+  destination.readiness().wait();
+  if (onto_itself) return;
+  detail::copy_host_memory(destination.data(), source.data(), source.size_bytes());
+}
+
+Tensor copy_to_device(const Tensor& source, const Device& device) {
+  require_tensor(source, "source");
+  Tensor result = Tensor::empty(source.dtype(), source.shape(), device);
+  copy(result, source);
+  return result;
+}
+
+}  // namespace crossdevice

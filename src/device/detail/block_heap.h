@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Cuts segments into blocks and keeps those that come back: the bookkeeping of a host pool, without locks.
+///
+/// A block is in one of three states:
+///   IN_USE   handed out
+///   BINNED   given back and kept as it is, in the bin of its exact size: the fast path, a list operation
+///   FREE     given back and merged with free neighbours; best fit, split to size
+/// The end of each segment that was never handed out, [fresh, end), belongs to no block: its pages are not there yet, so it is
+/// cut last. Bookkeeping lies outside of the blocks, which other processes may write to.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "device/detail/memory_segment.h"
+
+namespace crossdevice::detail {
+
+struct BlockHeapOptions {
+  std::size_t granularity_bytes =
+      64;  ///< sizes and addresses of blocks are multiples; a power of two
+  std::size_t first_segment_bytes =
+      0;  ///< a multiple of the page size; each new segment doubles what there is
+  std::size_t largest_growth_bytes =
+      0;  ///< up to this (larger blocks still get a segment of their size)
+  std::string name = "crossdevice";  ///< of the segments
+};
+
+/// Threads  one at a time.
+class BlockHeap {
+ public:
+  explicit BlockHeap(BlockHeapOptions options);
+  ~BlockHeap();
+  BlockHeap(const BlockHeap&) = delete;
+  BlockHeap& operator=(const BlockHeap&) = delete;
+
+  struct Allocation {
+    void* data = nullptr;        ///< null: the system has no more memory
+    std::size_t size_bytes = 0;  ///< of the block: the request, rounded up
+    bool was_cached = false;     ///< came from the bin of its size
+  };
+  /// 0 bytes get a block too. `size_bytes` is at most half the address space.
+  [[nodiscard]] Allocation allocate(std::size_t size_bytes);
+  /// The size of the block that began at `data`; 0 if no block in use begins there, and nothing happened.
+  [[nodiscard]] std::size_t deallocate(void* data) noexcept;
+
+  /// Unmaps segments without a block in use, and discards the pages of free blocks in the others.
+  void release_cached();
+
+  [[nodiscard]] const MemorySegment* find_segment(const void* pointer) const;
+  [[nodiscard]] std::size_t bytes_reserved() const { return bytes_reserved_; }
+  [[nodiscard]] std::size_t num_segments() const { return segments_.size(); }
+
+ private:
+  enum class BlockState : unsigned char { IN_USE, BINNED, FREE };
+  struct Block;
+
+  struct Bin {
+    Block* first =
+        nullptr;  // through Block::next_in_list, last in first out: the likeliest to be in a cache
+    std::size_t num_in_use = 0;  // blocks handed out that will come back to this bin
+  };
+  struct Segment {
+    std::unique_ptr<MemorySegment> memory;
+    std::byte* fresh = nullptr;  // nothing from here on was ever handed out
+    Block* last = nullptr;       // the block that ends at `fresh`
+    [[nodiscard]] std::byte* end() const { return memory->begin() + memory->size_bytes(); }
+  };
+  struct Block {
+    std::byte* begin = nullptr;
+    std::size_t size_bytes = 0;
+    Segment* segment = nullptr;
+    Block* previous = nullptr;  // neighbours in the segment
+    Block* next = nullptr;
+    Block* previous_in_list = nullptr;  // of the free list
+    Block* next_in_list = nullptr;      // of the bin or the free list
+    Bin* bin = nullptr;                 // while IN_USE or BINNED
+    BlockState state = BlockState::IN_USE;
+  };
+
+  [[nodiscard]] Block* take_uncached(std::size_t size_bytes);
+  [[nodiscard]] Block* take_free(std::size_t size_bytes);
+  [[nodiscard]] Block* take_fresh(std::size_t size_bytes);
+  [[nodiscard]] bool grow(std::size_t size_bytes);
+  void flush_bins();
+  void make_free(Block* block);
+  void absorb_next(Block* block);
+  void link_free(Block* block);
+  void unlink_free(Block* block);
+  [[nodiscard]] static std::size_t free_list_of(std::size_t size_bytes);
+
+  BlockHeapOptions options_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::unordered_map<const void*, Block> blocks_;  // all of them, by their begin
+  std::unordered_map<std::size_t, Bin> bins_;      // by size
+  std::array<Block*, 8 * 64> free_lists_{};        // eight per power of two
+  std::size_t bytes_reserved_ = 0;
+  std::size_t bytes_binned_ = 0;
+};
+
+}  // namespace crossdevice::detail

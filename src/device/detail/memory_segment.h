@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One mapped piece of host memory that a pool cuts into blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace crossdevice::detail {
+
+/// A memfd, mapped shared, so that other processes can map the same pages later; private anonymous memory where the
+/// system refuses a memfd. Pages are zero and cost nothing until they are touched.
+///
+/// A child of fork() does not get the mapping: touching it there ends the child, instead of changing its parent's data.
+class MemorySegment {
+ public:
+  /// `size_bytes` is a multiple of the page size, `name` shows in /proc/self/maps. Null when the system has no memory for
+  /// it, or when it is larger than the machine's memory and swap (the first touches of it would end the process).
+  [[nodiscard]] static std::unique_ptr<MemorySegment> map(std::size_t size_bytes,
+                                                          std::string_view name);
+  ~MemorySegment();
+  MemorySegment(const MemorySegment&) = delete;
+  MemorySegment& operator=(const MemorySegment&) = delete;
+
+  [[nodiscard]] std::byte* begin() const { return begin_; }
+  [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
+  [[nodiscard]] bool contains(const void* pointer) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    const auto first = reinterpret_cast<std::uintptr_t>(begin_);
+    return address >= first && address - first < size_bytes_;
+  }
+  /// -1 for anonymous memory.
+  [[nodiscard]] int fd() const { return fd_; }
+  /// Never reused in this process.
+  [[nodiscard]] std::uint64_t id() const { return id_; }
+
+  /// Gives the whole pages in [begin, begin + size_bytes) back to the system; they read as zero afterwards.
+  void discard(std::byte* begin, std::size_t size_bytes) const;
+
+ private:
+  MemorySegment(std::byte* begin, std::size_t size_bytes, int fd);
+
+  std::byte* begin_;
+  std::size_t size_bytes_;
+  int fd_;
+  std::uint64_t id_;
+};
+
+}  // namespace crossdevice::detail

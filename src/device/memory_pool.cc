@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Finds the pool of a device.
+#include "crossdevice/device/memory_pool.h"
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <mutex>
+
+#include "crossdevice/core/error.h"
+
+#include "device/detail/host_memory_pool.h"
+
+namespace crossdevice {
+namespace {
+
+/// Pools by device: found without a lock, added under one, never removed.
+class PoolTable {
+ public:
+  MemoryPool& of(const Device& device) {
+    Bucket& bucket =
+        buckets_[std::hash<Device>{}(device) / alignof(std::max_align_t) % buckets_.size()];
+    if (MemoryPool* pool = find(bucket, device)) return *pool;
+    const std::lock_guard lock(mutex_);
+    if (MemoryPool* pool = find(bucket, device)) return *pool;
+    auto* entry = new Entry{device, detail::HostMemoryPool(device.short_name()),
+                            bucket.load(std::memory_order_relaxed)};
+    bucket.store(entry, std::memory_order_release);  // pairs with the load in find()
+    return entry->pool;
+  }
+
+ private:
+  struct Entry {
+    Device device;
+    detail::HostMemoryPool pool;
+    Entry* next;
+  };
+  using Bucket = std::atomic<Entry*>;
+
+  static MemoryPool* find(const Bucket& bucket, const Device& device) {
+    Entry* entry = bucket.load(std::memory_order_acquire);
+    while (entry != nullptr && !(entry->device == device)) entry = entry->next;
+    return entry == nullptr ? nullptr : &entry->pool;
+  }
+
+  std::mutex mutex_;
+  std::array<Bucket, 256> buckets_{};
+};
+
+}  // namespace
+
+MemoryPool& MemoryPool::of(const Device& device) {
+  device.require_present();
+  if (!device.is_host()) {
+    throw InternalError("no memory pool for " + device.short_name() + ": this build is for hosts");
+  }
+  // Never destroyed: tensors with static storage duration give back their memory after main.
+  static PoolTable& table = *new PoolTable;
+  return table.of(device);
+}
+
+}  // namespace crossdevice

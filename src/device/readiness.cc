@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Waits for operations in flight.
+#include "crossdevice/device/readiness.h"
+
+namespace crossdevice::detail {
+
+void Readiness::wait_slow() const {
+  // Only the step to zero notifies; a change between other counts needs no second look.
+  for (;;) {
+    const std::uint32_t count = in_flight_.load(std::memory_order_acquire);
+    if (count == 0) return;
+    in_flight_.wait(count, std::memory_order_acquire);
+  }
+}
+
+}  // namespace crossdevice::detail
