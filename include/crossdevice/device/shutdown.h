@@ -2,17 +2,41 @@
 /// The end of the library's threads, and its guard against use after fork().
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "crossdevice/core/export.h"
 
 namespace crossdevice {
 
-/// Stops and joins every thread the library has started. Queued work runs to its end first. Later calls on host devices still work,
-/// on the calling thread alone; asynchronous forms throw FailedPreconditionError. Calling it is optional and may be repeated.
+/// Stops and joins the threads the library has started for itself: progress_stream() and the HostThreadPool. Queued work
+/// runs to its end first. Later calls on host devices still work, on the calling thread alone; asynchronous forms throw
+/// FailedPreconditionError. A Stream that the program made is the program's to end. Calling it is optional and may be
+/// repeated; in a child of fork() it does nothing.
+///
+/// Errors   FailedPreconditionError: called by one of those threads, which cannot wait for itself.
+/// Threads  any; each caller returns when the threads have ended.
 CROSSDEVICE_EXPORT void shutdown();
 
 namespace detail {
-/// Errors   FailedPreconditionError: this process is a child of fork() of one that used the library; the threads did not come along.
-CROSSDEVICE_EXPORT void require_not_forked();
-}  // namespace detail
 
+enum class ForkState : std::uint8_t {
+  UNUSED,  // nobody has asked yet: fork() as you like
+  USED,    // the library may hold threads, locks and shared memory
+  CHILD,   // of a process that used it
+};
+
+/// Relaxed throughout: fork() itself orders the parent's past before the child, whose handler is the only one to write CHILD.
+CROSSDEVICE_EXPORT extern std::atomic<ForkState> fork_state;
+CROSSDEVICE_EXPORT void require_not_forked_slow();
+
+/// For every entry that needs the library's threads, locks or memory. The first call installs the fork handler.
+///
+/// Errors   FailedPreconditionError: this process is a child of fork() of one that used the library; the threads did not come along.
+/// Cost     one load.
+inline void require_not_forked() {
+  if (fork_state.load(std::memory_order_relaxed) != ForkState::USED) require_not_forked_slow();
+}
+
+}  // namespace detail
 }  // namespace crossdevice

@@ -2,6 +2,8 @@
 /// Ordered queues of work on a device, and marks in them. One interface for host and CUDA devices.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -16,8 +18,7 @@ namespace crossdevice {
 
 namespace detail {
 class StreamState;
-class EventState;
-}  // namespace detail
+}
 
 /// The caller's own stream, borrowed. There is no default stream.
 class StreamView {
@@ -36,7 +37,7 @@ class StreamView {
 [[nodiscard]] inline StreamView from_cuda(CUstream_st* stream) { return StreamView(stream); }
 StreamView from_cuda(std::nullptr_t) = delete;
 
-/// A moment in a stream: everything enqueued before it has finished.
+/// A moment in a stream: everything enqueued before it has finished. A copy is the same moment; it may outlive the stream.
 ///
 /// Threads  any.
 class CROSSDEVICE_EXPORT Event {
@@ -45,22 +46,30 @@ class CROSSDEVICE_EXPORT Event {
   [[nodiscard]] bool has_completed() const;
   /// Blocks until then.
   ///
-  /// Errors   DeadlineExceededError.
+  /// Errors   DeadlineExceededError; FailedPreconditionError: it would never end, because the calling thread is the one that
+  ///          serves the stream, or because this process is a child of fork().
   void wait(const Deadline& deadline) const;
 
  private:
   friend class Stream;
-  std::shared_ptr<detail::EventState> state_;
+  std::shared_ptr<detail::StreamState> stream_;  // null: never recorded
+  std::uint64_t position_ = 0;                   // tasks enqueued before the moment
 };
 
 /// An own stream on a device: what is enqueued runs in order; different streams run concurrently.
 ///
-/// On hosts a stream is a queue served by one thread of its own, started when the first task comes.
-/// Errors   what a task throws ends up in the next synchronize() of this stream, once; later tasks run all the same.
-/// Threads  any. The destructor runs what was enqueued to its end.
+/// On hosts a stream is a queue served by one thread of its own, started when the first task comes. The thread keeps looking
+/// for about 50 us when the queue is empty, then sleeps; the process's signals are blocked in it.
+/// Memory   a task and what it captured are destroyed as soon as it has run, before it counts as finished.
+/// Errors   the first error that tasks throw is kept for the next synchronize() of this stream, which throws it once; later
+///          tasks run all the same, and further errors (and one that nobody fetches) are logged.
+/// Threads  any. The destructor runs what was enqueued to its end and joins the thread; in a child of fork() it does nothing.
+/// Cost     nothing is allocated once the queue has reached its greatest length, but what std::function needs for the task.
 class CROSSDEVICE_EXPORT Stream {
  public:
   /// `name` shows in debuggers (at most 15 characters count).
+  ///
+  /// Errors   ValueError: the device is not present.
   Stream(const Device& device, std::string_view name);
   ~Stream();
   Stream(Stream&&) noexcept;
@@ -68,21 +77,29 @@ class CROSSDEVICE_EXPORT Stream {
 
   /// Runs `task` on the host, in stream order.
   ///
-  /// Errors   FailedPreconditionError: after shutdown(), or in a child of fork().
+  /// Errors   ValueError: no task. FailedPreconditionError: after stop(), or in a child of fork(). ResourceExhaustedError:
+  ///          the thread could not be started. Nothing is enqueued then.
   void launch(std::function<void()> task);
-  /// Marks this moment.
+  /// Marks this moment. Costs no task.
   [[nodiscard]] Event record();
-  /// What is enqueued from now on runs after `event`.
+  /// What is enqueued from now on runs after `event`. Streams that wait for each other's events cannot lock up: an event lies behind
+  /// what was enqueued before it was recorded, never behind what comes later.
+  ///
+  /// Errors   as launch().
   void wait(const Event& event);
   /// Blocks until everything enqueued so far has finished.
   ///
-  /// Errors   DeadlineExceededError; or what a task threw.
+  /// Errors   DeadlineExceededError; what a task threw; FailedPreconditionError as Event::wait.
   void synchronize(const Deadline& deadline);
+  /// Runs what was enqueued to its end and joins the thread; launch() throws from then on. May be repeated.
+  ///
+  /// Errors   FailedPreconditionError: called by the thread that serves this stream.
+  void stop();
   /// Whether the calling thread is the one that serves this stream (waiting for it there would never end).
   [[nodiscard]] bool is_current() const;
 
  private:
-  std::shared_ptr<detail::StreamState> state_;
+  std::shared_ptr<detail::StreamState> state_;  // null: moved from
 };
 
 }  // namespace crossdevice

@@ -6,7 +6,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/export.h"
@@ -15,35 +14,49 @@ namespace crossdevice {
 
 namespace detail {
 
-/// The shared half: written by the thread that does the work, read by the one that waits.
+/// The shared half: written by the threads that do the work, read by the one that waits.
 ///
-/// States: queued -> running -> done, or queued -> done (cancelled). Items (the values of a batch) complete one by one while it runs;
-/// all of them are complete when it is done without error; after an error or a cancellation the others never will be.
-/// Threads  any.
+/// States: queued -> running -> done, or queued -> done (cancelled, or given up before it began). Items (the values of a batch)
+/// complete one by one while it runs. Success completes all of them; with an error, those that are not complete never will be.
+/// Order    what was written before complete_item() or finish() is visible to who was told of it.
+/// Memory   allocates in the constructor only (and for an error). Whoever calls it holds a reference of its own: a waiter may drop
+///          the last other one while finish() returns.
+/// Threads  any; items may be completed by several threads at once, the last of them before finish() is called.
 class CROSSDEVICE_EXPORT WorkState {
  public:
   explicit WorkState(std::size_t num_items);
   ~WorkState();
+  WorkState(const WorkState&) = delete;
+  WorkState& operator=(const WorkState&) = delete;
 
-  /// queued -> running; false when it was cancelled.
+  /// queued -> running; false when it was cancelled: then the work must not be done, and finish() not be called.
   [[nodiscard]] bool start();
-  /// Marks one item complete; once per item.
+  /// Marks one item complete, the first time and while it is not done.
+  ///
+  /// Errors   ValueError: no such item.
   void complete_item(std::size_t item);
-  /// running -> done. `error` is null for success, which completes what is left of the items, in order.
+  /// -> done. `error` is null for success, which completes what is left of the items, in order. The first end counts.
   void finish(std::exception_ptr error);
   /// queued -> done with CancelledError; false when it runs already or is done.
   bool cancel();
-  /// Whether somebody wants it to stop early: a running operation asks between its steps.
+  /// Says that somebody wants it to stop early: a running operation asks between its steps.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;
 
+  // Waits spin for a moment, then sleep. They end, because work does: by completion, its own deadline, abort or cancellation.
+  // All of them throw DeadlineExceededError when `deadline` passes first, and FailedPreconditionError in a child of
+  // fork() when they would have to wait, because nobody does the work there.
+
   [[nodiscard]] bool is_done() const;
-  void wait_until_done(const Deadline& deadline) const;          ///< throws DeadlineExceededError only
-  [[nodiscard]] std::exception_ptr error() const;                ///< after done
-  /// The k-th item to complete; blocks until there is one. Nothing when the work is done and fewer have completed.
+  void wait_until_done(const Deadline& deadline) const;
+  /// How it ended, once done; null for success.
+  [[nodiscard]] std::exception_ptr error() const;
+  /// The k-th item to complete, counted from 0; nothing when there never will be one.
   [[nodiscard]] std::optional<std::size_t> wait_for_completed(std::size_t k,
                                                               const Deadline& deadline) const;
-  /// Blocks until `item` is complete (true) or never will be (false). Throws DeadlineExceededError only.
+  /// Whether the item is complete; false when the work ended without it.
+  ///
+  /// Errors   also ValueError: no such item.
   [[nodiscard]] bool wait_for_item(std::size_t item, const Deadline& deadline) const;
   [[nodiscard]] std::size_t num_items() const;
 
@@ -54,14 +67,18 @@ class CROSSDEVICE_EXPORT WorkState {
 
 }  // namespace detail
 
+/// What asynchronous forms return.
+///
+/// Memory   the destructor cancels what has not started, asks what runs to stop, and waits until no thread of ours touches the
+///          operation's memory any more. That wait ends as the operation does: by its deadline, an abort, or after its current step.
 /// Errors   wait(): what went wrong in the work, each time it is called; CancelledError when it was cancelled.
 /// Threads  one at a time.
-/// Memory   the destructor cancels what has not started and waits until no thread of ours touches the operation's memory any more.
 class CROSSDEVICE_EXPORT Work {
  public:
   explicit Work(std::shared_ptr<detail::WorkState> state);
   ~Work();
   Work(Work&&) noexcept = default;
+  /// Gets rid of the work it had as the destructor does.
   Work& operator=(Work&& other) noexcept;
 
   [[nodiscard]] bool is_done() const;
@@ -76,7 +93,7 @@ class CROSSDEVICE_EXPORT Work {
   [[nodiscard]] const std::shared_ptr<detail::WorkState>& state() const { return state_; }
 
  private:
-  std::shared_ptr<detail::WorkState> state_;
+  std::shared_ptr<detail::WorkState> state_;  // null: moved from
 };
 
 }  // namespace crossdevice

@@ -7,12 +7,7 @@
 namespace crossdevice::detail {
 
 [[nodiscard]] inline bool is_forked_child() noexcept {
-  try {
-    require_not_forked();
-    return false;
-  } catch (...) {
-    return true;
-  }
+  return fork_state.load(std::memory_order_relaxed) == ForkState::CHILD;
 }
 
 }  // namespace crossdevice::detail

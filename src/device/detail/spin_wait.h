@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The short first part of a wait: most waits end before a sleep would have begun.
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace crossdevice::detail {
+
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Polls `ready` for about 50 us, which is what putting a thread to sleep and waking it costs; whether it came true.
+/// Pauses first, then yields: where there are more threads than cores, the awaited one gets this core.
+/// Ends by its clock.
+template <class Ready>
+[[nodiscard]] bool spin_until(const Ready& ready) {
+  for (int i = 0; i < 100; ++i) {
+    if (ready()) return true;
+    cpu_relax();
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+  do {
+    if (ready()) return true;
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < end);
+  return ready();
+}
+
+}  // namespace crossdevice::detail
