@@ -134,16 +134,34 @@ BlockHeap::Block* BlockHeap::take_fresh(std::size_t size_bytes) {
       segment.last = &block;
     }
     segment.fresh = begin + size_bytes;
+    commit(segment);
     return segment.last;
   }
   return nullptr;
 }
 
+/// Fetches the huge pages that are handed out as a whole by now.
+void BlockHeap::commit(Segment& segment) const {
+  constexpr std::size_t kHugePage = MemorySegment::kHugePageBytes;
+  if (!options_.commit_in_huge_pages) return;
+  const auto handed_out = static_cast<std::size_t>(segment.fresh - segment.memory->begin());
+  std::byte* const end = segment.memory->begin() + handed_out / kHugePage * kHugePage;
+  if (end <= segment.committed) return;
+  // Where it fails the pages come when they are touched, and the next ones get their chance when they are cut.
+  (void)segment.memory->commit_huge_pages(segment.committed,
+                                          static_cast<std::size_t>(end - segment.committed));
+  segment.committed = end;
+}
+
 /// Adds a segment with room for `size_bytes`; false when the system refuses.
 bool BlockHeap::grow(std::size_t size_bytes) {
-  const std::size_t needed = round_up(size_bytes, kSegmentGranularity);
+  const auto segment_bytes_for = [this](std::size_t block_bytes) {
+    return round_up(options_.first_offset_bytes + block_bytes, kSegmentGranularity);
+  };
+  const std::size_t needed = segment_bytes_for(size_bytes);
   const std::size_t doubling = std::min(bytes_reserved_, options_.largest_growth_bytes);
-  const std::size_t wished = std::max({needed, options_.first_segment_bytes, doubling});
+  const std::size_t wished =
+      segment_bytes_for(std::max({size_bytes, options_.first_segment_bytes, doubling}));
   auto segment = std::make_unique<Segment>();
   segments_.reserve(segments_.size() + 1);
   segment->memory = MemorySegment::map(wished, options_.name);
@@ -151,7 +169,8 @@ bool BlockHeap::grow(std::size_t size_bytes) {
     segment->memory = MemorySegment::map(needed, options_.name);
   }
   if (segment->memory == nullptr) return false;
-  segment->fresh = segment->memory->begin();
+  segment->fresh = segment->memory->begin() + options_.first_offset_bytes;
+  segment->committed = segment->memory->begin();
   bytes_reserved_ += segment->memory->size_bytes();
   segments_.push_back(std::move(segment));
   return true;
@@ -182,15 +201,9 @@ void BlockHeap::absorb_next(Block* block) {
 
 void BlockHeap::release_cached() {
   flush_bins();
+  for (const auto& segment : segments_) retract(*segment);
   std::erase_if(segments_, [this](const std::unique_ptr<Segment>& segment) {
-    Block* only = segment->last;
-    if (only != nullptr && (only->state != BlockState::FREE || only->previous != nullptr)) {
-      return false;
-    }
-    if (only != nullptr) {
-      unlink_free(only);
-      blocks_.erase(only->begin);
-    }
+    if (segment->last != nullptr) return false;
     const MemorySegment& memory = *segment->memory;
     bytes_reserved_ -= memory.size_bytes();
     unpoison(memory.begin(), memory.size_bytes());
@@ -201,6 +214,22 @@ void BlockHeap::release_cached() {
       block->segment->memory->discard(block->begin, block->size_bytes);
     }
   }
+}
+
+/// Makes the free block at the end, if there is one, part of the fresh memory again.
+void BlockHeap::retract(Segment& segment) {
+  constexpr std::size_t kHugePage = MemorySegment::kHugePageBytes;
+  Block* last = segment.last;
+  if (last == nullptr || last->state != BlockState::FREE) return;
+  unlink_free(last);
+  segment.memory->discard(last->begin, last->size_bytes);
+  segment.fresh = last->begin;
+  segment.last = last->previous;
+  if (segment.last != nullptr) segment.last->next = nullptr;
+  blocks_.erase(last->begin);
+  const auto kept = static_cast<std::size_t>(segment.fresh - segment.memory->begin());
+  segment.committed =
+      std::min(segment.committed, segment.memory->begin() + kept / kHugePage * kHugePage);
 }
 
 const MemorySegment* BlockHeap::find_segment(const void* pointer) const {

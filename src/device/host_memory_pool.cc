@@ -20,26 +20,37 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kLargestRequest = std::numeric_limits<std::size_t>::max() / 4;
 
-BlockHeapOptions small_blocks(const std::string& device_name) {
+/// A reduction walks through the blocks of all devices in step. If they began at the same place of a page, their lines would
+/// meet in the same sets of the caches: with 8 devices that costs a tenth of the speed in place and up to half of it out of
+/// place. Twelve lines from device to device keep 16 of them apart and every block aligned to 256 bytes.
+std::size_t first_offset_of(int device_index) {
+  return static_cast<std::size_t>(device_index) % 16 * 768 % 4096;
+}
+
+BlockHeapOptions small_blocks(const std::string& device_name, int device_index) {
   return {.granularity_bytes = 64,
+          .first_offset_bytes = first_offset_of(device_index),
           .first_segment_bytes = 4 * kMiB,
           .largest_growth_bytes = 256 * kMiB,
+          .commit_in_huge_pages = false,
           .name = "crossdevice " + device_name + " small"};
 }
 
-BlockHeapOptions large_blocks(const std::string& device_name) {
+BlockHeapOptions large_blocks(const std::string& device_name, int device_index) {
   return {.granularity_bytes = 4096,
+          .first_offset_bytes = first_offset_of(device_index),
           .first_segment_bytes = 64 * kMiB,
           .largest_growth_bytes = 1024 * kMiB,
+          .commit_in_huge_pages = true,
           .name = "crossdevice " + device_name};
 }
 
 }  // namespace
 
-HostMemoryPool::HostMemoryPool(std::string device_name)
+HostMemoryPool::HostMemoryPool(std::string device_name, int device_index)
     : device_name_(std::move(device_name)),
-      small_(small_blocks(device_name_)),
-      large_(large_blocks(device_name_)) {}
+      small_(small_blocks(device_name_, device_index)),
+      large_(large_blocks(device_name_, device_index)) {}
 
 void* HostMemoryPool::allocate(std::size_t size_bytes) {
   require_not_forked();

@@ -23,7 +23,7 @@ class PoolTable {
     if (MemoryPool* pool = find(bucket, device)) return *pool;
     const std::lock_guard lock(mutex_);
     if (MemoryPool* pool = find(bucket, device)) return *pool;
-    auto* entry = new Entry{device, detail::HostMemoryPool(device.short_name()),
+    auto* entry = new Entry{device, detail::HostMemoryPool(device.short_name(), device.index()),
                             bucket.load(std::memory_order_relaxed)};
     bucket.store(entry, std::memory_order_release);  // pairs with the load in find()
     return entry->pool;

@@ -2,9 +2,11 @@
 /// Maps, discards and unmaps the memory of pools.
 #include "device/detail/memory_segment.h"
 
+#include <array>
 #include <atomic>
-#include <limits>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,9 +14,13 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-// Since Linux 6.3; absent from older C libraries.
+// Since Linux 6.3; absent from older C libraries, as is the next one.
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
+#endif
+// Since Linux 6.1.
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 namespace crossdevice::detail {
@@ -48,29 +54,51 @@ int make_memfd(std::size_t size_bytes, const char* name) {
   return fd;
 }
 
-std::byte* map_memory(std::size_t size_bytes, int flags, int fd) {
-  void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+/// Maps at a multiple of the huge page: cuts it out of a larger reservation. Null when the system refuses.
+std::byte* map_aligned(std::size_t size_bytes, int flags, int fd) {
+  constexpr std::size_t kAlignment = MemorySegment::kHugePageBytes;
+  const std::size_t reserved_bytes = size_bytes + kAlignment;
+  void* reserved =
+      mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(reserved);
+  const std::size_t skipped =
+      (kAlignment - reinterpret_cast<std::uintptr_t>(first) % kAlignment) % kAlignment;
+  std::byte* const begin = first + skipped;
+  if (mmap(begin, size_bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    munmap(first, reserved_bytes);
+    return nullptr;
+  }
+  if (skipped > 0) munmap(first, skipped);
+  if (skipped < kAlignment) munmap(begin + size_bytes, kAlignment - skipped);
+  return begin;
+}
+
+/// On a machine with several memory nodes a page belongs near the thread that touches it first, so nobody else should fetch it.
+bool has_one_memory_node() {
+  const int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true;
+  std::array<char, 8> text{};
+  const ssize_t length = read(fd, text.data(), text.size());
+  close(fd);
+  return length <= 0 || std::string_view(text.data(), static_cast<std::size_t>(length)) == "0\n";
 }
 
 }  // namespace
 
 std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::string_view name) {
-  if (size_bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
-      exceeds_machine(size_bytes)) {
-    return nullptr;
-  }
+  if (exceeds_machine(size_bytes)) return nullptr;
   int fd = make_memfd(size_bytes, std::string(name).c_str());
   std::byte* begin = nullptr;
   if (fd >= 0) {
-    begin = map_memory(size_bytes, MAP_SHARED, fd);
+    begin = map_aligned(size_bytes, MAP_SHARED, fd);
     if (begin == nullptr) {
       close(fd);
       fd = -1;
     }
   }
   if (begin == nullptr) {
-    begin = map_memory(size_bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    begin = map_aligned(size_bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
   }
   if (begin == nullptr) return nullptr;
   (void)madvise(begin, size_bytes, MADV_DONTFORK);
@@ -86,6 +114,16 @@ MemorySegment::MemorySegment(std::byte* begin, std::size_t size_bytes, int fd)
 MemorySegment::~MemorySegment() {
   munmap(begin_, size_bytes_);
   if (fd_ >= 0) close(fd_);
+}
+
+bool MemorySegment::commit_huge_pages(std::byte* begin, std::size_t size_bytes) const {
+  static const bool is_wanted = has_one_memory_node();
+  if (!is_wanted || fd_ < 0) return false;
+  // The system collapses what is there already, so each huge page gets one small page, which keeps what it holds.
+  for (std::size_t done = 0; done < size_bytes; done += kHugePageBytes) {
+    if (fallocate(fd_, 0, begin + done - begin_, 1) != 0) return false;
+  }
+  return madvise(begin, size_bytes, MADV_COLLAPSE) == 0;
 }
 
 void MemorySegment::discard(std::byte* begin, std::size_t size_bytes) const {

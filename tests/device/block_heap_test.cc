@@ -21,8 +21,10 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 BlockHeapOptions options_with(std::size_t granularity_bytes, std::size_t first_segment_bytes) {
   return {.granularity_bytes = granularity_bytes,
+          .first_offset_bytes = 0,
           .first_segment_bytes = first_segment_bytes,
           .largest_growth_bytes = 4 * first_segment_bytes,
+          .commit_in_huge_pages = false,
           .name = "block_heap_test"};
 }
 
@@ -123,6 +125,23 @@ TEST(BlockHeapTest, WhateverWasCutMergesIntoOneBlockOfTheWholeSegment) {
   }
 }
 
+TEST(BlockHeapTest, AnOffsetShiftsEveryBlockAndTakesNothingFromTheSegment) {
+  BlockHeapOptions options = options_with(kPage, kMiB);
+  options.first_offset_bytes = 768;
+  BlockHeap heap(options);
+  void* whole = heap.allocate(kMiB).data;
+  EXPECT_EQ(address_of(whole) % kPage, 768U);
+  EXPECT_EQ(heap.bytes_reserved(), kMiB + kPage);
+  std::memset(whole, 1, kMiB);
+  ASSERT_NE(heap.deallocate(whole), 0U);
+  for (std::size_t i = 0; i < kMiB / kPage; ++i) {
+    EXPECT_EQ(address_of(heap.allocate(kPage).data) % kPage, 768U);
+  }
+  EXPECT_EQ(heap.num_segments(), 1U);
+  EXPECT_EQ(address_of(heap.allocate(9 * kMiB).data) % kPage, 768U);
+  EXPECT_EQ(heap.num_segments(), 2U);
+}
+
 TEST(BlockHeapTest, ANewSegmentDoublesWhatThereIsUpToTheLimit) {
   BlockHeap heap(options_with(kPage, kMiB));
   std::vector<std::size_t> reserved;
@@ -201,7 +220,10 @@ TEST(BlockHeapTest, NoMemoryIsAnAnswerAndLeavesTheHeapUsable) {
 TEST(BlockHeapTest, BlocksInUseNeverOverlapAndKeepTheirContents) {
   for (const std::size_t granularity_bytes : {std::size_t{64}, kPage}) {
     std::mt19937_64 random(granularity_bytes);
-    BlockHeap heap(options_with(granularity_bytes, kMiB / 4));
+    BlockHeapOptions options = options_with(granularity_bytes, kMiB / 4);
+    options.first_offset_bytes = granularity_bytes == kPage ? 1536 : 0;
+    options.commit_in_huge_pages = granularity_bytes == kPage;
+    BlockHeap heap(options);
     struct Held {
       std::size_t size_bytes;
       unsigned char pattern;
@@ -213,7 +235,7 @@ TEST(BlockHeapTest, BlocksInUseNeverOverlapAndKeepTheirContents) {
         const BlockHeap::Allocation block = heap.allocate(size_bytes);
         auto* data = static_cast<std::byte*>(block.data);
         ASSERT_NE(data, nullptr);
-        ASSERT_EQ(address_of(data) % granularity_bytes, 0U);
+        ASSERT_EQ(address_of(data) % granularity_bytes, options.first_offset_bytes);
         const auto above = model.lower_bound(data);
         if (above != model.end()) {
           ASSERT_LE(data + block.size_bytes, above->first);

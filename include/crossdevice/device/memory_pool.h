@@ -33,10 +33,14 @@ struct SegmentLocation {
 };
 
 /// Order    a host block may be reused as soon as it is given back.
-/// Memory   blocks are aligned to 64 bytes, from 64 KiB on to a page (4096 bytes). Given-back blocks are kept: in steady state
-///          allocate() touches no system memory, makes no system call and calls no malloc. Host logical devices have pools (and statistics)
-///          of their own.
+/// Memory   blocks are aligned to 64 bytes, from 64 KiB on to 256. Equal blocks of different host devices begin at different
+///          places of a page, so that reducing over them does not wear out a few cache sets. Given-back blocks keep their
+///          pages: in steady state allocate() touches no system memory, makes no system call and calls no malloc. A block that
+///          was never handed out before may get its pages from allocate() already: in huge pages, where the system has them and
+///          one memory node, that costs a tenth of touching it. Host logical devices have pools (and statistics) of their own.
+///          In a child of fork() the blocks are not mapped: touching one ends the child instead of changing its parent's data.
 /// Errors   ResourceExhaustedError: the system has no more memory; says how much was asked for and is in use.
+///          FailedPreconditionError: in a child of fork(), where deallocate() does nothing.
 /// Threads  any.
 class CROSSDEVICE_EXPORT MemoryPool {
  public:
@@ -51,13 +55,13 @@ class CROSSDEVICE_EXPORT MemoryPool {
 
   /// At least `size_bytes` uninitialised bytes; a distinct block also for 0.
   [[nodiscard]] virtual void* allocate(std::size_t size_bytes) = 0;
-  /// Gives back what allocate(size_bytes) returned.
+  /// Gives back what allocate(size_bytes) returned. Anything else is left alone and logged.
   virtual void deallocate(void* block, std::size_t size_bytes) noexcept = 0;
   /// Where `pointer` lies, or nothing if it is not this pool's.
   [[nodiscard]] virtual std::optional<SegmentLocation> locate(const void* pointer) const = 0;
   [[nodiscard]] virtual MemoryPoolStatistics statistics() const = 0;
   virtual void reset_peak() = 0;
-  /// Returns segments without a block in use to the system.
+  /// Returns segments without a block in use to the system, and the pages of cached blocks in the others.
   virtual void release_cached() = 0;
 
  protected:

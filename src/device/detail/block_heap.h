@@ -5,8 +5,7 @@
 ///   IN_USE   handed out
 ///   BINNED   given back and kept as it is, in the bin of its exact size: the fast path, a list operation
 ///   FREE     given back and merged with free neighbours; best fit, split to size
-/// The end of each segment that was never handed out, [fresh, end), belongs to no block: its pages are not there yet, so it is
-/// cut last. Bookkeeping lies outside of the blocks, which other processes may write to.
+/// The end of each segment, [fresh, end), belongs to no block: its pages are not there yet, so it is cut last. Bookkeeping lies outside of the blocks, which other processes may write to.
 #pragma once
 
 #include <array>
@@ -22,13 +21,18 @@
 namespace crossdevice::detail {
 
 struct BlockHeapOptions {
-  std::size_t granularity_bytes =
-      64;  ///< sizes and addresses of blocks are multiples; a power of two
-  std::size_t first_segment_bytes =
-      0;  ///< a multiple of the page size; each new segment doubles what there is
-  std::size_t largest_growth_bytes =
-      0;  ///< up to this (larger blocks still get a segment of their size)
-  std::string name = "crossdevice";  ///< of the segments
+  /// Sizes and distances of blocks are multiples of it; a power of two.
+  std::size_t granularity_bytes = 64;
+  /// Where the first block of a segment begins; less than a page.
+  std::size_t first_offset_bytes = 0;
+  /// Room for blocks in the first segment, a multiple of the page size. Each new segment doubles what there is ...
+  std::size_t first_segment_bytes = 0;
+  /// ... up to this much at once; larger blocks still get a segment of their size.
+  std::size_t largest_growth_bytes = 0;
+  /// Fetch pages when a block is cut, not when it is touched.
+  bool commit_in_huge_pages = false;
+  /// Of the segments.
+  std::string name = "crossdevice";
 };
 
 /// Threads  one at a time.
@@ -61,14 +65,15 @@ class BlockHeap {
   struct Block;
 
   struct Bin {
-    Block* first =
-        nullptr;  // through Block::next_in_list, last in first out: the likeliest to be in a cache
+    // Through Block::next_in_list, last in first out: the likeliest to be in a cache.
+    Block* first = nullptr;
     std::size_t num_in_use = 0;  // blocks handed out that will come back to this bin
   };
   struct Segment {
     std::unique_ptr<MemorySegment> memory;
-    std::byte* fresh = nullptr;  // nothing from here on was ever handed out
-    Block* last = nullptr;       // the block that ends at `fresh`
+    std::byte* fresh = nullptr;      // nothing from here on is handed out
+    std::byte* committed = nullptr;  // up to here pages were fetched; a multiple of the huge page
+    Block* last = nullptr;           // the block that ends at `fresh`
     [[nodiscard]] std::byte* end() const { return memory->begin() + memory->size_bytes(); }
   };
   struct Block {
@@ -87,6 +92,8 @@ class BlockHeap {
   [[nodiscard]] Block* take_free(std::size_t size_bytes);
   [[nodiscard]] Block* take_fresh(std::size_t size_bytes);
   [[nodiscard]] bool grow(std::size_t size_bytes);
+  void commit(Segment& segment) const;
+  void retract(Segment& segment);
   void flush_bins();
   void make_free(Block* block);
   void absorb_next(Block* block);

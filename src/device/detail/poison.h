@@ -17,6 +17,12 @@
 
 namespace crossdevice::detail {
 
+#ifdef CROSSDEVICE_HAS_ASAN
+inline constexpr bool kHasAddressSanitizer = true;
+#else
+inline constexpr bool kHasAddressSanitizer = false;
+#endif
+
 inline void poison([[maybe_unused]] const void* begin, [[maybe_unused]] std::size_t size_bytes) {
 #ifdef CROSSDEVICE_HAS_ASAN
   __asan_poison_memory_region(begin, size_bytes);
@@ -26,6 +32,14 @@ inline void poison([[maybe_unused]] const void* begin, [[maybe_unused]] std::siz
 inline void unpoison([[maybe_unused]] const void* begin, [[maybe_unused]] std::size_t size_bytes) {
 #ifdef CROSSDEVICE_HAS_ASAN
   __asan_unpoison_memory_region(begin, size_bytes);
+#endif
+}
+
+[[nodiscard]] inline bool is_poisoned([[maybe_unused]] const void* address) {
+#ifdef CROSSDEVICE_HAS_ASAN
+  return __asan_address_is_poisoned(address) != 0;
+#else
+  return false;
 #endif
 }
 
