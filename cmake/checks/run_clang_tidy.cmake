@@ -16,7 +16,7 @@ if(NOT EXISTS "${BUILD}/compile_commands.json")
   message(FATAL_ERROR "${BUILD}/compile_commands.json is missing: configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, as the presets do")
 endif()
 if(NOT FILES)
-  set(FILES "${ROOT}/src/.*\\.cc$")
+  set(FILES "${ROOT}/(src/.*|tests/odr/second_unit)\\.cc$") # the latter includes every public header
 endif()
 cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
 execute_process(COMMAND "${RUN_CLANG_TIDY}" -clang-tidy-binary "${CLANG_TIDY}" -p "${BUILD}" -quiet -j ${jobs} "${FILES}"

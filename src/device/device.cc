@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <ostream>
@@ -14,6 +15,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device_spec.h"
 
+#include "device/detail/fork_guard.h"
 #include "device/detail/intern_table.h"
 
 namespace crossdevice {
@@ -65,6 +67,37 @@ struct Registry {
 Registry& registry() {
   static Registry& instance = *new Registry;
   return instance;
+}
+
+// Multiplication spreads a word over the high bits, the shift brings them back down to where slots are picked.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+  return hash ^ (hash >> 32);
+}
+
+// Inline and by words, because it is most of what looking up a name costs.
+std::size_t hash_of(std::string_view text) {
+  std::uint64_t hash = text.size();
+  std::uint64_t word = 0;
+  for (; text.size() >= sizeof word; text.remove_prefix(sizeof word)) {
+    std::memcpy(&word, text.data(), sizeof word);
+    hash = mix(hash, word);
+  }
+  word = 0;
+  for (const char c : text) word = word << 8 | static_cast<unsigned char>(c);
+  return mix(hash, word);
+}
+
+std::size_t hash_of(std::span<const Device> devices) {
+  std::uint64_t hash = devices.size();
+  for (const Device& device : devices) hash = mix(hash, DeviceRecord::of(device).serial);
+  return hash;
+}
+
+// A child of fork() may have inherited a lock that nobody will release. Names as such are no use of the library, so a process
+// that only has names stays free to fork.
+void require_lock_is_ours() {
+  if (detail::is_forked_child()) detail::require_not_forked();
 }
 
 [[noreturn]] void throw_bad_device(std::string_view name, std::string_view what) {
@@ -123,29 +156,18 @@ const DeviceRecord* intern_device(std::string_view name) {
   const DeviceType type = type_of(spec, name);
   const std::string full_name = spec.to_string();
   return registry().devices.intern(
-      std::hash<std::string_view>{}(full_name),
-      [&](const DeviceRecord& device) { return device.name == full_name; },
+      hash_of(full_name), [&](const DeviceRecord& device) { return device.name == full_name; },
       [&] { return make_device(std::move(spec), type, full_name); });
 }
 
 const DeviceRecord* find_or_intern_device(std::string_view name) {
-  const std::size_t hash = std::hash<std::string_view>{}(name);
+  const std::size_t hash = hash_of(name);
   const auto equals = [&](const Spelling& spelling) { return spelling.text == name; };
   if (const Spelling* known = registry().spellings.find(hash, equals)) return known->device;
+  require_lock_is_ours();
   const DeviceRecord* device = intern_device(name);
   const auto make = [&] { return std::make_unique<Spelling>(Spelling{std::string(name), device}); };
   return registry().spellings.intern(hash, equals, make)->device;
-}
-
-std::size_t hash_of(std::span<const Device> devices) {
-  // Multiplication spreads the serials over the high bits, the shift brings them back down to where
-  // slots are picked.
-  std::uint64_t hash = devices.size();
-  for (const Device& device : devices) {
-    hash = (hash ^ DeviceRecord::of(device).serial) * 0x9E3779B97F4A7C15u;
-    hash ^= hash >> 32;
-  }
-  return hash;
 }
 
 std::vector<Device> each_once(std::span<const Device> devices) {
@@ -163,6 +185,7 @@ const DeviceListRecord* find_or_intern_list(std::span<const Device> devices) {
     return std::ranges::equal(list.devices, devices);
   };
   if (const DeviceListRecord* known = registry().lists.find(hash, equals)) return known;
+  require_lock_is_ours();
 
   // The list that stands for the set comes first, because tables are not entered from make(); a
   // list that is its own set ends the recursion.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxCpuDevices = 4096;
 
-// 0: not set by the program, so the environment decides. A count guards no other memory, so relaxed
+// 0: nobody has set it or asked yet, so the environment decides. A count guards no other memory, so relaxed
 // is enough.
 std::atomic<int> cpu_devices{0};
 
@@ -52,8 +52,11 @@ void set_logical_cpu_devices(int count) {
 }
 
 int num_logical_cpu_devices() {
-  const int count = cpu_devices.load(std::memory_order_relaxed);
-  return count != 0 ? count : environment().cpu_devices;
+  int count = cpu_devices.load(std::memory_order_relaxed);
+  if (count != 0) return count;
+  const int by_default = environment().cpu_devices;
+  cpu_devices.compare_exchange_strong(count, by_default, std::memory_order_relaxed);
+  return count != 0 ? count : by_default;  // what the program has set meanwhile wins
 }
 
 // The one place where a back-end says how many devices it has. This library is built without one,

@@ -44,9 +44,11 @@ struct DeviceListRecord;  // one per list of devices, never destroyed
 /// TF       "" is refused, where TF takes it for CPU:0.
 class CROSSDEVICE_EXPORT Device {
  public:
-  Device(const char* name);         // NOLINT(google-explicit-constructor): TF takes strings
-  Device(std::string_view name);    // NOLINT(google-explicit-constructor)
-  Device(const std::string& name);  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): TF takes strings
+  Device(const char* name);
+  Device(std::string_view name);
+  Device(const std::string& name);
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] DeviceType type() const;
   [[nodiscard]] int index() const;
@@ -86,8 +88,8 @@ class CROSSDEVICE_EXPORT Devices {
   Devices();
   Devices(std::initializer_list<Device> devices);
   explicit Devices(std::span<const Device> devices);
-  Devices(const Device&
-              device);  // NOLINT(google-explicit-constructor): where several may stand, so may one
+  // NOLINTNEXTLINE(google-explicit-constructor): where several may stand, so may one
+  Devices(const Device& device);
 
   [[nodiscard]] std::size_t size() const { return view().size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }

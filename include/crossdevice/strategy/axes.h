@@ -12,15 +12,15 @@ namespace crossdevice {
 /// std::nullopt reduces across replicas only; an axis counts from the back when it is negative.
 class Axes {
  public:
-  Axes(std::nullopt_t) {}                              // NOLINT(google-explicit-constructor)
-  Axes(int axis) : axes_({axis}), has_value_(true) {}  // NOLINT(google-explicit-constructor)
-  Axes(std::optional<int> axis)
-      : has_value_(axis.has_value()) {  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): an argument is written as it is in TF
+  Axes(std::nullopt_t) {}
+  Axes(int axis) : axes_({axis}), has_value_(true) {}
+  Axes(std::optional<int> axis) : has_value_(axis.has_value()) {
     if (axis) axes_.push_back(*axis);
   }
   Axes(std::initializer_list<int> axes) : axes_(axes), has_value_(true) {}
-  Axes(std::vector<int> axes)
-      : axes_(std::move(axes)), has_value_(true) {}  // NOLINT(google-explicit-constructor)
+  Axes(std::vector<int> axes) : axes_(std::move(axes)), has_value_(true) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const { return has_value_; }
   [[nodiscard]] std::span<const int> view() const { return axes_; }

@@ -12,13 +12,12 @@ namespace crossdevice {
 /// Errors   ValueError: a name that no ReduceOp has.
 class ReduceOpArgument {
  public:
-  ReduceOpArgument(ReduceOp op) : op_(op) {}  // NOLINT(google-explicit-constructor)
-  ReduceOpArgument(const char* name)
-      : op_(reduce_op_from_string(name)) {}  // NOLINT(google-explicit-constructor)
-  ReduceOpArgument(std::string_view name)
-      : op_(reduce_op_from_string(name)) {}  // NOLINT(google-explicit-constructor)
-  ReduceOpArgument(const std::string& name)
-      : op_(reduce_op_from_string(name)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): TF takes the name too
+  ReduceOpArgument(ReduceOp op) : op_(op) {}
+  ReduceOpArgument(const char* name) : op_(reduce_op_from_string(name)) {}
+  ReduceOpArgument(std::string_view name) : op_(reduce_op_from_string(name)) {}
+  ReduceOpArgument(const std::string& name) : op_(reduce_op_from_string(name)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] ReduceOp op() const { return op_; }
 
