@@ -1,5 +1,5 @@
-/// Interned devices and lists of devices.
 // SPDX-License-Identifier: Apache-2.0
+// Interned devices and lists of devices.
 #include "crossdevice/device/device.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-/// Which of the devices one can name this process has.
 // SPDX-License-Identifier: Apache-2.0
+// Which of the devices one can name this process has.
 #include <atomic>
 #include <string>
 

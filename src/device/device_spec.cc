@@ -1,5 +1,5 @@
-/// Parses, prints and merges device strings.
 // SPDX-License-Identifier: Apache-2.0
+// Parses, prints and merges device strings.
 #include "crossdevice/device/device_spec.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-/// Tells a child of fork() that the library's threads, locks and memory are its parent's.
 // SPDX-License-Identifier: Apache-2.0
+// Tells a child of fork() that the library's threads, locks and memory are its parent's.
 #include <mutex>
 #include <string>
 

@@ -1,5 +1,5 @@
-/// The one stream of asynchronous operations.
 // SPDX-License-Identifier: Apache-2.0
+// The one stream of asynchronous operations.
 #include "crossdevice/device/progress.h"
 
 #include "device/detail/shutdown_list.h"

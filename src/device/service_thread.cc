@@ -1,5 +1,5 @@
-/// Threads with a name and without signals.
 // SPDX-License-Identifier: Apache-2.0
+// Threads with a name and without signals.
 #include "device/detail/service_thread.h"
 
 #include <string>

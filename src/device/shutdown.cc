@@ -1,5 +1,5 @@
-/// Ends the library's own threads.
 // SPDX-License-Identifier: Apache-2.0
+// Ends the library's own threads.
 #include "crossdevice/device/shutdown.h"
 
 #include <mutex>

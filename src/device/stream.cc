@@ -1,5 +1,5 @@
-/// Streams and events: the handles on queues.
 // SPDX-License-Identifier: Apache-2.0
+// Streams and events: the handles on queues.
 #include "crossdevice/device/stream.h"
 
 #include <string>

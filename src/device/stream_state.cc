@@ -1,5 +1,5 @@
-/// Serves the queue of a stream on the host.
 // SPDX-License-Identifier: Apache-2.0
+// Serves the queue of a stream on the host.
 #include "device/detail/stream_state.h"
 
 #include <utility>

@@ -1,5 +1,5 @@
-/// The state of asynchronous work, and the handle on it.
 // SPDX-License-Identifier: Apache-2.0
+// The state of asynchronous work, and the handle on it.
 #include "crossdevice/device/work.h"
 
 #include <atomic>

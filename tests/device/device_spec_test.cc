@@ -1,5 +1,5 @@
-/// Device strings: TF's grammar row by row, merging, canonical names.
 // SPDX-License-Identifier: Apache-2.0
+// Device strings: TF's grammar row by row, merging, canonical names.
 #include "crossdevice/device/device_spec.h"
 
 #include <limits>

@@ -1,5 +1,5 @@
-/// Interned devices and lists of them: one handle per device, however it is spelled; what is present.
 // SPDX-License-Identifier: Apache-2.0
+// Interned devices and lists of them: one handle per device, however it is spelled; what is present.
 #include "crossdevice/device/device.h"
 
 #include <atomic>
@@ -18,6 +18,7 @@
 #include "crossdevice/device/device_spec.h"
 
 #include "device/detail/label_filter.h"
+#include "support/allocation_counter.h"
 
 namespace crossdevice {
 namespace {
@@ -269,6 +270,25 @@ TEST(DevicesTest, ListsOfEveryLengthAreFoundAgain) {
     ASSERT_EQ(again.size(), n);
     EXPECT_EQ(again[n - 1], devices[n - 1]);
   }
+}
+
+TEST(DevicesTest, WhatWasSeenBeforeIsFoundWithoutAllocating) {
+  if (!testing::can_count_allocations()) GTEST_SKIP() << "the heap is a sanitizer's";
+  const std::string text = "/job:localhost/replica:0/task:0/device:CPU:11";
+  std::size_t hashes = 0;
+  const auto name_all = [&] {
+    const Device device("CPU:11");
+    hashes += device.hash() + Device(text).hash() + Device(std::string_view("/job:w")).hash();
+    hashes += Devices("CPU:11").hash() + Devices{"CPU:11", "CPU:12", "CPU:11"}.hash();
+    hashes += Devices().hash() + Devices(std::span<const Device>(&device, 1)).hash();
+    hashes += device.is_present() ? 1u : 0u;
+    device.require_present();
+  };
+  name_all();
+  const std::size_t before = testing::num_allocations_of_this_thread();
+  for (int i = 0; i < 100; ++i) name_all();
+  EXPECT_EQ(testing::num_allocations_of_this_thread() - before, 0u);
+  EXPECT_NE(hashes, 0u);
 }
 
 // Every thread names the same devices and lists, each in its own order and spelling, while the tables grow: all must get the same

@@ -1,5 +1,5 @@
-/// The stream of asynchronous operations: one for the process, in order.
 // SPDX-License-Identifier: Apache-2.0
+// The stream of asynchronous operations: one for the process, in order.
 #include "crossdevice/device/progress.h"
 
 #include <array>

@@ -1,6 +1,6 @@
-/// The end of the library's threads, and what a child of fork() may still do. Both are for the life of a process, so each test
-/// has one of its own.
 // SPDX-License-Identifier: Apache-2.0
+// The end of the library's threads, and what a child of fork() may still do. Both are for the life of a process, so each test
+// has one of its own.
 #include "crossdevice/device/shutdown.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-/// Streams on hosts: order, events across streams, errors, deadlines, ends.
 // SPDX-License-Identifier: Apache-2.0
+// Streams on hosts: order, events across streams, errors, deadlines, ends.
 #include "crossdevice/device/stream.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-/// Handles on asynchronous work: its ends, its items in order, who is told, and that a dropped handle leaves nobody at work.
 // SPDX-License-Identifier: Apache-2.0
+// Handles on asynchronous work: its ends, its items in order, who is told, and that a dropped handle leaves nobody at work.
 #include "crossdevice/device/work.h"
 
 #include <algorithm>

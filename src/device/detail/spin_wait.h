@@ -20,11 +20,11 @@ inline void cpu_relax() {
 }
 
 /// Polls `ready` for about 50 us, which is what putting a thread to sleep and waking it costs; whether it came true.
-/// Pauses first, then yields: where there are more threads than cores, the awaited one gets this core.
-/// Ends by its clock.
+/// Pauses for half a microsecond, then yields, because the awaited thread may want this very core: where there are more threads
+/// than cores, every pause delays it (100 pauses made a hand-over on one core last 7.8 us instead of 4). Ends by its clock.
 template <class Ready>
 [[nodiscard]] bool spin_until(const Ready& ready) {
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 20; ++i) {
     if (ready()) return true;
     cpu_relax();
   }
