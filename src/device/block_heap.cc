@@ -242,6 +242,7 @@ const MemorySegment* BlockHeap::find_segment(const void* pointer) const {
 std::size_t BlockHeap::free_list_of(std::size_t size_bytes) {
   // The exponent and the three bits behind the leading one; sizes below 8 do not occur.
   const auto exponent = static_cast<std::size_t>(std::bit_width(size_bytes)) - 1;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): so the shift is not negative
   return exponent * 8 + ((size_bytes >> (exponent - 3)) & 7U);
 }
 

@@ -22,9 +22,11 @@ void end(std::shared_ptr<detail::StreamState> state) noexcept {
   if (state == nullptr) return;
   if (detail::is_forked_child()) {
     // The thread and perhaps a lock stayed with the parent: even destroying them could wait for ever, so they are left.
+    // NOLINTBEGIN(bugprone-unhandled-exception-at-new, clang-analyzer-cplusplus.NewDeleteLeaks)
     [[maybe_unused]] const auto* abandoned =
         new std::shared_ptr<detail::StreamState>(std::move(state));
     return;
+    // NOLINTEND(bugprone-unhandled-exception-at-new, clang-analyzer-cplusplus.NewDeleteLeaks)
   }
   state->release();
 }

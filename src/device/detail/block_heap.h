@@ -103,9 +103,9 @@ class BlockHeap {
 
   BlockHeapOptions options_;
   std::vector<std::unique_ptr<Segment>> segments_;
-  std::unordered_map<const void*, Block> blocks_;  // all of them, by their begin
-  std::unordered_map<std::size_t, Bin> bins_;      // by size
-  std::array<Block*, 8 * 64> free_lists_{};        // eight per power of two
+  std::unordered_map<const void*, Block> blocks_;         // all of them, by their begin
+  std::unordered_map<std::size_t, Bin> bins_;             // by size
+  std::array<Block*, std::size_t{8} * 64> free_lists_{};  // eight per power of two
   std::size_t bytes_reserved_ = 0;
   std::size_t bytes_binned_ = 0;
 };
