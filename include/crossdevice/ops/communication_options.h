@@ -15,7 +15,8 @@ namespace crossdevice {
 /// AUTO: the fastest that works for these devices, sizes and workers. RING: the host engines. NCCL: GPUs only, with a documented fall-back.
 enum class CommunicationImplementation : std::uint8_t { AUTO, RING, NCCL };
 
-[[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(CommunicationImplementation implementation);
+[[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(
+    CommunicationImplementation implementation);
 /// TF also takes names, in any case.
 ///
 /// Errors   ValueError: not "AUTO", "RING" or "NCCL".

@@ -18,8 +18,6 @@
 
 namespace crossdevice {
 
-class OperationObserver;
-
 namespace detail {
 class OperationQueue;
 class ActiveOperation;
@@ -114,19 +112,22 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
                                          const Destinations& destinations,
                                          const CommunicationOptions& options) = 0;
   virtual std::vector<Mirrored> batch_reduce_implementation(
-      ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options);
+      ReduceOp op, std::span<const ValueDestinationPair> pairs,
+      const CommunicationOptions& options);
   virtual Mirrored broadcast_implementation(const Tensor& tensor, const Destinations& destinations);
   virtual Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
                                          int axis, const CommunicationOptions& options);
 
-  /// For hooks: the operation that runs now - its record for messages, its deadline, whom to tell of progress.
+  /// For hooks: the operation that runs now - its record for messages, and its deadline.
   [[nodiscard]] const OperationRecord& current_operation() const;
   [[nodiscard]] Deadline current_deadline() const;
   /// Errors   DeadlineExceededError or CancelledError: the operation must not go on.
   void require_time_left() const;
+  /// For the library's own ops.
+  [[nodiscard]] detail::ActiveOperation& active_operation() const;
 
  private:
-  friend class detail::ActiveOperation;
+  struct Async;  // what the asynchronous forms share
   std::shared_ptr<detail::OperationQueue> queue_;
 };
 

@@ -21,7 +21,7 @@ struct BucketerOptions {
 /// Groups gradients into packs, last one first, and reduces each pack in place as soon as its last gradient is ready. Packs leave in a fixed
 /// order, the same on every worker.
 ///
-/// Memory   keeps handles on the gradients; nothing is allocated per step once the first step has run.
+/// Memory   keeps handles on the gradients.
 /// Order    ready() returns at once; the reduction runs on the library's progress thread.
 /// Threads  ready() from any thread; the other calls from one thread at a time.
 /// Errors   constructor: ValueError as batch_reduce_into, also: no gradients, sparse ones. ready(): ValueError: no such gradient or
@@ -48,7 +48,9 @@ class CROSSDEVICE_EXPORT GradientBucketer {
     bool wait_for(std::size_t position, std::size_t& index) const override;
     const GradientBucketer* bucketer_;
   };
-  /// The gradients of this step as they complete; for this it waits for ready() of every one.
+  /// The gradients of this step as they complete.
+  ///
+  /// Errors   FailedPreconditionError: one is not ready yet; names it.
   [[nodiscard]] InCompletionOrder in_completion_order() const;
 
   /// Ends the step: waits for every pack that left, rethrows what went wrong.

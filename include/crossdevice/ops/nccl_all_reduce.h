@@ -19,6 +19,9 @@ class CROSSDEVICE_EXPORT NcclAllReduce : public AllReduceCrossDeviceOps {
  protected:
   [[nodiscard]] std::size_t first_group(std::size_t num_replicas) const override;
   void prepare(const Devices& devices, const CommunicationOptions& options) override;
+
+ private:
+  Devices announced_;  // for which the fall-back has been announced last
 };
 
 }  // namespace crossdevice

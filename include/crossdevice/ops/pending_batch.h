@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/work.h"
@@ -56,12 +56,18 @@ class CROSSDEVICE_EXPORT PendingBatch : public Work {
  public:
   explicit PendingBatch(std::shared_ptr<detail::PendingBatchState> state);
 
+  /// Blocks until the operation has ended; throws what it failed with, every time.
+  void wait();
+  void wait(const Deadline& deadline);
   /// Number of values.
   [[nodiscard]] std::size_t size() const;
   /// The result of value `index`; waits for it alone.
   ///
   /// Errors   what the operation failed with, if it failed before this value was complete; ValueError: no such index.
   [[nodiscard]] Mirrored value(std::size_t index);
+
+  /// The position-th value to complete; blocks until there is one. Nothing when the work failed before.
+  [[nodiscard]] std::optional<std::size_t> completed(std::size_t position) const;
 
   class CROSSDEVICE_EXPORT InCompletionOrder : public CompletionRange {
    public:

@@ -75,7 +75,8 @@ struct Regroup<std::vector<T>, Wrap> {
     }
     type group;
     for (std::size_t i = 0; i < replicas[0].size(); ++i) {
-      const auto parts = project<T>(replicas, [i](const std::vector<T>& nest) { return T(nest[i]); });
+      const auto parts =
+          project<T>(replicas, [i](const std::vector<T>& nest) { return T(nest[i]); });
       group.push_back(Inner::regroup(std::span<const T>(parts)));
     }
     return group;
@@ -94,7 +95,8 @@ struct Regroup<std::array<T, N>, Wrap> {
   static type regroup(std::span<const std::array<T, N>> replicas) {
     type group;
     for (std::size_t i = 0; i < N; ++i) {
-      const auto parts = project<T>(replicas, [i](const std::array<T, N>& nest) { return nest[i]; });
+      const auto parts =
+          project<T>(replicas, [i](const std::array<T, N>& nest) { return nest[i]; });
       group[i] = Inner::regroup(std::span<const T>(parts));
     }
     return group;

@@ -37,7 +37,7 @@ class CROSSDEVICE_EXPORT Variable {
  protected:
   /// Errors   ValueError: no dense component; MEAN of a dtype that is neither floating nor complex.
   Variable(std::string name, PerReplica components, VariableAggregation aggregation);
-  Variable(const Variable&) = default;             // a handle: copies share the components
+  Variable(const Variable&) = default;  // a handle: copies share the components
   Variable& operator=(const Variable&) = default;
 
  private:

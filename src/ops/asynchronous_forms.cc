@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The *_async forms of CrossDeviceOps: check at once, prepare buffers, enqueue on the progress stream.
+#include <functional>
+#include <utility>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/progress.h"
+#include "crossdevice/ops/cross_device_ops.h"
+
+#include "ops/detail/active_operation.h"
+#include "ops/detail/pending_batch_state.h"
+#include "ops/detail/settle.h"
+#include "ops/detail/validation.h"
+
+namespace crossdevice {
+
+using detail::ActiveOperation;
+using detail::OperationName;
+using detail::PendingBatchState;
+
+namespace {
+
+/// The same memory without the mark that an operation is in flight on it, for that very operation.
+Tensor unmarked(const Tensor& tensor) {
+  if (tensor.is_read_only()) {
+    return Tensor::view(static_cast<const void*>(tensor.data()), tensor.dtype(), tensor.shape(),
+                        tensor.device());
+  }
+  return Tensor::view(tensor.data(), tensor.dtype(), tensor.shape(), tensor.device());
+}
+
+template <class Values>
+Values unmarked(const Values& values) {
+  detail::InlineVector<Tensor, 8> tensors;
+  for (const Tensor& tensor : values.values()) tensors.push_back(unmarked(tensor));
+  return Values(tensors.view());
+}
+
+/// Adds one dense value: its result exists from now on. `result` has the right dtype and shape.
+void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored result) {
+  const std::size_t item = state.pairs.size();
+  state.kept.push_back(value);
+  state.outputs.push_back(unmarked(result));
+  state.pairs.push_back({unmarked(value), Destinations::into(state.outputs.back())});
+  state.results[item] = std::move(result);
+}
+
+void add_reduction(PendingBatchState& state, ReduceOp op, const PerReplica& value,
+                   const Destinations& destinations) {
+  if (value.is_sparse()) {
+    state.kept.push_back(value);
+    state.pairs.push_back({value, destinations.devices()});
+    return;
+  }
+  add_dense(state, value, destinations.make_result(result_dtype(op, value.dtype()), value.shape()));
+}
+
+}  // namespace
+
+/// How every asynchronous form ends: enqueue `body`, which runs the hooks when the operation's turn has come.
+struct CrossDeviceOps::Async {
+  using Body = std::function<void(PendingBatchState&, ActiveOperation&)>;
+
+  CrossDeviceOps& ops;
+
+  std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
+    if (ops.queue_->is_held_by_this_thread()) {
+      throw FailedPreconditionError(
+          "an asynchronous form was called from a hook of the same object: waiting for it there "
+          "would never end");
+    }
+    return std::make_shared<PendingBatchState>(ops.queue_, num_items);
+  }
+
+  PendingBatch launch(std::shared_ptr<PendingBatchState> state, const OperationName& name,
+                      const CommunicationOptions& options, Body body) const {
+    state->hold_results();
+    const std::uint64_t ticket = ops.queue_->draw_ticket();
+    try {
+      progress_stream().launch([state, name, options, ticket, body = std::move(body)] {
+        run(*state, name, options, ticket, body);
+      });
+    } catch (...) {
+      skip(*state, ticket);
+      throw;
+    }
+    return PendingBatch(std::move(state));
+  }
+
+  static void run(PendingBatchState& state, const OperationName& name,
+                  const CommunicationOptions& options, std::uint64_t ticket, const Body& body) {
+    if (!state.work->start()) {
+      skip(state, ticket);
+      return;
+    }
+    ActiveOperation active(*state.queue, name, options, ticket, &state);
+    std::exception_ptr error;
+    try {
+      body(state, active);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    state.finish(std::move(error));
+  }
+
+  /// A ticket that was drawn must be served, also when nothing is to be done with it.
+  static void skip(PendingBatchState& state, std::uint64_t ticket) {
+    state.queue->begin_turn(ticket);
+    state.queue->end_turn();
+    for (std::size_t i = 0; i < state.results.size(); ++i) state.release(i);
+  }
+
+  PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
+                            const CommunicationOptions& options, const char* kind) const {
+    const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
+    std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
+    for (const ValueDestinationPair& pair : pairs) {
+      add_reduction(*state, op, pair.value, pair.destinations);
+    }
+    CrossDeviceOps* target = &ops;
+    return launch(std::move(state), {kind, pairs.size(), size.size_bytes, size.in_place}, options,
+                  [target, op, options](PendingBatchState& batch, ActiveOperation& active) {
+                    if (batch.pairs.empty()) return;
+                    std::vector<Mirrored> results =
+                        target->batch_reduce_implementation(op, batch.pairs, options);
+                    detail::settle_batch(results, batch.pairs);
+                    for (std::size_t i = 0; i < results.size(); ++i) {
+                      active.complete_item(i, results[i]);
+                    }
+                  });
+  }
+
+  /// reduce() calls its own hook, not the batch's: an override of one must see exactly what the blocking form shows it.
+  PendingBatch reduce_one(ReduceOp op, const PerReplica& value, const Destinations& destinations,
+                          const CommunicationOptions& options) const {
+    detail::require_reducible(op, value, destinations);
+    detail::require_no_overlaps(value, destinations);
+    std::shared_ptr<PendingBatchState> state = make_state(1);
+    add_reduction(*state, op, value, destinations);
+    CrossDeviceOps* target = &ops;
+    const OperationName name{"reduce", 1, detail::component_size_bytes(value),
+                             destinations.outputs() != nullptr};
+    return launch(std::move(state), name, options,
+                  [target, op, options](PendingBatchState& batch, ActiveOperation& active) {
+                    const ValueDestinationPair& pair = batch.pairs[0];
+                    Mirrored result =
+                        target->reduce_implementation(op, pair.value, pair.destinations, options);
+                    detail::settle(result, pair.destinations);
+                    active.complete_item(0, result);
+                  });
+  }
+};
+
+PendingBatch CrossDeviceOps::reduce_async(ReduceOp op, const PerReplica& value,
+                                          const Destinations& destinations,
+                                          const CommunicationOptions& options) {
+  queue_->rethrow_kept_error();
+  options.validate();
+  return Async{*this}.reduce_one(op, value, destinations, options);
+}
+
+PendingBatch CrossDeviceOps::reduce_into_async(ReduceOp op, const PerReplica& value,
+                                               const DistributedValues& outputs,
+                                               const CommunicationOptions& options) {
+  return reduce_async(op, value, Destinations::into(outputs), options);
+}
+
+PendingBatch CrossDeviceOps::batch_reduce_async(ReduceOp op,
+                                                std::span<const ValueDestinationPair> pairs,
+                                                const CommunicationOptions& options) {
+  queue_->rethrow_kept_error();
+  options.validate();
+  return Async{*this}.reduce_pairs(op, pairs, options, "batch_reduce");
+}
+
+PendingBatch CrossDeviceOps::batch_reduce_into_async(ReduceOp op,
+                                                     std::span<const PerReplica> values,
+                                                     const CommunicationOptions& options) {
+  std::vector<ValueDestinationPair> pairs;
+  pairs.reserve(values.size());
+  for (const PerReplica& value : values) pairs.push_back({value, Destinations::into(value)});
+  return batch_reduce_async(op, pairs, options);
+}
+
+PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,
+                                             const Destinations& destinations) {
+  queue_->rethrow_kept_error();
+  detail::require_broadcastable(tensor, destinations);
+  const Async async{*this};
+  std::shared_ptr<PendingBatchState> state = async.make_state(1);
+  add_dense(*state, tensor, destinations.make_result(tensor.dtype(), tensor.shape()));
+  return async.launch(std::move(state), {"broadcast", 1, tensor.size_bytes(), false}, {},
+                      [this](PendingBatchState& batch, ActiveOperation& active) {
+                        const ValueDestinationPair& pair = batch.pairs[0];
+                        Mirrored result =
+                            broadcast_implementation(pair.value.values()[0], pair.destinations);
+                        detail::settle(result, pair.destinations);
+                        active.complete_item(0, result);
+                      });
+}
+
+PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destinations& destinations,
+                                          int axis, const CommunicationOptions& options) {
+  queue_->rethrow_kept_error();
+  options.validate();
+  const Shape shape = detail::require_gatherable(value, destinations, axis);
+  const Async async{*this};
+  std::shared_ptr<PendingBatchState> state = async.make_state(1);
+  add_dense(*state, value, destinations.make_result(value.dtype(), shape));
+  return async.launch(
+      std::move(state), {"gather", 1, detail::component_size_bytes(value), false}, options,
+      [this, axis, options](PendingBatchState& batch, ActiveOperation& active) {
+        const ValueDestinationPair& pair = batch.pairs[0];
+        Mirrored result = gather_implementation(pair.value, pair.destinations, axis, options);
+        detail::settle(result, pair.destinations);
+        active.complete_item(0, result);
+      });
+}
+
+}  // namespace crossdevice

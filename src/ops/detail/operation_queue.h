@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The order of the operations of one ops object: one at a time, in the order of their tickets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "crossdevice/core/deadline.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/ops/communication_options.h"
+#include "crossdevice/ops/pending_batch.h"
+
+namespace crossdevice::detail {
+
+class ActiveOperation;
+
+/// A ticket lock that knows its holder, plus the errors that nobody has seen yet.
+///
+/// Why every wait for a turn ends: a turn is held by an operation that runs, and every operation ends (completion, deadline, stop). Tickets
+/// of asynchronous operations are served by the progress thread in the order in which it got them; it never waits for a ticket that was
+/// drawn after the one it holds. A hook that calls its own object again is recognised by its thread and needs no ticket.
+class OperationQueue {
+ public:
+  /// Draws the next ticket. The holder must call begin_turn() and end_turn(), whatever happens.
+  [[nodiscard]] std::uint64_t draw_ticket() {
+    return next_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void begin_turn(std::uint64_t ticket);
+  void end_turn();
+  /// Whether the calling thread holds the turn (it is inside a hook).
+  [[nodiscard]] bool is_held_by_this_thread() const {
+    return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
+
+  /// The number of the operation that begins now, from 1. Only for the holder.
+  [[nodiscard]] std::uint64_t next_sequence() { return ++sequence_; }
+  /// The operation of the holder. Only for the holder.
+  [[nodiscard]] ActiveOperation* active() const { return active_; }
+  void set_active(ActiveOperation* operation) { active_ = operation; }
+
+  /// Keeps the error of an asynchronous operation until its wait(), the next call or check() throws it; the first one wins.
+  void keep_error(std::exception_ptr error);
+  /// wait() has thrown it: nobody else needs to.
+  void forget_error(const std::exception_ptr& error);
+  /// Throws the kept error, once.
+  void rethrow_kept_error() {
+    if (has_error_.load(std::memory_order_acquire)) rethrow_slow();
+  }
+  /// Blocks until every ticket drawn so far has been served.
+  void drain();
+
+ private:
+  void rethrow_slow();
+
+  std::atomic<std::uint64_t> next_{0};
+  std::atomic<std::uint64_t> serving_{0};  // released by end_turn, acquired by begin_turn
+  std::atomic<std::thread::id>
+      holder_{};                // only ever compared with the reader's own id, so relaxed is enough
+  std::uint64_t sequence_ = 0;  // guarded by the turn
+  ActiveOperation* active_ = nullptr;  // guarded by the turn
+
+  std::atomic<bool> has_error_{false};
+  std::mutex error_mutex_;  // guards error_
+  std::exception_ptr error_;
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a PendingBatch and the thread that works for it share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "crossdevice/device/work.h"
+#include "crossdevice/ops/destinations.h"
+#include "crossdevice/ops/values.h"
+
+#include "ops/detail/operation_queue.h"
+
+namespace crossdevice::detail {
+
+/// Two views of every output: the caller's handles in `results`, whose readiness says that the operation still writes them, and aliases
+/// without that mark in `pairs`, which the operation itself works with (else it would wait for itself).
+///
+/// Ordering: results[i] of a sparse value is written before complete_item(i), whose release pairs with wait_for_item's acquire.
+struct PendingBatchState {
+  PendingBatchState(std::shared_ptr<OperationQueue> operation_queue, std::size_t num_items)
+      : queue(std::move(operation_queue)),
+        work(std::make_shared<WorkState>(num_items)),
+        results(num_items),
+        released(num_items) {}
+
+  /// Value `item` has its result: its tensors become ready, then its completion is announced. Once per item counts.
+  void complete_item(std::size_t item) {
+    if (release(item)) work->complete_item(item);
+  }
+  /// The result of a sparse value, whose buffers nobody could make beforehand.
+  void set_result(std::size_t item, const Mirrored& result) {
+    if (results[item].empty()) results[item] = result;
+  }
+  /// Ends the operation: no tensor stays marked as in flight.
+  void finish(std::exception_ptr error) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (error == nullptr) {
+        complete_item(i);
+      } else {
+        release(i);
+      }
+    }
+    if (error != nullptr) queue->keep_error(error);
+    work->finish(std::move(error));
+  }
+  /// Marks the dense results as in flight; before the operation is enqueued. (Sparse ones have no values().)
+  void hold_results() {
+    for (const Mirrored& result : results) {
+      for (const Tensor& tensor : result.values()) tensor.readiness().add();
+    }
+  }
+  bool release(std::size_t item) {
+    if (released[item].exchange(true)) return false;
+    for (const Tensor& tensor : results[item].values()) tensor.readiness().remove();
+    return true;
+  }
+
+  std::shared_ptr<OperationQueue> queue;
+  std::shared_ptr<WorkState> work;
+  std::vector<PerReplica> kept;  ///< the caller's values: keep the memory that `pairs` views alive
+  std::vector<ValueDestinationPair> pairs;  ///< what the operation reads and where it writes
+  std::deque<Mirrored> outputs;   ///< what the destinations of `pairs` borrow; stable addresses
+  std::vector<Mirrored> results;  ///< what value(i) returns
+  std::vector<std::atomic<bool>> released;  ///< per item
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The checks that every public form of an op makes before anything is touched.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "crossdevice/core/reduce_op.h"
+#include "crossdevice/ops/destinations.h"
+#include "crossdevice/ops/values.h"
+
+namespace crossdevice::detail {
+
+/// Which value of a batch a message is about.
+struct BatchPosition {
+  std::size_t index = 0;
+  std::size_t count = 1;
+};
+
+/// Components present, alike, and reducible by `op`; destinations present and distinct; outputs (if any) of the right number, dtype and
+/// shape, writable. Not: overlaps, see require_no_overlaps.
+///
+/// Errors   ValueError.
+void require_reducible(ReduceOp op, const PerReplica& value, const Destinations& destinations,
+                       BatchPosition position = {});
+
+/// The same for gather along `axis`; also UnimplementedError for sparse values. Returns the result's shape.
+Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis);
+
+/// The same for broadcast.
+void require_broadcastable(const Tensor& tensor, const Destinations& destinations);
+
+/// Every output is exactly one input of its own value, or overlaps neither an input nor another output of the batch.
+///
+/// Errors   ValueError: names both tensors.
+/// Cost     no allocation for one pair of up to 16 components; else a sort of all buffers.
+void require_no_overlaps(std::span<const ValueDestinationPair> pairs);
+void require_no_overlaps(const PerReplica& value, const Destinations& destinations);
+
+/// For gather: no output shares memory with an input or another output.
+void require_apart(const PerReplica& value, const Destinations& destinations);
+
+/// What is said of a whole batch.
+struct BatchSize {
+  std::size_t size_bytes = 0;  ///< of one replica's values
+  bool in_place = false;       ///< whether any pair has output buffers
+};
+/// require_reducible of every pair and require_no_overlaps of all of them.
+BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs);
+
+/// Blocks until asynchronous operations on the value's and the outputs' tensors have ended.
+void wait_until_ready(const PerReplica& value, const Destinations& destinations);
+
+/// Bytes of one replica's component.
+[[nodiscard]] std::size_t component_size_bytes(const DistributedValues& value);
+
+}  // namespace crossdevice::detail

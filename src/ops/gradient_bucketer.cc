@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/gradient_bucketer.h"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/collective/pack.h"
+#include "crossdevice/core/error.h"
+
+#include "ops/detail/validation.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr std::int64_t kDefaultBytesPerPack = std::int64_t{4} << 20;
+
+}  // namespace
+
+/// A step: every gradient becomes ready once; a pack leaves when it is complete and all packs before it have left.
+struct GradientBucketer::State {
+  struct Bucket {
+    std::vector<std::size_t> gradients;  // in pack order
+    std::vector<PerReplica> values;      // the same, as the ops take them
+    std::size_t num_missing = 0;         // gradients of it that are not ready in this step
+    std::optional<PendingBatch> pending;
+  };
+  struct Gradient {
+    std::size_t bucket = 0;
+    std::size_t num_missing = 0;  // replicas that have not said ready in this step
+    std::vector<bool> replica_ready;
+  };
+
+  CrossDeviceOps& ops;
+  BucketerOptions options;
+  std::mutex mutex;  // guards everything below
+  std::vector<Bucket> buckets;
+  std::vector<Gradient> gradients;
+  std::size_t num_left = 0;  // buckets that have left, or failed to
+  std::exception_ptr error;  // of a bucket that could not leave
+
+  State(CrossDeviceOps& cross_device_ops, std::span<const PerReplica> values,
+        const BucketerOptions& bucketer_options);
+  void begin_step();
+  void count_down(std::size_t index);
+  void send_complete_buckets();
+  [[nodiscard]] std::optional<std::size_t> first_missing() const;
+  Gradient& at(std::size_t index);
+};
+
+GradientBucketer::State::State(CrossDeviceOps& cross_device_ops, std::span<const PerReplica> values,
+                               const BucketerOptions& bucketer_options)
+    : ops(cross_device_ops), options(bucketer_options) {
+  options.communication.validate();
+  if (values.empty()) throw ValueError("a GradientBucketer needs at least one gradient");
+  std::vector<TensorSize> sizes;
+  std::vector<ValueDestinationPair> pairs;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].is_sparse()) {
+      throw ValueError(
+          fmt::format("gradient {} is sparse: a GradientBucketer reduces in place, "
+                      "which sparse values cannot",
+                      i));
+    }
+    pairs.push_back({values[i], Destinations::into(values[i])});
+  }
+  (void)detail::require_batch_reducible(options.op, pairs);
+  for (const PerReplica& value : values) {
+    sizes.push_back({value.dtype(), value.values()[0].num_elements()});
+  }
+  const Int64 bytes_per_pack = options.communication.bytes_per_pack == 0
+                                   ? Int64(kDefaultBytesPerPack)
+                                   : options.communication.bytes_per_pack;
+  gradients.resize(values.size());
+  for (const Pack& pack : make_packs(sizes, {.bytes_per_pack = bytes_per_pack})) {
+    Bucket bucket;
+    for (const ElementRange& range : pack.ranges) {
+      gradients[range.tensor].bucket = buckets.size();
+      bucket.gradients.push_back(range.tensor);
+      bucket.values.push_back(values[range.tensor]);
+    }
+    buckets.push_back(std::move(bucket));
+  }
+  begin_step();
+}
+
+void GradientBucketer::State::begin_step() {
+  for (Bucket& bucket : buckets) {
+    bucket.num_missing = bucket.gradients.size();
+    bucket.pending.reset();
+  }
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const Bucket& bucket = buckets[gradients[i].bucket];
+    std::size_t position = 0;
+    while (bucket.gradients[position] != i) ++position;
+    gradients[i].num_missing = bucket.values[position].size();
+    gradients[i].replica_ready.assign(gradients[i].num_missing, false);
+  }
+  num_left = 0;
+  error = nullptr;
+}
+
+GradientBucketer::State::Gradient& GradientBucketer::State::at(std::size_t index) {
+  if (index >= gradients.size()) {
+    throw ValueError(fmt::format("gradient {} of {}", index, gradients.size()));
+  }
+  Gradient& gradient = gradients[index];
+  if (gradient.num_missing == 0) {
+    throw FailedPreconditionError(
+        fmt::format("gradient {} was ready already in this step: wait() ends a step", index));
+  }
+  return gradient;
+}
+
+/// All replicas of gradient `index` are ready.
+void GradientBucketer::State::count_down(std::size_t index) {
+  gradients[index].num_missing = 0;
+  --buckets[gradients[index].bucket].num_missing;
+  send_complete_buckets();
+}
+
+void GradientBucketer::State::send_complete_buckets() {
+  for (; num_left < buckets.size() && buckets[num_left].num_missing == 0; ++num_left) {
+    Bucket& bucket = buckets[num_left];
+    try {
+      bucket.pending.emplace(
+          ops.batch_reduce_into_async(options.op, bucket.values, options.communication));
+    } catch (...) {
+      // ready() runs in the middle of back-propagation; the step's wait() is where errors belong.
+      if (error == nullptr) error = std::current_exception();
+    }
+  }
+}
+
+std::optional<std::size_t> GradientBucketer::State::first_missing() const {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].num_missing > 0) return i;
+  }
+  return std::nullopt;
+}
+
+GradientBucketer::GradientBucketer(CrossDeviceOps& ops, std::span<const PerReplica> gradients,
+                                   BucketerOptions options)
+    : state_(std::make_unique<State>(ops, gradients, options)) {}
+
+GradientBucketer::~GradientBucketer() = default;
+
+void GradientBucketer::ready(std::size_t index) {
+  const std::lock_guard lock(state_->mutex);
+  (void)state_->at(index);
+  state_->count_down(index);
+}
+
+void GradientBucketer::ready(std::size_t index, std::size_t replica) {
+  const std::lock_guard lock(state_->mutex);
+  State::Gradient& gradient = state_->at(index);
+  if (replica >= gradient.replica_ready.size()) {
+    throw ValueError(fmt::format("replica {} of gradient {}, which has {}", replica, index,
+                                 gradient.replica_ready.size()));
+  }
+  if (gradient.replica_ready[replica]) {
+    throw FailedPreconditionError(
+        fmt::format("gradient {} of replica {} was ready already in this step", index, replica));
+  }
+  gradient.replica_ready[replica] = true;
+  if (gradient.num_missing == 1) {
+    state_->count_down(index);
+  } else {
+    --gradient.num_missing;
+  }
+}
+
+GradientBucketer::InCompletionOrder GradientBucketer::in_completion_order() const {
+  const std::lock_guard lock(state_->mutex);
+  if (const std::optional<std::size_t> missing = state_->first_missing()) {
+    throw FailedPreconditionError(fmt::format(
+        "gradient {} is not ready: in_completion_order() would wait for it forever", *missing));
+  }
+  return InCompletionOrder(this);
+}
+
+// Packs are served in the order in which they left, so position p lies in the first pack whose running total exceeds it. The buckets
+// do not change between in_completion_order() and wait(), which both belong to one thread.
+bool GradientBucketer::InCompletionOrder::wait_for(std::size_t position, std::size_t& index) const {
+  for (const State::Bucket& bucket : bucketer_->state_->buckets) {
+    if (position >= bucket.gradients.size()) {
+      position -= bucket.gradients.size();
+      continue;
+    }
+    if (!bucket.pending.has_value()) return false;
+    const std::optional<std::size_t> item = bucket.pending->completed(position);
+    if (item.has_value()) index = bucket.gradients[*item];
+    return item.has_value();
+  }
+  return false;
+}
+
+void GradientBucketer::wait() {
+  const std::lock_guard lock(state_->mutex);
+  std::exception_ptr error = state_->error;
+  for (State::Bucket& bucket : state_->buckets) {
+    if (!bucket.pending.has_value()) continue;
+    try {
+      bucket.pending->wait();
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
+    }
+  }
+  const std::optional<std::size_t> missing = state_->first_missing();
+  state_->begin_step();
+  if (error != nullptr) std::rethrow_exception(error);
+  if (missing.has_value()) {
+    throw FailedPreconditionError(
+        fmt::format("the step ended although gradient {} was not ready", *missing));
+  }
+}
+
+std::size_t GradientBucketer::num_packs() const { return state_->buckets.size(); }
+
+std::span<const std::size_t> GradientBucketer::pack(std::size_t index) const {
+  if (index >= num_packs()) {
+    throw ValueError(fmt::format("pack {} of {}", index, num_packs()));
+  }
+  return state_->buckets[index].gradients;
+}
+
+}  // namespace crossdevice

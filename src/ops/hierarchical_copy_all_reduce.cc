@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+
+#include "crossdevice/collective/hierarchical_copy.h"
+
+namespace crossdevice {
+
+std::size_t HierarchicalCopyAllReduce::first_group(std::size_t num_replicas) const {
+  return hierarchical_first_half(num_replicas);
+}
+
+void HierarchicalCopyAllReduce::prepare(const Devices& /*devices*/,
+                                        const CommunicationOptions& /*options*/) {}
+
+}  // namespace crossdevice

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/detail/operation_queue.h"
+
+#include <utility>
+
+namespace crossdevice::detail {
+
+void OperationQueue::begin_turn(std::uint64_t ticket) {
+  constexpr int kSpins = 2000;  // some microseconds: most operations that overlap are short
+  int spins = 0;
+  for (;;) {
+    const std::uint64_t serving = serving_.load(std::memory_order_acquire);
+    if (serving == ticket) break;
+    if (++spins > kSpins) serving_.wait(serving, std::memory_order_acquire);
+  }
+  holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+}
+
+void OperationQueue::end_turn() {
+  active_ = nullptr;
+  holder_.store(std::thread::id(), std::memory_order_relaxed);
+  serving_.fetch_add(1, std::memory_order_release);
+  serving_.notify_all();
+}
+
+void OperationQueue::keep_error(std::exception_ptr error) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_ == nullptr) error_ = std::move(error);
+  has_error_.store(true, std::memory_order_release);
+}
+
+void OperationQueue::forget_error(const std::exception_ptr& error) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_ != error) return;
+  error_ = nullptr;
+  has_error_.store(false, std::memory_order_release);
+}
+
+void OperationQueue::rethrow_slow() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(error_mutex_);
+    error = std::exchange(error_, nullptr);
+    has_error_.store(false, std::memory_order_release);
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void OperationQueue::drain() {
+  if (is_held_by_this_thread()) return;
+  const std::uint64_t ticket = draw_ticket();
+  begin_turn(ticket);
+  end_turn();
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/pending_batch.h"
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+
+#include "ops/detail/pending_batch_state.h"
+
+namespace crossdevice {
+
+CompletionRange::Iterator::Iterator(const CompletionRange* range) : range_(range) { load(); }
+
+void CompletionRange::Iterator::load() { at_end_ = !range_->wait_for(position_, current_); }
+
+CompletionRange::Iterator& CompletionRange::Iterator::operator++() {
+  ++position_;
+  load();
+  return *this;
+}
+
+PendingBatch::PendingBatch(std::shared_ptr<detail::PendingBatchState> state)
+    : Work(state->work), batch_(std::move(state)) {}
+
+void PendingBatch::wait() { wait(Deadline::never()); }
+
+void PendingBatch::wait(const Deadline& deadline) {
+  batch_->work->wait_until_done(deadline);
+  if (const std::exception_ptr error = batch_->work->error()) {
+    batch_->queue->forget_error(error);
+    std::rethrow_exception(error);
+  }
+}
+
+std::size_t PendingBatch::size() const { return batch_->results.size(); }
+
+Mirrored PendingBatch::value(std::size_t index) {
+  if (index >= size()) {
+    throw ValueError(fmt::format("value {} of a batch of {}", index, size()));
+  }
+  if (!batch_->work->wait_for_item(index, Deadline::never())) {
+    wait();  // throws what the operation failed with
+    throw InternalError("an operation ended without error and without this value");
+  }
+  return batch_->results[index];
+}
+
+std::optional<std::size_t> PendingBatch::completed(std::size_t position) const {
+  return batch_->work->wait_for_completed(position, Deadline::never());
+}
+
+PendingBatch::InCompletionOrder PendingBatch::in_completion_order() const {
+  return InCompletionOrder(batch_->work);
+}
+
+bool PendingBatch::InCompletionOrder::wait_for(std::size_t position, std::size_t& index) const {
+  const std::optional<std::size_t> item = work_->wait_for_completed(position, Deadline::never());
+  if (item.has_value()) index = *item;
+  return item.has_value();
+}
+
+}  // namespace crossdevice

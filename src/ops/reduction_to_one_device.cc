@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/reduction_to_one_device.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+
+#include "ops/detail/active_operation.h"
+#include "ops/detail/host_reduce.h"
+#include "ops/detail/sparse_reduce.h"
+
+namespace crossdevice {
+namespace {
+
+/// The caller's sum of all components, checked, then divided for MEAN: a tensor that nobody else holds.
+Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
+                  const PerReplica& value) {
+  if (op != ReduceOp::SUM && op != ReduceOp::MEAN) {
+    throw ValueError(fmt::format("accumulation_fn sums: it cannot do {}", to_string(op)));
+  }
+  const Tensor& first = value.values()[0];
+  Tensor sum = options.accumulation_fn(value.values());
+  if (!sum || sum.dtype() != first.dtype() || !(sum.shape() == first.shape())) {
+    throw ValueError(fmt::format("accumulation_fn must return {} {}, it returned {}",
+                                 to_string(first.dtype()), first.shape().to_string(),
+                                 sum ? sum.to_string() : "no tensor"));
+  }
+  return sum;
+}
+
+}  // namespace
+
+ReductionToOneDevice::ReductionToOneDevice(ReductionToOneDeviceOptions options)
+    : options_(std::move(options)) {
+  if (options_.reduce_to_device.has_value()) options_.reduce_to_device->require_present();
+}
+
+Mirrored ReductionToOneDevice::reduce_implementation(ReduceOp op, const PerReplica& value,
+                                                     const Destinations& destinations,
+                                                     const CommunicationOptions& /*options*/) {
+  detail::ActiveOperation& active = active_operation();
+  if (value.is_sparse()) {
+    const Device& target = options_.reduce_to_device.value_or(destinations.devices()[0]);
+    return detail::sparse_reduce(op, value, target, destinations, active);
+  }
+  if (!options_.accumulation_fn) {
+    Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+    detail::host_reduce(op, 0, value, result, active);
+    return result;
+  }
+  const Tensor sum = accumulate(options_, op, value);
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  if (op == ReduceOp::SUM) {
+    detail::host_broadcast(sum, result, active);
+  } else {
+    detail::host_divide(sum, value.size(), result, active);
+  }
+  return result;
+}
+
+}  // namespace crossdevice

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/detail/validation.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+std::string where(BatchPosition position) {
+  return position.count > 1 ? fmt::format(" (value {} of {})", position.index, position.count) : "";
+}
+
+[[noreturn]] void throw_gradients_differ(const Tensor& first, std::size_t replica,
+                                         const Tensor& other, BatchPosition position) {
+  throw ValueError(fmt::format("gradients differ{}: replica 0 {} {}, replica {} {} {}",
+                               where(position), to_string(first.dtype()), first.shape().to_string(),
+                               replica, to_string(other.dtype()), other.shape().to_string()));
+}
+
+void require_present(const Devices& devices) {
+  for (const Device& device : devices) device.require_present();
+}
+
+void require_destinations(const Destinations& destinations) {
+  require_present(destinations.devices());
+  if (destinations.devices().has_duplicates()) {
+    throw ValueError(
+        fmt::format("destinations name a device twice: {}", destinations.devices().to_string()));
+  }
+}
+
+void require_components(const PerReplica& value, BatchPosition position) {
+  if (value.empty()) {
+    throw ValueError(
+        fmt::format("a value must be non-empty: it has no components{}", where(position)));
+  }
+  require_present(value.devices());
+}
+
+/// `expected` is what the result will be.
+void require_outputs(const Destinations& destinations, DType expected, const Shape& shape,
+                     BatchPosition position) {
+  const DistributedValues* outputs = destinations.outputs();
+  if (outputs == nullptr) return;
+  if (outputs->is_sparse()) throw ValueError("outputs must be dense tensors, not IndexedSlices");
+  for (std::size_t i = 0; i < outputs->size(); ++i) {
+    const Tensor& output = outputs->values()[i];
+    if (output.dtype() != expected || !(output.shape() == shape)) {
+      throw ValueError(fmt::format("output {}{} must be {} {}, it is {} {}", i, where(position),
+                                   to_string(expected), shape.to_string(),
+                                   to_string(output.dtype()), output.shape().to_string()));
+    }
+    if (output.is_read_only()) {
+      throw ValueError(
+          fmt::format("output {}{} is read-only: {}", i, where(position), output.to_string()));
+    }
+  }
+}
+
+void require_sparse_reducible(ReduceOp op, const PerReplica& value,
+                              const Destinations& destinations, BatchPosition position) {
+  if (op != ReduceOp::SUM && op != ReduceOp::MEAN) {
+    throw ValueError(
+        fmt::format("sparse values have SUM and MEAN, not {}{}", to_string(op), where(position)));
+  }
+  if (destinations.outputs() != nullptr) {
+    throw ValueError(fmt::format(
+        "sparse values have no in-place form: the number of rows of the result is the sum of the "
+        "inputs'{}",
+        where(position)));
+  }
+  for (const IndexedSlices& slices : value.slices()) slices.validate();
+  const DType dtype = value.dtype();
+  if (dtype == DType::BOOL || (op == ReduceOp::MEAN && is_integer(dtype))) {
+    throw ValueError(fmt::format("{} of sparse {} values is not defined{}", to_string(op),
+                                 to_string(dtype), where(position)));
+  }
+}
+
+struct Interval {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  std::size_t value = 0;
+  const Tensor* tensor = nullptr;
+};
+
+Interval interval_of(const Tensor& tensor, std::size_t value) {
+  const auto* begin = static_cast<const char*>(tensor.data());
+  return {begin, begin + tensor.size_bytes(), value, &tensor};
+}
+
+bool intersect(const Interval& a, const Interval& b) { return a.begin < b.end && b.begin < a.end; }
+
+bool is_in_place(const Interval& output, const Interval& input) {
+  return output.begin == input.begin && output.end == input.end && output.value == input.value;
+}
+
+[[noreturn]] void throw_overlap(const Interval& output, const Interval& other, const char* what) {
+  throw ValueError(fmt::format(
+      "buffers overlap: output {} and {} {} share memory but are not the same buffer of one value",
+      output.tensor->to_string(), what, other.tensor->to_string()));
+}
+
+void require_outputs_disjoint(std::vector<Interval>& outputs) {
+  std::sort(outputs.begin(), outputs.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < outputs.size(); ++i) {
+    if (intersect(outputs[i - 1], outputs[i])) throw_overlap(outputs[i - 1], outputs[i], "output");
+  }
+}
+
+/// `outputs` is sorted and disjoint.
+void require_input_fits(const Interval& input, const std::vector<Interval>& outputs) {
+  auto it = std::upper_bound(
+      outputs.begin(), outputs.end(), input.begin,
+      [](const char* begin, const Interval& output) { return begin < output.end; });
+  for (; it != outputs.end() && it->begin < input.end; ++it) {
+    if (!is_in_place(*it, input)) throw_overlap(*it, input, "input");
+  }
+}
+
+}  // namespace
+
+void require_reducible(ReduceOp op, const PerReplica& value, const Destinations& destinations,
+                       BatchPosition position) {
+  require_components(value, position);
+  require_destinations(destinations);
+  if (value.is_sparse()) {
+    require_sparse_reducible(op, value, destinations, position);
+    return;
+  }
+  const Tensor& first = value.values()[0];
+  for (std::size_t i = 1; i < value.size(); ++i) {
+    const Tensor& other = value.values()[i];
+    if (other.dtype() != first.dtype() || !(other.shape() == first.shape())) {
+      throw_gradients_differ(first, i, other, position);
+    }
+  }
+  if (!is_supported(op, first.dtype())) {
+    throw ValueError(fmt::format("{} of {} is not defined{}", to_string(op),
+                                 to_string(first.dtype()), where(position)));
+  }
+  const DType result = result_dtype(op, first.dtype());
+  const DistributedValues* outputs = destinations.outputs();
+  if (outputs != nullptr && result != first.dtype() && outputs->dtype() == first.dtype()) {
+    throw ValueError(fmt::format("an in-place {} of {} cannot be: its result is {}{}",
+                                 to_string(op), to_string(first.dtype()), to_string(result),
+                                 where(position)));
+  }
+  require_outputs(destinations, result, first.shape(), position);
+}
+
+Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis) {
+  require_components(value, {});
+  require_destinations(destinations);
+  if (value.is_sparse()) throw UnimplementedError("gather of IndexedSlices is not supported");
+  const Tensor& first = value.values()[0];
+  const std::size_t rank = first.shape().rank();
+  if (rank == 0) throw ValueError("gather needs tensors of rank 1 or more, not scalars");
+  if (axis < 0 || static_cast<std::size_t>(axis) >= rank) {
+    throw ValueError(fmt::format("gather: axis {} is outside [0, {})", axis, rank));
+  }
+  const auto along = static_cast<std::size_t>(axis);
+  std::vector<std::int64_t> dims(first.shape().dims().begin(), first.shape().dims().end());
+  for (std::size_t i = 1; i < value.size(); ++i) {
+    const Tensor& other = value.values()[i];
+    bool same = other.dtype() == first.dtype() && other.shape().rank() == rank;
+    for (std::size_t d = 0; same && d < rank; ++d) same = d == along || other.shape()[d] == dims[d];
+    if (!same) {
+      throw ValueError(
+          fmt::format("gather along axis {}: Shape mismatch: replica 0 {} {}, replica {} {} {}",
+                      axis, to_string(first.dtype()), first.shape().to_string(), i,
+                      to_string(other.dtype()), other.shape().to_string()));
+    }
+    dims[along] = checked_add(dims[along], other.shape()[along]);
+  }
+  const Shape shape{std::span<const std::int64_t>(dims)};
+  require_outputs(destinations, first.dtype(), shape, {});
+  return shape;
+}
+
+void require_broadcastable(const Tensor& tensor, const Destinations& destinations) {
+  if (!tensor) throw ValueError("broadcast needs a tensor");
+  tensor.device().require_present();
+  require_destinations(destinations);
+  require_outputs(destinations, tensor.dtype(), tensor.shape(), {});
+}
+
+void require_no_overlaps(const PerReplica& value, const Destinations& destinations) {
+  const DistributedValues* outputs = destinations.outputs();
+  if (outputs == nullptr) return;
+  constexpr std::size_t kFew = 16;
+  if (value.size() > kFew || outputs->size() > kFew) {
+    const ValueDestinationPair pair{value, destinations};
+    require_no_overlaps(std::span<const ValueDestinationPair>(&pair, 1));
+    return;
+  }
+  const std::span<const Tensor> out = outputs->values();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Interval output = interval_of(out[i], 0);
+    for (std::size_t j = i + 1; j < out.size(); ++j) {
+      const Interval other = interval_of(out[j], 0);
+      if (intersect(output, other)) throw_overlap(output, other, "output");
+    }
+    for (const Tensor& tensor : value.values()) {
+      const Interval input = interval_of(tensor, 0);
+      if (intersect(output, input) && !is_in_place(output, input)) {
+        throw_overlap(output, input, "input");
+      }
+    }
+  }
+}
+
+void require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
+  std::vector<Interval> outputs;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i].destinations.outputs() == nullptr) continue;
+    for (const Tensor& tensor : pairs[i].destinations.outputs()->values()) {
+      if (tensor.size_bytes() > 0) outputs.push_back(interval_of(tensor, i));
+    }
+  }
+  if (outputs.empty()) return;
+  require_outputs_disjoint(outputs);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    for (const Tensor& tensor : pairs[i].value.values()) {
+      if (tensor.size_bytes() > 0) require_input_fits(interval_of(tensor, i), outputs);
+    }
+  }
+}
+
+void require_apart(const PerReplica& value, const Destinations& destinations) {
+  if (destinations.outputs() == nullptr) return;
+  std::vector<Interval> outputs;
+  for (const Tensor& tensor : destinations.outputs()->values()) {
+    if (tensor.size_bytes() > 0) outputs.push_back(interval_of(tensor, 0));
+  }
+  require_outputs_disjoint(outputs);
+  for (const Tensor& tensor : value.values()) {
+    // Another value's number: an input that is exactly an output is refused too.
+    if (tensor.size_bytes() > 0) require_input_fits(interval_of(tensor, 1), outputs);
+  }
+}
+
+BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs) {
+  BatchSize size;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    require_reducible(op, pairs[i].value, pairs[i].destinations, {i, pairs.size()});
+    size.size_bytes += component_size_bytes(pairs[i].value);
+    size.in_place |= pairs[i].destinations.outputs() != nullptr;
+  }
+  require_no_overlaps(pairs);
+  return size;
+}
+
+void wait_until_ready(const PerReplica& value, const Destinations& destinations) {
+  for (const Tensor& tensor : value.values()) tensor.readiness().wait();
+  for (const IndexedSlices& slices : value.slices()) {
+    slices.values.readiness().wait();
+    slices.indices.readiness().wait();
+  }
+  if (destinations.outputs() == nullptr) return;
+  for (const Tensor& tensor : destinations.outputs()->values()) tensor.readiness().wait();
+}
+
+std::size_t component_size_bytes(const DistributedValues& value) {
+  if (value.is_sparse()) return value.slices()[0].values.size_bytes();
+  return value.values()[0].size_bytes();
+}
+
+}  // namespace crossdevice::detail
