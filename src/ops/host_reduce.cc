@@ -67,7 +67,8 @@ void run_one(ReduceOp op, DType dtype, std::size_t num_elements, std::size_t fir
                                   addresses(to, few_outputs, many_outputs)};
   DirectReduceRequest request{.op = op,
                               .first_group = first_group,
-                              .tensors = std::span<const DirectReduceTensor>(&tensor, 1)};
+                              .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
+                              .packs = {}};
   run(request, {}, active);
 }
 
