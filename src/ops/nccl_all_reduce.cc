@@ -26,10 +26,12 @@ void NcclAllReduce::prepare(const Devices& devices, const CommunicationOptions& 
   const bool strict = environment().strict;
   if (!strict && announced_ == devices) return;
   announced_ = devices;
+  const std::string reason = reason_against_nccl(devices);
   const std::string message =
-      fmt::format("NcclAllReduce over {}: {}", devices.to_string(), reason_against_nccl(devices));
+      fmt::format("NcclAllReduce over {}: {}", devices.to_string(), reason);
   if (strict) throw FailedPreconditionError(message + " (CROSSDEVICE_STRICT=1)");
-  log_once(message, LogSeverity::WARNING, message + "; the host reduces instead");
+  log_once("NcclAllReduce: " + reason, LogSeverity::WARNING,
+           message + "; the host reduces instead");
 }
 
 }  // namespace crossdevice
