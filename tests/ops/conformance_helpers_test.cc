@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFlow's own tests of the helpers beside the ops (catalogue 8.4 and 8.7): sparse sums, options, regroup. Names are the catalogue's ids.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/regroup.h"
+
 #include "support/values.h"
 
 namespace crossdevice {
@@ -45,8 +46,8 @@ TEST(HelpersConformance, U3_Divide) {
                          tensor_of(std::vector<float>(6, 0.0f), {3, 2}, "CPU:1")};
   EXPECT_EQ(elements(ops.reduce(ReduceOp::MEAN, dense, "CPU:0").tensor()),
             (std::vector<float>{0.5f, 1, 0, 0, 1.5f, 2}));
-  const IndexedSlices no_rows{tensor_of<float>({}, {0, 2}, cpu(1)), vector_of<std::int64_t>({}, cpu(1)),
-                              {3, 2}};
+  const IndexedSlices no_rows{
+      tensor_of<float>({}, {0, 2}, cpu(1)), vector_of<std::int64_t>({}, cpu(1)), {3, 2}};
   const PerReplica sparse{slices_of({1, 2, 3, 4}, {0, 2}, {3, 2}, cpu(0)), no_rows};
   const Mirrored mean = ops.reduce(ReduceOp::MEAN, sparse, "CPU:0");
   EXPECT_EQ(elements(to_dense(mean.slices()[0])), (std::vector<float>{0.5f, 1, 0, 0, 1.5f, 2}));
@@ -124,17 +125,21 @@ TEST(RegroupConformance, R1_Nested) {
   for (std::size_t r = 0; r < 2; ++r) {
     const Nested back = select_replica<Nested>(r, group);
     EXPECT_TRUE(std::get<0>(back).is_same(std::get<0>(replicas[r])));
-    EXPECT_TRUE(std::get<1>(std::get<1>(back)).at("e").is_same(std::get<1>(std::get<1>(replicas[r])).at("e")));
+    EXPECT_TRUE(std::get<1>(std::get<1>(back))
+                    .at("e")
+                    .is_same(std::get<1>(std::get<1>(replicas[r])).at("e")));
     EXPECT_TRUE(std::get<2>(back)[1].is_same(std::get<2>(replicas[r])[1]));
   }
 }
 
 TEST(RegroupConformance, R2_MapsKeepTheirKeys) {
   using Map = std::map<std::string, Tensor>;
-  const std::vector<Map> replicas{{{"a", scalar_of(1.0f, cpu(0))}}, {{"a", scalar_of(2.0f, cpu(1))}}};
+  const std::vector<Map> replicas{{{"a", scalar_of(1.0f, cpu(0))}},
+                                  {{"a", scalar_of(2.0f, cpu(1))}}};
   const auto group = regroup(replicas);
   EXPECT_THAT(parts(group.at("a")), ElementsAre(1, 2));
-  const std::vector<Map> different{{{"a", scalar_of(1.0f, cpu(0))}}, {{"b", scalar_of(2.0f, cpu(1))}}};
+  const std::vector<Map> different{{{"a", scalar_of(1.0f, cpu(0))}},
+                                   {{"b", scalar_of(2.0f, cpu(1))}}};
   EXPECT_THROW((void)regroup(different), ValueError);
 }
 
@@ -168,7 +173,8 @@ TEST(RegroupConformance, R6_LeavesThatAreNoTensors) {
 TEST(RegroupConformance, R7_OneDevice) {
   const std::vector<Tensor> replicas{scalar_of(5.0f, cpu(0))};
   const PerReplica group = regroup(replicas);
-  EXPECT_THAT(parts(group), ElementsAre(5)) << "one replica is wrapped too: one type for any number";
+  EXPECT_THAT(parts(group), ElementsAre(5))
+      << "one replica is wrapped too: one type for any number";
   EXPECT_TRUE(select_replica<Tensor>(0, group).is_same(replicas[0]));
 }
 

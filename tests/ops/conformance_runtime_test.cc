@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFlow's tests of its collective runtime (catalogue 8.10) that need one process, on host devices. Names are the catalogue's ids.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <memory>
 #include <random>
@@ -10,11 +7,15 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
+
 #include "support/values.h"
 
 namespace crossdevice {
@@ -160,9 +161,9 @@ void check_ring_matrix(CrossDeviceOps& ops) {
     for (const std::size_t count : {1u, 2u, 8u, 16u, 1001u, 4095u, 4096u, 9408u}) {
       // Element i on rank d is 10^d i for floats, 10 d + i for integers; kept below 2^24 so that every sum is exact.
       const auto element = [&](std::size_t d, std::size_t i) {
-        const double value = std::is_integral_v<T>
-                                 ? static_cast<double>(10 * d + i)
-                                 : std::pow(10.0, static_cast<double>(d % 3)) * static_cast<double>(i);
+        const double value = std::is_integral_v<T> ? static_cast<double>(10 * d + i)
+                                                   : std::pow(10.0, static_cast<double>(d % 3)) *
+                                                         static_cast<double>(i);
         return static_cast<T>(value);
       };
       std::vector<std::vector<T>> components(devices);
@@ -219,7 +220,8 @@ TEST_P(RuntimeConformance, RT15_NcclManagerReductions) {
       for (const Tensor& tensor : result.values()) {
         EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
         const std::vector<double> actual = elements<double>(tensor);
-        for (std::size_t k = 0; k < 6; ++k) EXPECT_DOUBLE_EQ(actual[k], expected[k]) << to_string(op);
+        for (std::size_t k = 0; k < 6; ++k)
+          EXPECT_DOUBLE_EQ(actual[k], expected[k]) << to_string(op);
       }
     }
   }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFlow's own tests of cross-device ops (catalogue 8.1 to 8.3), in one process, on host devices. Names are the catalogue's ids.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
+
 #include "support/values.h"
 
 namespace crossdevice {
@@ -37,9 +38,15 @@ struct Kind {
 const Kind kKinds[] = {
     {"ToOneDevice", [] { return std::make_shared<ReductionToOneDevice>(); }},
     {"ToCpu0",
-     [] { return std::make_shared<ReductionToOneDevice>(ReductionToOneDeviceOptions{.reduce_to_device = "CPU:0"}); }},
+     [] {
+       return std::make_shared<ReductionToOneDevice>(
+           ReductionToOneDeviceOptions{.reduce_to_device = "CPU:0"});
+     }},
     {"AccumulateN",
-     [] { return std::make_shared<ReductionToOneDevice>(ReductionToOneDeviceOptions{.accumulation_fn = accumulate_n}); }},
+     [] {
+       return std::make_shared<ReductionToOneDevice>(
+           ReductionToOneDeviceOptions{.accumulation_fn = accumulate_n});
+     }},
     {"Nccl1", [] { return std::make_shared<NcclAllReduce>(1); }},
     {"Nccl0", [] { return std::make_shared<NcclAllReduce>(0); }},
     {"Hierarchical8", [] { return std::make_shared<HierarchicalCopyAllReduce>(8); }},
@@ -197,10 +204,9 @@ TEST_P(OpsConformance, C2_1_ReduceDense) {
 
 // C2-2: concatenated in replica order, indices kept.
 TEST_P(OpsConformance, C2_2_ReduceSparse) {
-  const PerReplica value{slices_of({1, 2}, {0, 1}, {10, 1}, cpu(0)),
-                         slices_of({3, 4}, {1, 2}, {10, 1}, cpu(1)),
-                         slices_of({5, 6}, {7, 8}, {10, 1}, cpu(2)),
-                         slices_of({7, 8}, {3, 2}, {10, 1}, cpu(3))};
+  const PerReplica value{
+      slices_of({1, 2}, {0, 1}, {10, 1}, cpu(0)), slices_of({3, 4}, {1, 2}, {10, 1}, cpu(1)),
+      slices_of({5, 6}, {7, 8}, {10, 1}, cpu(2)), slices_of({7, 8}, {3, 2}, {10, 1}, cpu(3))};
   for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::MEAN}) {
     const float f = op == ReduceOp::SUM ? 1.0f : 0.25f;
     const Mirrored result = ops->reduce(op, value, value);
@@ -217,7 +223,8 @@ TEST_P(OpsConformance, C2_3_ReduceSparseVariableLength) {
   const PerReplica value{slices_of({1}, {0}, {10, 1}, cpu(0)),
                          slices_of({2, 3, 4}, {0, 1, 2}, {10, 1}, cpu(1))};
   const Mirrored result = ops->reduce(ReduceOp::SUM, value, value);
-  for (const IndexedSlices& slices : result.slices()) expect_slices(slices, {1, 2, 3, 4}, {0, 0, 1, 2});
+  for (const IndexedSlices& slices : result.slices())
+    expect_slices(slices, {1, 2, 3, 4}, {0, 0, 1, 2});
 }
 
 // C2-4: [1, 2], [3, 4], [5, 6], [7, 8].
@@ -239,19 +246,25 @@ TEST_P(OpsConformance, C2_4_BatchReduceDense) {
 
 // C2-5: two sparse values per replica, concatenated in order.
 TEST_P(OpsConformance, C2_5_BatchReduceSparse) {
-  const PerReplica first{slices_of({1, 2}, {0, 1}, {10, 1}, cpu(0)), slices_of({3}, {4}, {10, 1}, cpu(1))};
-  const PerReplica second{slices_of({5}, {6}, {5, 1}, cpu(0)), slices_of({6, 7}, {1, 0}, {5, 1}, cpu(1))};
+  const PerReplica first{slices_of({1, 2}, {0, 1}, {10, 1}, cpu(0)),
+                         slices_of({3}, {4}, {10, 1}, cpu(1))};
+  const PerReplica second{slices_of({5}, {6}, {5, 1}, cpu(0)),
+                          slices_of({6, 7}, {1, 0}, {5, 1}, cpu(1))};
   const auto results = ops->batch_reduce(ReduceOp::SUM, {{first, first}, {second, second}});
-  for (const IndexedSlices& slices : results[0].slices()) expect_slices(slices, {1, 2, 3}, {0, 1, 4});
-  for (const IndexedSlices& slices : results[1].slices()) expect_slices(slices, {5, 6, 7}, {6, 1, 0});
+  for (const IndexedSlices& slices : results[0].slices())
+    expect_slices(slices, {1, 2, 3}, {0, 1, 4});
+  for (const IndexedSlices& slices : results[1].slices())
+    expect_slices(slices, {5, 6, 7}, {6, 1, 0});
 }
 
 // C2-6: order of results preserved.
 TEST_P(OpsConformance, C2_6_BatchReduceMixedDenseAndSparse) {
   const PerReplica dense1 = per_replica({{1}, {3}});
   const PerReplica dense2 = per_replica({{2}, {4}});
-  const PerReplica sparse1{slices_of({1}, {0}, {5, 1}, cpu(0)), slices_of({2}, {1}, {5, 1}, cpu(1))};
-  const PerReplica sparse2{slices_of({3}, {2}, {5, 1}, cpu(0)), slices_of({4}, {3}, {5, 1}, cpu(1))};
+  const PerReplica sparse1{slices_of({1}, {0}, {5, 1}, cpu(0)),
+                           slices_of({2}, {1}, {5, 1}, cpu(1))};
+  const PerReplica sparse2{slices_of({3}, {2}, {5, 1}, cpu(0)),
+                           slices_of({4}, {3}, {5, 1}, cpu(1))};
   const auto results = ops->batch_reduce(
       ReduceOp::SUM, {{dense1, dense1}, {sparse1, sparse1}, {dense2, dense2}, {sparse2, sparse2}});
   expect_mirrored(results[0], cpus(2), {4});

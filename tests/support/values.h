@@ -2,11 +2,11 @@
 /// Short ways to make values for tests and to read results: on host devices, with the elements spelled out.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/device.h"
@@ -56,7 +56,8 @@ std::vector<T> elements(const Tensor& tensor) {
 }
 
 /// Rows of `width` elements at `indices`.
-inline IndexedSlices slices_of(const std::vector<float>& rows, const std::vector<std::int64_t>& indices,
+inline IndexedSlices slices_of(const std::vector<float>& rows,
+                               const std::vector<std::int64_t>& indices,
                                const MaybeShape& dense_shape, const Device& device) {
   const std::size_t width = indices.empty() ? 1 : rows.size() / indices.size();
   return {tensor_of<float>(rows, {indices.size(), width}, device), vector_of(indices, device),
