@@ -129,6 +129,9 @@ void require_input_fits(const Interval& input, const std::vector<Interval>& outp
 
 void require_reducible(ReduceOp op, const PerReplica& value, const Destinations& destinations,
                        BatchPosition position) {
+  if (op > ReduceOp::PROD) {
+    throw ValueError(fmt::format("{} is no ReduceOp", static_cast<int>(op)));
+  }
   require_components(value, position);
   require_destinations(destinations);
   if (value.is_sparse()) {
