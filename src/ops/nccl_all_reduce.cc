@@ -27,8 +27,7 @@ void NcclAllReduce::prepare(const Devices& devices, const CommunicationOptions& 
   if (!strict && announced_ == devices) return;
   announced_ = devices;
   const std::string reason = reason_against_nccl(devices);
-  const std::string message =
-      fmt::format("NcclAllReduce over {}: {}", devices.to_string(), reason);
+  const std::string message = fmt::format("NcclAllReduce over {}: {}", devices.to_string(), reason);
   if (strict) throw FailedPreconditionError(message + " (CROSSDEVICE_STRICT=1)");
   log_once("NcclAllReduce: " + reason, LogSeverity::WARNING,
            message + "; the host reduces instead");
