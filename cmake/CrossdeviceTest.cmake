@@ -57,7 +57,7 @@ function(crossdevice_compile_fail)
   add_test(NAME ${arg_NAME}.compiles_without_sections COMMAND ${compile})
   set_tests_properties(${arg_NAME}.compiles_without_sections PROPERTIES LABELS "unit;compile_fail")
 
-  file(STRINGS "${source}" sections REGEX "^#if defined\\([A-Z0-9_]+\\)")
+  file(STRINGS "${source}" sections REGEX "^#if") # every one: a misspelt section must not vanish from the tests
   if(NOT sections)
     message(FATAL_ERROR "${source} has no section '#if defined(NAME)  // error: regular expression'")
   endif()

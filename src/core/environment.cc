@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 
@@ -85,13 +86,14 @@ std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
   throw_expected(name, "info, warning, failure or none", *text);
 }
 
-/// The cores in this process's affinity mask: what taskset, cpusets and job launchers leave it.
+/// The cores in the main thread's affinity mask: what taskset, cpusets and launchers leave the process. Not the calling
+/// thread's, which may have been bound to a core of its own.
 int usable_cores() {
   // The kernel refuses a mask shorter than its own, so ask with longer ones.
   for (std::size_t num_sets = 1; num_sets <= 64; num_sets *= 2) {
     std::vector<cpu_set_t> mask(num_sets);
     const std::size_t size_bytes = num_sets * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, size_bytes, mask.data()) == 0) {
+    if (sched_getaffinity(getpid(), size_bytes, mask.data()) == 0) {
       return std::clamp(CPU_COUNT_S(size_bytes, mask.data()), 1, kMaxCount);
     }
   }

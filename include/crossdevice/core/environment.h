@@ -15,7 +15,7 @@ struct CROSSDEVICE_EXPORT Environment {
   /// default: 64).
   int cpu_devices = 64;
   /// CROSSDEVICE_NUM_THREADS: threads that reduce on hosts, the caller included (1 to 4096;
-  /// default: the cores in this process's affinity mask).
+  /// default: the cores that the main thread's affinity mask admits).
   int num_threads = 1;
   /// CROSSDEVICE_DEFAULT_TIMEOUT: deadline in seconds of operations that set none (default: none;
   /// 0 means none too).

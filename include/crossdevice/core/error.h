@@ -35,11 +35,11 @@ class CROSSDEVICE_EXPORT ValueError : public std::invalid_argument {
 
 /// Who did not come, or who failed: a worker, or (worker-local) one of its replicas.
 struct CROSSDEVICE_EXPORT RankInfo {
-  int rank = -1;               ///< worker rank; -1 where there is only this process
-  int replica = -1;            ///< replica in this process; -1 where the whole worker is meant
-  std::string host;            ///< empty: unknown
-  std::int64_t pid = 0;        ///< 0: unknown
-  std::string last_operation;  ///< "broadcast #1203"; empty: none
+  int rank = -1;                 ///< worker rank; -1 where there is only this process
+  int replica = -1;              ///< replica in this process; -1 where the whole worker is meant
+  std::string host{};            ///< empty: unknown
+  std::int64_t pid = 0;          ///< 0: unknown
+  std::string last_operation{};  ///< "broadcast #1203"; empty: none
 };
 /// "rank 3 (host b, pid 4711), last seen in broadcast #1203" or
 /// "replica 1, last seen in all_reduce #2"; "unknown rank" where neither is known.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every environment variable has its default, its range and an error that names it; the process reads them once.
+#include "crossdevice/core/environment.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice {
+namespace {
+
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+using Variables = std::map<std::string, std::string>;
+Variables variables;  // what the injected lookup finds
+
+const char* look_up(const char* name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? nullptr : found->second.c_str();
+}
+
+Environment parse(const Variables& values) {
+  variables = values;
+  return parse_environment(look_up);
+}
+
+void expect_error(const char* name, const char* value, const char* message) {
+  EXPECT_THAT(
+      [&] {
+        (void)parse({{name, value}});
+      },
+      ThrowsMessage<ValueError>(StrEq(message)))
+      << name << "=" << value;
+}
+
+TEST(ParseEnvironmentTest, UnsetVariablesGiveTheDefaults) {
+  const Environment result = parse({});
+  EXPECT_EQ(result.cpu_devices, 64);
+  EXPECT_GE(result.num_threads, 1);
+  EXPECT_EQ(result.default_timeout_seconds, std::nullopt);
+  EXPECT_FALSE(result.strict);
+  EXPECT_EQ(result.log_level, LogSeverity::WARNING);
+}
+
+TEST(ParseEnvironmentTest, EmptyVariablesGiveTheDefaultsToo) {
+  const Environment result = parse({{"CROSSDEVICE_CPU_DEVICES", ""},
+                                    {"CROSSDEVICE_NUM_THREADS", ""},
+                                    {"CROSSDEVICE_DEFAULT_TIMEOUT", ""},
+                                    {"CROSSDEVICE_STRICT", ""},
+                                    {"CROSSDEVICE_LOG_LEVEL", ""}});
+  EXPECT_EQ(result.cpu_devices, 64);
+  EXPECT_GE(result.num_threads, 1);
+  EXPECT_EQ(result.default_timeout_seconds, std::nullopt);
+  EXPECT_FALSE(result.strict);
+  EXPECT_EQ(result.log_level, LogSeverity::WARNING);
+}
+
+TEST(ParseEnvironmentTest, EveryVariableReachesItsMember) {
+  const Environment result = parse({{"CROSSDEVICE_CPU_DEVICES", "8"},
+                                    {"CROSSDEVICE_NUM_THREADS", "3"},
+                                    {"CROSSDEVICE_DEFAULT_TIMEOUT", "2.5"},
+                                    {"CROSSDEVICE_STRICT", "1"},
+                                    {"CROSSDEVICE_LOG_LEVEL", "failure"}});
+  EXPECT_EQ(result.cpu_devices, 8);
+  EXPECT_EQ(result.num_threads, 3);
+  EXPECT_EQ(result.default_timeout_seconds, 2.5);
+  EXPECT_TRUE(result.strict);
+  EXPECT_EQ(result.log_level, LogSeverity::FAILURE);
+}
+
+TEST(ParseEnvironmentTest, CountsGoFromOneTo4096) {
+  EXPECT_EQ(parse({{"CROSSDEVICE_CPU_DEVICES", "1"}}).cpu_devices, 1);
+  EXPECT_EQ(parse({{"CROSSDEVICE_CPU_DEVICES", "4096"}}).cpu_devices, 4096);
+  EXPECT_EQ(parse({{"CROSSDEVICE_NUM_THREADS", "1"}}).num_threads, 1);
+  EXPECT_EQ(parse({{"CROSSDEVICE_NUM_THREADS", "4096"}}).num_threads, 4096);
+  for (const std::string name : {"CROSSDEVICE_CPU_DEVICES", "CROSSDEVICE_NUM_THREADS"}) {
+    for (const std::string value : {"0", "4097", "-1", "+4", "abc", "4x", " 4", "4 ", "4.0", "0x10",
+                                    "99999999999999999999"}) {
+      expect_error(
+          name.c_str(), value.c_str(),
+          (name + ": expected a whole number from 1 to 4096, got '" + value + "'").c_str());
+    }
+  }
+}
+
+TEST(ParseEnvironmentTest, TimeoutsAreSecondsAndZeroMeansNone) {
+  EXPECT_EQ(parse({{"CROSSDEVICE_DEFAULT_TIMEOUT", "120"}}).default_timeout_seconds, 120.0);
+  EXPECT_EQ(parse({{"CROSSDEVICE_DEFAULT_TIMEOUT", "1e3"}}).default_timeout_seconds, 1000.0);
+  EXPECT_EQ(parse({{"CROSSDEVICE_DEFAULT_TIMEOUT", "0"}}).default_timeout_seconds, std::nullopt);
+  for (const std::string value : {"-1", "nan", "inf", "ten", "5s", "1,5", " 5", "1e999"}) {
+    expect_error("CROSSDEVICE_DEFAULT_TIMEOUT", value.c_str(),
+                 ("CROSSDEVICE_DEFAULT_TIMEOUT: expected a number of seconds, at least 0, got '" +
+                  value + "'")
+                     .c_str());
+  }
+}
+
+TEST(ParseEnvironmentTest, StrictIsZeroOrOne) {
+  EXPECT_FALSE(parse({{"CROSSDEVICE_STRICT", "0"}}).strict);
+  EXPECT_TRUE(parse({{"CROSSDEVICE_STRICT", "1"}}).strict);
+  expect_error("CROSSDEVICE_STRICT", "yes", "CROSSDEVICE_STRICT: expected 0 or 1, got 'yes'");
+  expect_error("CROSSDEVICE_STRICT", "2", "CROSSDEVICE_STRICT: expected 0 or 1, got '2'");
+}
+
+TEST(ParseEnvironmentTest, LogLevelsAreTheSeveritiesAndNone) {
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "info"}}).log_level, LogSeverity::INFO);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "warning"}}).log_level, LogSeverity::WARNING);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "failure"}}).log_level, LogSeverity::FAILURE);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "none"}}).log_level, std::nullopt);
+  expect_error("CROSSDEVICE_LOG_LEVEL", "WARNING",
+               "CROSSDEVICE_LOG_LEVEL: expected info, warning, failure or none, got 'WARNING'");
+  expect_error("CROSSDEVICE_LOG_LEVEL", "3",
+               "CROSSDEVICE_LOG_LEVEL: expected info, warning, failure or none, got '3'");
+}
+
+TEST(ParseEnvironmentTest, ThreadsDefaultToTheCoresThatTheProcessMayUse) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  EXPECT_EQ(parse({}).num_threads, CPU_COUNT(&before));
+  // The main thread's mask counts, also for a thread that has been bound to one core.
+  int seen_by_a_bound_thread = 0;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    seen_by_a_bound_thread = parse({}).num_threads;
+  }).join();
+  EXPECT_EQ(seen_by_a_bound_thread, CPU_COUNT(&before));
+
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  const int when_bound = parse({}).num_threads;
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+  EXPECT_EQ(when_bound, 1);
+}
+
+// environment() reads once per process, so each of these runs in a fresh one.
+class EnvironmentDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(EnvironmentDeathTest, ReadsTheProcessOnceAndKeepsIt) {
+  EXPECT_EXIT(
+      {
+        setenv("CROSSDEVICE_CPU_DEVICES", "5", 1);
+        const Environment& first = environment();
+        setenv("CROSSDEVICE_CPU_DEVICES", "6", 1);
+        const Environment& second = environment();
+        std::fprintf(stderr, "%d %d %s", first.cpu_devices, second.cpu_devices,
+                     &first == &second ? "same" : "different");
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^5 5 same$");
+}
+
+TEST_F(EnvironmentDeathTest, ABadVariableThrowsUntilItIsCorrected) {
+  EXPECT_EXIT(
+      {
+        setenv("CROSSDEVICE_CPU_DEVICES", "many", 1);
+        for (int i = 0; i < 2; ++i) {
+          try {
+            (void)environment();
+          } catch (const ValueError&) {
+            std::fputs("error ", stderr);
+          }
+        }
+        setenv("CROSSDEVICE_CPU_DEVICES", "7", 1);
+        std::fprintf(stderr, "%d", environment().cpu_devices);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^error error 7$");
+}
+
+}  // namespace
+}  // namespace crossdevice
