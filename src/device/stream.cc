@@ -18,15 +18,11 @@ std::shared_ptr<detail::StreamState> make_state(const Device& device, std::strin
   return std::make_shared<detail::StreamState>(std::string(name));
 }
 
-void end(std::shared_ptr<detail::StreamState> state) noexcept {
+void end(const std::shared_ptr<detail::StreamState>& state) noexcept {
   if (state == nullptr) return;
   if (detail::is_forked_child()) {
-    // The thread and perhaps a lock stayed with the parent: even destroying them could wait for ever, so they are left.
-    // NOLINTBEGIN(bugprone-unhandled-exception-at-new, clang-analyzer-cplusplus.NewDeleteLeaks)
-    [[maybe_unused]] const auto* abandoned =
-        new std::shared_ptr<detail::StreamState>(std::move(state));
+    state->abandon();
     return;
-    // NOLINTEND(bugprone-unhandled-exception-at-new, clang-analyzer-cplusplus.NewDeleteLeaks)
   }
   state->release();
 }
@@ -40,10 +36,13 @@ void Event::wait(const Deadline& deadline) const {
 }
 
 Stream::Stream(const Device& device, std::string_view name) : state_(make_state(device, name)) {}
-Stream::~Stream() { end(std::move(state_)); }
+Stream::~Stream() { end(state_); }
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&& other) noexcept {
-  if (this != &other) end(std::exchange(state_, std::move(other.state_)));
+  if (this != &other) {
+    end(state_);
+    state_ = std::move(other.state_);
+  }
   return *this;
 }
 

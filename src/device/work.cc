@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -168,11 +169,19 @@ std::size_t WorkState::num_items() const { return data_->order.size(); }
 
 namespace {
 
-// Work ends (see Work), so the wait does; in a child of fork() nobody works, and nothing of the parent's is touched.
+// Whatever happens, this returns only when nobody works any more. That ends, because work does (see Work). In a child of fork()
+// nobody works, and nothing of the parent's is touched.
 void get_rid_of(const std::shared_ptr<detail::WorkState>& state) noexcept {
-  if (state == nullptr || detail::is_forked_child() || state->is_done()) return;
-  if (!state->cancel()) state->request_stop();
-  state->wait_until_done(Deadline::never());
+  if (state == nullptr || detail::is_forked_child()) return;
+  while (!state->is_done()) {
+    try {
+      state->request_stop();  // first: it is enough where there is no memory for a CancelledError
+      state->cancel();
+      state->wait_until_done(Deadline::never());
+    } catch (...) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 }  // namespace

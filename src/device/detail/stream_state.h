@@ -44,6 +44,9 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   void stop();
   /// The same without the wait where there can be none: on the thread itself.
   void release() noexcept;
+  /// Keeps this for ever: in a child of fork() the thread and perhaps a lock stayed with the parent, and even destroying them could
+  /// wait without end.
+  void abandon() noexcept { self_ = shared_from_this(); }
   [[nodiscard]] bool is_current() const;
 
  private:
@@ -55,6 +58,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   void warn(const char* what, const std::exception_ptr& error) const noexcept;
 
   const std::string name_;
+  std::shared_ptr<StreamState> self_;  // null unless abandoned
 
   std::mutex mutex_;  // guards what follows, up to waiters_
   std::condition_variable task_came_;
