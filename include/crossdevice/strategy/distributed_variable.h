@@ -14,6 +14,7 @@
 
 namespace crossdevice {
 
+class ReplicaContext;
 class Strategy;
 class StrategyExtended;
 
@@ -55,18 +56,23 @@ class CROSSDEVICE_EXPORT DistributedVariable : public Variable {
   DistributedVariable& operator=(const DistributedVariable&) = default;
 
   virtual void update(detail::VariableUpdate update, const VariableValue& value) = 0;
-  /// The component of the replica that the calling thread runs, or nothing outside replicas (the default context included).
+  /// The replica of this strategy that the calling thread runs; nullptr in cross-replica and default context.
   ///
   /// Errors   FailedPreconditionError: in another strategy's context.
-  [[nodiscard]] class ReplicaContext* replica_context() const;
+  [[nodiscard]] ReplicaContext* replica_context() const;
+  /// Which component is that replica's.
+  [[nodiscard]] std::size_t local_id(const ReplicaContext& context) const;
   /// Applies the update to every component.
   void update_components(detail::VariableUpdate update, const VariableValue& value) const;
   /// components().values()[index], read-only.
-  [[nodiscard]] Tensor read_component(std::size_t index) const;
+  [[nodiscard]] const Tensor& read_component(std::size_t index) const {
+    return read_only_.values()[index];
+  }
 
  private:
   std::shared_ptr<StrategyExtended> extended_;
   VariableSynchronization synchronization_;
+  PerReplica read_only_;
 };
 
 }  // namespace crossdevice

@@ -31,6 +31,9 @@ class CROSSDEVICE_EXPORT MirroredVariable : public DistributedVariable {
 
  protected:
   void update(detail::VariableUpdate update, const VariableValue& value) override;
+
+ private:
+  class Assignment;
 };
 
 }  // namespace crossdevice

@@ -20,8 +20,9 @@ namespace crossdevice {
 class Strategy;
 
 namespace detail {
+class ReplicaCall;
 class ReplicaRunner;
-}
+}  // namespace detail
 
 /// One replica inside Strategy::run. The calls below are collective: every replica makes the same ones in the same order, and each waits for
 /// the others.
@@ -39,6 +40,9 @@ class ReplicaRunner;
 /// TF       different calls hang there. In-place forms are an addition.
 class CROSSDEVICE_EXPORT ReplicaContext {
  public:
+  /// For strategies; everybody else gets one from run or get_replica_context().
+  ReplicaContext(detail::ReplicaRunner& runner, Strategy& strategy, std::size_t local_id,
+                 std::size_t id, const Device& device);
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
@@ -104,9 +108,7 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   void update(const DistributedVariable& variable, F&& fn, const Args&... args);
 
  private:
-  friend class detail::ReplicaRunner;
-  ReplicaContext(detail::ReplicaRunner& runner, Strategy& strategy, std::size_t local_id,
-                 std::size_t id, const Device& device);
+  friend class MirroredVariable;
 
   template <class Nest>
   void collect(Nest& nest) {
@@ -117,6 +119,10 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   void all_reduce_leaves_into(ReduceOp op, const CommunicationOptions& options);
   void all_gather_leaves(int axis, const CommunicationOptions& options);
   void run_merge_call(detail::MergeCallBase& call);
+  [[nodiscard]] CommunicationOptions merged_options(const CommunicationOptions& options) const;
+  void require_tensors(const char* method) const;
+  /// Makes the call together with the other replicas.
+  void meet(detail::ReplicaCall& call);
 
   detail::ReplicaRunner& runner_;
   Strategy& strategy_;
@@ -133,7 +139,7 @@ void ReplicaContext::update(const DistributedVariable& variable, F&& fn, const A
   merge_call(
       [&](Strategy&, const auto&... merged) {
         for (std::size_t r = 0; r < components.size(); ++r) {
-          VariableComponent component(components[r], r);
+          VariableComponent component(components[r], r, components.size());
           fn(component, detail::MergedArgument<std::decay_t<const Args&>>::part(merged, r)...);
         }
       },

@@ -92,6 +92,10 @@ class CROSSDEVICE_EXPORT Strategy {
     return extended_->num_replicas_in_sync();
   }
   [[nodiscard]] StrategyExtended& extended() const { return *extended_; }
+  /// The same, shared: what keeps working when the strategy is gone.
+  [[nodiscard]] const std::shared_ptr<StrategyExtended>& shared_extended() const {
+    return extended_;
+  }
   /// Puts the calling thread into this strategy's cross-replica context until the result dies.
   [[nodiscard]] StrategyScope scope() { return StrategyScope(*this); }
 

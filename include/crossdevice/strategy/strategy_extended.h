@@ -114,7 +114,7 @@ class CROSSDEVICE_EXPORT StrategyExtended {
     const detail::UpdateContext context(*this, variable);
     const std::span<const Tensor> components = variable.components().values();
     const auto call = [&](std::size_t r) {
-      VariableComponent component(components[r], r);
+      VariableComponent component(components[r], r, components.size());
       return fn(component, detail::select_local<Args>(args, r)...);
     };
     using Result = decltype(call(0));
@@ -143,7 +143,11 @@ class CROSSDEVICE_EXPORT StrategyExtended {
 
  private:
   friend class detail::ReplicaRunner;
+  friend class detail::UpdateContext;
+  friend class MirroredVariable;
+  friend class Strategy;
   detail::StrategyConfiguration configuration_;
+  Strategy* strategy_ = nullptr;  // set while it lives; variables may outlive it
 };
 
 }  // namespace crossdevice

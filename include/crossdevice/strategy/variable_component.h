@@ -22,11 +22,12 @@ CROSSDEVICE_EXPORT void apply_update(VariableUpdate update, const Tensor& compon
 
 /// A handle on the variable's own memory on one device.
 ///
-/// Order    the assignments are complete on return.
+/// Order    the assignments are complete on return. A distributed value gives the component its own part.
 /// Errors   ValueError: a value of another dtype or shape.
 class CROSSDEVICE_EXPORT VariableComponent {
  public:
-  VariableComponent(Tensor tensor, std::size_t index) : tensor_(std::move(tensor)), index_(index) {}
+  VariableComponent(Tensor tensor, std::size_t index, std::size_t num_components)
+      : tensor_(std::move(tensor)), index_(index), num_components_(num_components) {}
 
   /// The component itself; writing it is writing the variable.
   [[nodiscard]] const Tensor& tensor() const { return tensor_; }
@@ -40,6 +41,7 @@ class CROSSDEVICE_EXPORT VariableComponent {
   void update(detail::VariableUpdate update, const VariableValue& value);
   Tensor tensor_;
   std::size_t index_;
+  std::size_t num_components_;
 };
 
 }  // namespace crossdevice

@@ -10,20 +10,22 @@
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/ops/values.h"
-#include "crossdevice/ops/variable.h"
 
 namespace crossdevice {
+
+class DistributedVariable;
 
 /// Memory   keeps handles, copies no elements.
 class CROSSDEVICE_EXPORT VariableValue {
  public:
   VariableValue(const Tensor& tensor)
       : components_(tensor), kind_(Kind::TENSOR) {}  // NOLINT(google-explicit-constructor)
-  VariableValue(const DistributedValues& values)
-      : components_(values), kind_(Kind::DISTRIBUTED) {}  // NOLINT(google-explicit-constructor)
-  VariableValue(const Variable& variable)
-      : components_(variable.components()),
-        kind_(Kind::DISTRIBUTED) {}  // NOLINT(google-explicit-constructor)
+  VariableValue(const PerReplica& values)
+      : components_(values), kind_(Kind::PER_REPLICA) {}  // NOLINT(google-explicit-constructor)
+  VariableValue(const Mirrored& values)
+      : components_(values), kind_(Kind::MIRRORED) {}  // NOLINT(google-explicit-constructor)
+  /// What it reads as where the thread is: inside a replica its own component.
+  VariableValue(const DistributedVariable& variable);  // NOLINT(google-explicit-constructor)
   /// A scalar, converted to the variable's dtype.
   template <std::floating_point T>
   VariableValue(T number)
@@ -39,7 +41,8 @@ class CROSSDEVICE_EXPORT VariableValue {
         kind_(Kind::NUMBER) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool is_number() const { return kind_ == Kind::NUMBER; }
-  [[nodiscard]] bool is_distributed() const { return kind_ == Kind::DISTRIBUTED; }
+  /// Whether the components may differ.
+  [[nodiscard]] bool is_per_replica() const { return kind_ == Kind::PER_REPLICA; }
   /// A tensor for `component` of a variable: the number as a scalar there, the tensor itself, or the value's own component.
   ///
   /// Errors   ValueError: the dtypes or shapes differ, the number has no exact form in an integer dtype, a distributed value has another number of
@@ -55,7 +58,7 @@ class CROSSDEVICE_EXPORT VariableValue {
   [[nodiscard]] std::string to_string() const;
 
  private:
-  enum class Kind : std::uint8_t { TENSOR, DISTRIBUTED, NUMBER };
+  enum class Kind : std::uint8_t { TENSOR, PER_REPLICA, MIRRORED, NUMBER };
   PerReplica components_;
   std::variant<double, std::int64_t, std::uint64_t> number_ = 0.0;
   Kind kind_;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handing a body to threads that wait for the next one.
+#include "strategy/detail/replica_threads.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
+
+namespace crossdevice::detail {
+
+namespace {
+
+// Watching for the next run, or for the last replica's return, before sleeping: steps of a training loop follow each other closely.
+constexpr int kYields = 50;
+
+/// Threads started while this lives take no signals that are meant for the process: their handlers run on the program's own
+/// threads. What a replica raises by its own fault still reaches the program's handlers, and profilers still see it.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) {
+      sigdelset(&blocked, own);
+    }
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+bool is_forked_child() noexcept {
+  try {
+    require_not_forked();
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
+}  // namespace
+
+struct ReplicaThreads::State {
+  explicit State(std::size_t replicas) : num_replicas(replicas) {}
+
+  /// A replica thread's life: `seen` is the run it was started after.
+  static void serve(const std::shared_ptr<State>& state, std::size_t replica, std::uint64_t seen);
+
+  const std::size_t num_replicas;
+  std::mutex run_mutex;              // held for a run, and to join the threads
+  std::vector<std::thread> threads;  // guarded by run_mutex
+  std::mutex mutex;
+  std::condition_variable begin;
+  std::condition_variable end;
+  std::optional<ChunkBody> body;             // guarded by mutex; set while a run is in progress
+  bool stop = false;                         // guarded by mutex
+  std::atomic<std::uint64_t> run = 0;        // written under mutex; watched without
+  std::atomic<std::size_t> num_running = 0;  // likewise
+};
+
+void ReplicaThreads::State::serve(const std::shared_ptr<State>& state, std::size_t replica,
+                                  std::uint64_t seen) {
+  for (;;) {
+    for (int i = 0; i < kYields && state->run.load(std::memory_order_relaxed) == seen; ++i) {
+      std::this_thread::yield();
+    }
+    std::unique_lock lock(state->mutex);
+    state->begin.wait(lock, [&] { return state->stop || state->run.load() != seen; });
+    if (state->run.load() == seen) return;  // stopped, and no run is left to serve
+    seen = state->run.load();
+    const ChunkBody body = *state->body;
+    lock.unlock();
+    body(replica);
+    lock.lock();
+    if (state->num_running.fetch_sub(1) == 1) state->end.notify_one();
+  }
+}
+
+ReplicaThreads::ReplicaThreads(std::size_t num_replicas)
+    : state_(std::make_shared<State>(num_replicas)) {}
+
+ReplicaThreads::~ReplicaThreads() {
+  State& state = *state_;
+  if (is_forked_child()) {  // the threads did not come along, and the lock may be held for ever
+    for (std::thread& thread : state.threads) thread.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    state.stop = true;
+    state.begin.notify_all();
+  }
+  for (std::thread& thread : state.threads) thread.join();
+}
+
+void ReplicaThreads::start_missing_threads() {
+  State& state = *state_;
+  if (state.threads.size() + 1 >= state.num_replicas) return;
+  const BlockedSignals blocked;
+  state.threads.reserve(state.num_replicas - 1);
+  while (state.threads.size() + 1 < state.num_replicas) {
+    const std::size_t replica = state.threads.size() + 1;
+    try {
+      state.threads.emplace_back([shared = state_, replica, seen = state.run.load()] {
+        pthread_setname_np(pthread_self(), ("cd-replica-" + std::to_string(replica)).c_str());
+        State::serve(shared, replica, seen);
+      });
+    } catch (const std::system_error& error) {
+      throw ResourceExhaustedError("could not start a thread for replica " +
+                                   std::to_string(replica) + ": " + error.what());
+    }
+  }
+}
+
+void ReplicaThreads::run(ChunkBody body) {
+  if (state_->num_replicas == 1) {
+    body(0);
+    return;
+  }
+  State& state = *state_;
+  start_missing_threads();
+  {
+    const std::lock_guard lock(state.mutex);
+    state.body = body;
+    state.num_running.store(state.num_replicas - 1);
+    state.run.fetch_add(1);
+    state.begin.notify_all();
+  }
+  body(0);
+  require_not_forked();
+  for (int i = 0; i < kYields && state.num_running.load(std::memory_order_relaxed) > 0; ++i) {
+    std::this_thread::yield();
+  }
+  std::unique_lock lock(state.mutex);
+  state.end.wait(lock, [&] { return state.num_running.load() == 0; });
+  state.body.reset();
+}
+
+}  // namespace crossdevice::detail
