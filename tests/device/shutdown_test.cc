@@ -19,6 +19,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/progress.h"
 #include "crossdevice/device/stream.h"
 #include "crossdevice/device/work.h"
@@ -96,6 +97,27 @@ void queued_work_runs_and_the_progress_stream_ends() {
 
 TEST(ShutdownTest, QueuedWorkRunsAndTheProgressStreamEnds) {
   EXPECT_ALL_CLAIMS(queued_work_runs_and_the_progress_stream_ends);
+}
+
+void the_thread_pool_ends_and_its_jobs_run_on_their_callers() {
+  Stream own("CPU:0", "own");  // first, because a sanitizer adds a thread of its own to the first
+  own.launch([] {});
+  own.synchronize(Deadline::never());
+  const std::size_t before = num_threads();
+  HostThreadPool& pool = HostThreadPool::instance();
+  std::atomic<int> runs = 0;
+  pool.run(8, [&](std::size_t) { ++runs; });
+  CLAIM(runs == 8);
+  CLAIM(num_threads() == before + pool.num_threads() - 1);
+  shutdown();
+  while (num_threads() != before) std::this_thread::yield();
+  const std::thread::id caller = std::this_thread::get_id();
+  pool.run(8, [&](std::size_t) { runs += std::this_thread::get_id() == caller ? 1 : 100; });
+  CLAIM(runs == 16);
+}
+
+TEST(ShutdownTest, TheThreadPoolEndsAndItsJobsRunOnTheirCallers) {
+  EXPECT_ALL_CLAIMS(the_thread_pool_ends_and_its_jobs_run_on_their_callers);
 }
 
 void a_progress_stream_that_comes_after_it_starts_out_stopped() {
