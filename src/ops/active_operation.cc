@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
 
@@ -21,6 +22,7 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
     timeout_seconds_ = outer.timeout_seconds_;
     return;
   }
+  require_not_forked();
   queue_.begin_turn(ticket.has_value() ? *ticket : queue_.draw_ticket());
   record_ = {name.kind, queue_.next_sequence(), name.num_values, name.size_bytes};
   deadline_ = options.deadline();  // its clock starts here, at the head of the queue

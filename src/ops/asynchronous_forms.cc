@@ -113,6 +113,7 @@ struct CrossDeviceOps::Async {
   PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
                             const CommunicationOptions& options, const char* kind) const {
     const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
+    detail::require_implementation(pairs, options);
     std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
     for (const ValueDestinationPair& pair : pairs) {
       add_reduction(*state, op, pair.value, pair.destinations);
@@ -134,6 +135,7 @@ struct CrossDeviceOps::Async {
   PendingBatch reduce_one(ReduceOp op, const PerReplica& value, const Destinations& destinations,
                           const CommunicationOptions& options) const {
     detail::require_reducible(op, value, destinations);
+    detail::require_implementation(value, options);
     detail::require_no_overlaps(value, destinations);
     std::shared_ptr<PendingBatchState> state = make_state(1);
     add_reduction(*state, op, value, destinations);
@@ -186,6 +188,7 @@ PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,
                                              const Destinations& destinations) {
   queue_->rethrow_kept_error();
   detail::require_broadcastable(tensor, destinations);
+  detail::require_no_overlaps(PerReplica(tensor), destinations);
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
   add_dense(*state, tensor, destinations.make_result(tensor.dtype(), tensor.shape()));
@@ -204,6 +207,8 @@ PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destina
   queue_->rethrow_kept_error();
   options.validate();
   const Shape shape = detail::require_gatherable(value, destinations, axis);
+  detail::require_implementation(value, options);
+  detail::require_apart(value, destinations);
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
   add_dense(*state, value, destinations.make_result(value.dtype(), shape));

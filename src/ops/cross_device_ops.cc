@@ -30,6 +30,7 @@ Mirrored CrossDeviceOps::reduce(ReduceOp op, const PerReplica& value,
   queue_->rethrow_kept_error();
   options.validate();
   detail::require_reducible(op, value, destinations);
+  detail::require_implementation(value, options);
   detail::require_no_overlaps(value, destinations);
   detail::wait_until_ready(value, destinations);
   ActiveOperation active(
@@ -53,6 +54,7 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce(ReduceOp op,
   queue_->rethrow_kept_error();
   options.validate();
   const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
+  detail::require_implementation(pairs, options);
   for (const ValueDestinationPair& pair : pairs) {
     detail::wait_until_ready(pair.value, pair.destinations);
   }
@@ -117,6 +119,7 @@ Mirrored CrossDeviceOps::gather(const PerReplica& value, const Destinations& des
   queue_->rethrow_kept_error();
   options.validate();
   (void)detail::require_gatherable(value, destinations, axis);
+  detail::require_implementation(value, options);
   detail::require_apart(value, destinations);
   detail::wait_until_ready(value, destinations);
   ActiveOperation active(

@@ -27,6 +27,7 @@ Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
                                  to_string(first.dtype()), first.shape().to_string(),
                                  sum ? sum.to_string() : "no tensor"));
   }
+  sum.readiness().wait();
   return sum;
 }
 

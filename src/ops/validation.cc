@@ -9,6 +9,8 @@
 
 #include "crossdevice/core/error.h"
 
+#include "ops/detail/nccl_fallback.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -259,6 +261,16 @@ BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationP
   }
   require_no_overlaps(pairs);
   return size;
+}
+
+void require_implementation(const PerReplica& value, const CommunicationOptions& options) {
+  if (options.implementation != CommunicationImplementation::NCCL) return;
+  announce_nccl_fallback("CommunicationOptions::implementation NCCL", value.devices());
+}
+
+void require_implementation(std::span<const ValueDestinationPair> pairs,
+                            const CommunicationOptions& options) {
+  for (const ValueDestinationPair& pair : pairs) require_implementation(pair.value, options);
 }
 
 void wait_until_ready(const PerReplica& value, const Destinations& destinations) {

@@ -39,7 +39,8 @@ struct CROSSDEVICE_EXPORT ValueOutputPair {
 /// Errors   ValueError, before anything is touched: no components, dtypes or shapes that differ, a combination that is_supported(op, dtype)
 ///          excludes, absent or duplicate destination devices, read-only or overlapping outputs, invalid options.
 ///          DeadlineExceededError: the deadline passed first; see inputs_intact(). UnimplementedError: gather of sparse values.
-/// Threads  calls on one object are serialised, asynchronous ones too, in the order in which they were made.
+/// Threads  calls on one object are serialised, asynchronous ones too, in the order in which they were made. The object outlives the
+///          handles of its asynchronous operations.
 /// TF       results are always Mirrored; in-place and asynchronous forms, MIN, MAX and PROD are additions.
 class CROSSDEVICE_EXPORT CrossDeviceOps {
  public:

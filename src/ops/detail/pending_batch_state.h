@@ -45,7 +45,8 @@ struct PendingBatchState {
         release(i);
       }
     }
-    if (error != nullptr) queue->keep_error(error);
+    // Who asked it to stop knows: the object's next call has nothing to report.
+    if (error != nullptr && !work->stop_requested()) queue->keep_error(error);
     work->finish(std::move(error));
   }
   /// Marks the dense results as in flight; before the operation is enqueued. (Sparse ones have no values().)

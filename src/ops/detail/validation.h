@@ -6,6 +6,7 @@
 #include <span>
 
 #include "crossdevice/core/reduce_op.h"
+#include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/destinations.h"
 #include "crossdevice/ops/values.h"
 
@@ -47,6 +48,13 @@ struct BatchSize {
 };
 /// require_reducible of every pair and require_no_overlaps of all of them.
 BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs);
+
+/// CommunicationImplementation::NCCL asked for where NCCL cannot work: announced once, or refused (CROSSDEVICE_STRICT=1).
+///
+/// Errors   FailedPreconditionError.
+void require_implementation(const PerReplica& value, const CommunicationOptions& options);
+void require_implementation(std::span<const ValueDestinationPair> pairs,
+                            const CommunicationOptions& options);
 
 /// Blocks until asynchronous operations on the value's and the outputs' tensors have ended.
 void wait_until_ready(const PerReplica& value, const Destinations& destinations);
