@@ -123,12 +123,18 @@ void ReplicaRunner::all_reduce(std::span<ReplicaCall* const> calls) {
 void ReplicaRunner::all_reduce_into(std::span<ReplicaCall* const> calls) {
   const CallDescription& description = calls[0]->description();
   if (description.leaves.empty()) return;
+  CrossDeviceOps& ops = extended().cross_device_ops();
+  if (description.leaves.size() == 1) {  // the form that allocates nothing
+    const PerReplica value = value_of(calls, 0);
+    ops.reduce_into(description.op, value, value, remaining_options(calls));
+    return;
+  }
   const ClearedAtExit cleared(values_);
   for (std::size_t i = 0; i < description.leaves.size(); ++i) {
     values_.push_back(value_of(calls, i));
   }
-  extended().cross_device_ops().batch_reduce_into(
-      description.op, std::span<const PerReplica>(values_), remaining_options(calls));
+  ops.batch_reduce_into(description.op, std::span<const PerReplica>(values_),
+                        remaining_options(calls));
 }
 
 void ReplicaRunner::all_gather(std::span<ReplicaCall* const> calls) {
