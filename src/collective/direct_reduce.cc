@@ -1,28 +1,202 @@
 // SPDX-License-Identifier: Apache-2.0
+/// One job over all chunks of a batch.
+///
+/// Why no two threads race. The pieces of a plan are disjoint ranges that cover each (tensor, element) once, and one thread
+/// runs a piece. For element i of a tensor that thread reads address i of every input and writes address i of every output.
+/// An output is exactly an input of its tensor or overlaps nothing else, so whoever touches one of these addresses runs the
+/// same piece. Pointers, plan and packs are only read while the job runs. What several threads do write are atomics: the
+/// outcome, and per tensor the number of pieces that are left. The latter is decremented with acquire-release order, so
+/// the thread that takes it to zero, and whom it then tells, sees the other pieces' results; kernels drain streaming stores
+/// before they return. HostThreadPool::run() orders everything before the caller's return.
 #include "crossdevice/collective/direct_reduce.h"
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/reduce_kernel.h"
 
-namespace crossdevice {
+#include "collective/detail/cache_size.h"
+#include "collective/detail/chunk_plan.h"
 
-// The plain version: tensor after tensor, on the calling thread.
-DirectReduceOutcome direct_reduce(const DirectReduceRequest& request) {
-  for (std::size_t t = 0; t < request.tensors.size(); ++t) {
-    if (request.deadline.has_passed()) return DirectReduceOutcome::DEADLINE_PASSED;
-    if (request.observer != nullptr && request.observer->stop_requested()) {
-      return DirectReduceOutcome::STOPPED;
+namespace crossdevice {
+namespace {
+
+// Up to here the caller is done before another thread has woken up.
+constexpr std::size_t kInlineTrafficBytes = std::size_t{128} << 10;
+
+void reduce_piece(const DirectReduceRequest& request, const ElementRange& piece, StoreMode stores) {
+  const DirectReduceTensor& tensor = request.tensors[piece.tensor];
+  if (piece.count == 0 || tensor.outputs.empty()) return;
+  const ReducePass pass{.op = request.op,
+                        .dtype = tensor.dtype,
+                        .inputs = tensor.inputs,
+                        .outputs = tensor.outputs,
+                        .first_group = request.first_group,
+                        .stores = stores};
+  find_reduce_kernel(request.op, tensor.dtype)(pass, piece.begin, piece.count);
+}
+
+bool must_stop(const DirectReduceRequest& request) {
+  return request.observer != nullptr && request.observer->stop_requested();
+}
+
+/// What one call needs besides its arguments. Kept between calls, so that they allocate nothing.
+struct Scratch {
+  detail::ChunkPlan plan;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> pieces_left;
+  std::size_t capacity = 0;  // of pieces_left
+
+  void start_counting() {
+    const auto pieces = plan.pieces_per_tensor();
+    if (pieces.size() > capacity) {
+      pieces_left = std::make_unique<std::atomic<std::uint32_t>[]>(pieces.size());
+      capacity = pieces.size();
     }
-    const DirectReduceTensor& tensor = request.tensors[t];
-    const ReducePass pass{.op = request.op,
-                          .dtype = tensor.dtype,
-                          .inputs = tensor.inputs,
-                          .outputs = tensor.outputs,
-                          .first_group = request.first_group,
-                          .stores = StoreMode::CACHED};
-    find_reduce_kernel(request.op, tensor.dtype)(pass, 0, tensor.num_elements);
+    for (std::size_t t = 0; t < pieces.size(); ++t) {
+      pieces_left[t].store(pieces[t], std::memory_order_relaxed);
+    }
+  }
+};
+
+/// As many Scratch objects as calls ever ran at once; each belongs to one call at a time.
+class ScratchShelf {
+ public:
+  static ScratchShelf& instance() {
+    static ScratchShelf& shelf =
+        *new ScratchShelf;  // never destroyed: calls may come while the process exits
+    return shelf;
+  }
+  std::unique_ptr<Scratch> take() {
+    const std::lock_guard lock(mutex_);
+    if (shelf_.empty()) {
+      shelf_.reserve(++num_scratches_);  // so that put_back() never allocates
+      return std::make_unique<Scratch>();
+    }
+    std::unique_ptr<Scratch> scratch = std::move(shelf_.back());
+    shelf_.pop_back();
+    return scratch;
+  }
+  void put_back(std::unique_ptr<Scratch> scratch) {
+    const std::lock_guard lock(mutex_);
+    shelf_.push_back(std::move(scratch));
+  }
+
+ private:
+  std::mutex mutex_;  // guards the members below
+  std::vector<std::unique_ptr<Scratch>> shelf_;
+  std::size_t num_scratches_ = 0;
+};
+
+/// A Scratch for the length of a call.
+class ScratchLease {
+ public:
+  ScratchLease() : scratch_(ScratchShelf::instance().take()) {}
+  ~ScratchLease() { ScratchShelf::instance().put_back(std::move(scratch_)); }
+  ScratchLease(const ScratchLease&) = delete;
+  ScratchLease& operator=(const ScratchLease&) = delete;
+  Scratch& operator*() const { return *scratch_; }
+
+ private:
+  std::unique_ptr<Scratch> scratch_;
+};
+
+/// The state that the threads of one call share.
+class ChunkedReduction {
+ public:
+  ChunkedReduction(const DirectReduceRequest& request, Scratch& scratch)
+      : request_(request),
+        plan_(scratch.plan),
+        pieces_left_(scratch.pieces_left.get()),
+        stores_(plan_.traffic_bytes() > detail::second_level_cache_bytes() ? StoreMode::STREAMING
+                                                                           : StoreMode::CACHED) {}
+
+  void run_chunk(std::size_t chunk) {
+    if (!may_continue()) return;
+    for (const ElementRange& piece : plan_.chunk(chunk)) {
+      reduce_piece(request_, piece, stores_);
+      if (request_.observer == nullptr) continue;
+      if (pieces_left_[piece.tensor].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        request_.observer->tensor_completed(piece.tensor);
+      }
+    }
+  }
+  [[nodiscard]] DirectReduceOutcome outcome() const {
+    return outcome_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  /// Not COMPLETED once a chunk was left out; the first reason stands.
+  bool may_continue() {
+    DirectReduceOutcome outcome = outcome_.load(std::memory_order_relaxed);
+    if (outcome != DirectReduceOutcome::COMPLETED) return false;
+    DirectReduceOutcome reason = DirectReduceOutcome::COMPLETED;
+    if (must_stop(request_)) {
+      reason = DirectReduceOutcome::STOPPED;
+    } else if (request_.deadline.has_passed()) {
+      reason = DirectReduceOutcome::DEADLINE_PASSED;
+    }
+    if (reason == DirectReduceOutcome::COMPLETED) return true;
+    outcome_.compare_exchange_strong(outcome, reason, std::memory_order_relaxed);
+    return false;
+  }
+
+  const DirectReduceRequest& request_;
+  const detail::ChunkPlan& plan_;
+  std::atomic<std::uint32_t>* pieces_left_;
+  // Measured (1 MiB of second-level cache per core): from there on, streaming is 1.2 to 2.9 times as fast as stores that first
+  // fetch what they overwrite, and reading the results afterwards never loses more than that gains.
+  StoreMode stores_;
+  std::atomic<DirectReduceOutcome> outcome_ = DirectReduceOutcome::COMPLETED;
+};
+
+DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
+  HostThreadPool& pool = HostThreadPool::instance();
+  const ScratchLease lease;
+  Scratch& scratch = *lease;
+  scratch.plan.rebuild(request.op, request.tensors, request.packs, pool.num_threads());
+  if (request.observer != nullptr) scratch.start_counting();
+
+  ChunkedReduction reduction(request, scratch);
+  const std::size_t num_chunks = scratch.plan.num_chunks();
+  if (scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
+    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) reduction.run_chunk(chunk);
+  } else {
+    pool.run(num_chunks, [&reduction](std::size_t chunk) { reduction.run_chunk(chunk); });
+  }
+  return reduction.outcome();
+}
+
+/// Whether no plan is needed: little to do, and nobody watches in which order it is done.
+bool is_small(const DirectReduceRequest& request) {
+  if (request.observer != nullptr && !request.packs.empty()) return false;
+  std::size_t traffic_bytes = 0;
+  for (const DirectReduceTensor& tensor : request.tensors) {
+    traffic_bytes += detail::traffic_bytes(request.op, tensor);
+    if (traffic_bytes > kInlineTrafficBytes) return false;
+  }
+  return true;
+}
+
+DirectReduceOutcome reduce_inline(const DirectReduceRequest& request) {
+  if (must_stop(request)) return DirectReduceOutcome::STOPPED;
+  if (request.deadline.has_passed()) return DirectReduceOutcome::DEADLINE_PASSED;
+  for (std::size_t t = 0; t < request.tensors.size(); ++t) {
+    reduce_piece(request, {.tensor = t, .begin = 0, .count = request.tensors[t].num_elements},
+                 StoreMode::CACHED);
     if (request.observer != nullptr) request.observer->tensor_completed(t);
   }
   return DirectReduceOutcome::COMPLETED;
+}
+
+}  // namespace
+
+DirectReduceOutcome direct_reduce(const DirectReduceRequest& request) {
+  return is_small(request) ? reduce_inline(request) : reduce_in_chunks(request);
 }
 
 }  // namespace crossdevice

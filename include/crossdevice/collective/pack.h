@@ -89,8 +89,9 @@ struct IndexRuns {
 /// Aggregation  a tensor is small when its bytes do not exceed max_bytes, whatever its dtype (TF: float32 only); a group is
 ///          two to max_group small neighbours (TF: up to max_group + 2), cut as early as possible.
 /// Order    the order in which packs can leave when the tensors become ready one after the other: input order for
-///          concat-and-split, aggregation (groups first, as TF, then the others) and no rule (one pack per tensor); reversed
-///          input order for bytes_per_pack. Packs of several dtypes are ordered by their last tensor. Empty packs keep their place.
+///          concat-and-split, aggregation (groups first, as TF, then the others) and no rule (one pack per tensor);
+///          reversed input order for bytes_per_pack. Packs of several dtypes are ordered by their last tensor. Empty packs
+///          keep their place.
 /// Errors   ValueError: an option is negative.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<Pack> make_packs(std::span<const TensorSize> tensors,
                                                               const PackingOptions& options);
