@@ -48,7 +48,7 @@ const Configuration kConfigurations[] = {
 };
 
 /// Around vectors and pack edges; 0, 1 and primes among them.
-constexpr std::size_t kSizes[] = {0, 1, 2, 31, 64, 65, 127, 250, 256, 1000, 1021, 4099};
+constexpr std::size_t kSizes[] = {0, 1, 31, 64, 65, 250, 1021, 4099};
 constexpr std::byte kPoison{0xA5};
 
 /// Random bytes that are a valid element of the dtype; floats of moderate size, now and then a special one.
@@ -199,7 +199,7 @@ TEST_P(ReduceProperty, EqualsTheReferenceForLargeTensors) {
   const auto& [configuration, devices] = GetParam();
   for (const DType dtype : {DType::FLOAT32, DType::BFLOAT16}) {
     std::vector<Case> cases;
-    for (const std::size_t size : {std::size_t{1'000'003}, std::size_t{3}, std::size_t{262'144}}) {
+    for (const std::size_t size : {std::size_t{200'003}, std::size_t{3}, std::size_t{262'144}}) {
       cases.emplace_back(ReduceOp::MEAN, dtype, size, devices, configuration.halves, random_);
     }
     check_batch(ReduceOp::MEAN, std::move(cases));
