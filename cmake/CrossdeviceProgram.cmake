@@ -17,6 +17,19 @@ function(crossdevice_program)
   set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_PROGRAMS ${arg_NAME})
 endfunction()
 
+# crossdevice_program_parts(NAME x_parts SOURCES a.cc ... [LIBRARIES ...]): what a program and its tests share.
+function(crossdevice_program_parts)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")
+  if(NOT CROSSDEVICE_BUILD_PROGRAMS)
+    return()
+  endif()
+  crossdevice_require_namespaced(${arg_LIBRARIES})
+  add_library(${arg_NAME} STATIC ${arg_SOURCES})
+  crossdevice_compile_options(${arg_NAME})
+  target_include_directories(${arg_NAME} PUBLIC "${PROJECT_SOURCE_DIR}/bench")
+  target_link_libraries(${arg_NAME} PUBLIC crossdevice::crossdevice ${arg_LIBRARIES})
+endfunction()
+
 # crossdevice_micro_bench(NAME bench_x SOURCES bench_x.cc [LIBRARIES ...]): Google Benchmark with its main, and the
 # library's hidden symbols within reach.
 function(crossdevice_micro_bench)

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Declares, parses and checks the command line.
+#include "collective/arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <map>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "crossdevice/core/version.h"
+
+#include "collective/help.h"
+#include "support/byte_size.h"
+#include "support/device_list.h"
+#include "support/named_ops.h"
+#include "support/program.h"
+
+namespace crossdevice::bench {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+Collective parse_collective(const std::string& name) {
+  std::string known;
+  for (const Collective collective : kAllCollectives) {
+    if (name == to_string(collective)) return collective;
+    known += fmt::format(" {}", to_string(collective));
+  }
+  throw programs::ArgumentError(fmt::format("--op '{}': expected one of{}", name, known));
+}
+
+/// The texts and numbers as CLI11 finds them, before they are checked.
+struct Raw {
+  std::string op = "all_reduce";
+  std::string ops = "auto";
+  std::string devices;
+  int num_devices = 0;
+  std::string min_bytes = "8";
+  std::string max_bytes = "64M";
+  std::string step_bytes = "0";
+  double step_factor = 2;
+  std::size_t iterations = 20;
+  std::size_t warmup = 5;
+  std::size_t rounds = 5;
+  int check = 1;
+  std::string redop = "sum";
+  std::string dtype = "float";
+  std::size_t root = 0;
+  std::size_t num_tensors = 16;
+  std::string gradients;
+  int num_packs = 1;
+  std::string bytes_per_pack = "0";
+  bool deterministic = false;
+  bool percentiles = false;
+  double timeout_seconds = 0;
+  std::string json;
+};
+
+void declare_options(CLI::App& app, Raw& raw) {
+  const std::string what = "What to measure";
+  app.add_option("--op", raw.op, "all_reduce, batch_reduce, reduce, broadcast or gather")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("--ops", raw.ops, "Cross-device ops: " + programs::known_ops_names())
+      ->group(what)
+      ->capture_default_str();
+  auto* devices =
+      app.add_option(
+             "--devices", raw.devices,
+             "Devices with commas between, CPU:0,CPU:1 (default: all GPUs, else 4 host devices)")
+          ->group(what);
+  app.add_option("-g,--ngpus", raw.num_devices,
+                 "The first N GPUs, or N host devices where there is no GPU")
+      ->group(what)
+      ->excludes(devices)
+      ->check(CLI::PositiveNumber);
+  app.add_option("-r,--root", raw.root,
+                 "Position in --devices of the root of reduce, broadcast and gather")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("-o,--redop", raw.redop, "Reduction: sum, prod, min, max, avg (mean) or all")
+      ->group(what)
+      ->capture_default_str();
+  app.add_option("-d,--datatype", raw.dtype,
+                 "Element type, by nccl-tests' or the library's name (float, half, bfloat16, int8, "
+                 "float64, complex64, ...) or all")
+      ->group(what)
+      ->capture_default_str();
+
+  const std::string sizes = "Sizes (K, M, G are binary)";
+  auto* min_bytes = app.add_option("-b,--minbytes", raw.min_bytes, "Smallest size")
+                        ->group(sizes)
+                        ->capture_default_str();
+  auto* max_bytes = app.add_option("-e,--maxbytes", raw.max_bytes, "Largest size")
+                        ->group(sizes)
+                        ->capture_default_str();
+  auto* step = app.add_option("-i,--stepbytes", raw.step_bytes,
+                              "Each size is this much larger than the one before")
+                   ->group(sizes);
+  auto* factor = app.add_option("-f,--stepfactor", raw.step_factor,
+                                "Each size is this many times the one before")
+                     ->group(sizes)
+                     ->excludes(step)
+                     ->capture_default_str();
+  app.add_option("--gradients", raw.gradients,
+                 "A model's gradients instead: a CSV file name,shape,numel; one batch_reduce, held "
+                 "against one flat buffer")
+      ->group(sizes)
+      ->excludes(min_bytes)
+      ->excludes(max_bytes)
+      ->excludes(step)
+      ->excludes(factor);
+  app.add_option("--tensors", raw.num_tensors,
+                 "Tensors that a batch_reduce without --gradients is cut into")
+      ->group(sizes)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+
+  const std::string how = "How to run";
+  app.add_option("-n,--iters", raw.iterations, "Timed calls per row")
+      ->group(how)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", raw.warmup, "Untimed calls before")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--rounds", raw.rounds,
+                 "Turns that operation and limit take, A B A B ... (at least 5)")
+      ->group(how)
+      ->check(CLI::Range(5, 1000000))
+      ->capture_default_str();
+  app.add_option("-c,--check", raw.check,
+                 "Compare every element of a first call with a reference; 0: do not")
+      ->group(how)
+      ->capture_default_str();
+  app.add_option("--num-packs", raw.num_packs, "num_packs of the ops")
+      ->group(how)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--bytes-per-pack", raw.bytes_per_pack, "CommunicationOptions::bytes_per_pack")
+      ->group(how)
+      ->capture_default_str();
+  app.add_flag("--deterministic", raw.deterministic, "CommunicationOptions::deterministic")
+      ->group(how);
+  app.add_option("-T,--timeout", raw.timeout_seconds,
+                 "CommunicationOptions::timeout_seconds, 0: none")
+      ->group(how)
+      ->capture_default_str();
+
+  const std::string output = "Output";
+  app.add_flag("-I,--percentiles", raw.percentiles,
+               "Show the 10th and 99th percentile of the time too")
+      ->group(output);
+  app.add_option("-J,--json", raw.json, "Write all rows to this file")->group(output);
+}
+
+Arguments checked(const Raw& raw) {
+  Arguments arguments;
+  arguments.collective = parse_collective(raw.op);
+  arguments.ops = raw.ops;
+  programs::require_known_ops(raw.ops);
+  arguments.devices = !raw.devices.empty()  ? programs::parse_devices(raw.devices)
+                      : raw.num_devices > 0 ? programs::first_devices(raw.num_devices)
+                                            : programs::default_devices();
+  for (const Device& device : arguments.devices) {
+    if (!device.is_host()) {
+      throw programs::ArgumentError(fmt::format(
+          "{}: this version measures host devices only; name some with --devices CPU:0,CPU:1",
+          device.short_name()));
+    }
+  }
+  arguments.sizes = {.min_bytes = programs::parse_byte_size(raw.min_bytes),
+                     .max_bytes = programs::parse_byte_size(raw.max_bytes),
+                     .step_bytes = programs::parse_byte_size(raw.step_bytes),
+                     .step_factor = raw.step_factor};
+  (void)sizes_in(arguments.sizes);
+  arguments.timing = {.iterations = raw.iterations, .warmup = raw.warmup, .rounds = raw.rounds};
+  arguments.check = raw.check != 0;
+  arguments.show_percentiles = raw.percentiles;
+  arguments.dtypes = parse_dtypes(raw.dtype);
+  arguments.redops = reduces(arguments.collective) ? parse_redops(raw.redop)
+                                                   : std::vector<ReduceOp>{ReduceOp::SUM};
+  if (raw.root >= arguments.devices.size()) {
+    throw programs::ArgumentError(fmt::format("--root {}: there are {} devices, counted from 0",
+                                              raw.root, arguments.devices.size()));
+  }
+  arguments.root = raw.root;
+  arguments.num_tensors = raw.num_tensors;
+  if (!raw.gradients.empty()) arguments.gradients = raw.gradients;
+  arguments.num_packs = raw.num_packs;
+  arguments.communication = {.bytes_per_pack = programs::parse_byte_size(raw.bytes_per_pack),
+                             .timeout_seconds = raw.timeout_seconds,
+                             .deterministic = raw.deterministic};
+  arguments.communication.validate();
+  if (!raw.json.empty()) arguments.json = raw.json;
+  return arguments;
+}
+
+}  // namespace
+
+std::vector<ReduceOp> parse_redops(const std::string& name) {
+  const std::string text = lower(name);
+  if (text == "all") return {std::begin(kAllReduceOps), std::end(kAllReduceOps)};
+  if (text == "avg") return {ReduceOp::MEAN};
+  for (const ReduceOp op : kAllReduceOps) {
+    if (text == lower(std::string(to_string(op)))) return {op};
+  }
+  throw programs::ArgumentError(
+      fmt::format("--redop '{}': expected sum, prod, min, max, avg (or mean) or all", name));
+}
+
+std::vector<DType> parse_dtypes(const std::string& name) {
+  const std::string text = lower(name);
+  if (text == "all") return {std::begin(kAllDTypes), std::end(kAllDTypes)};
+  static const std::map<std::string, DType> kNcclNames = {
+      {"float", DType::FLOAT32},      {"double", DType::FLOAT64},     {"half", DType::FLOAT16},
+      {"f8e4m3", DType::FLOAT8_E4M3}, {"f8e5m2", DType::FLOAT8_E5M2},
+  };
+  if (const auto found = kNcclNames.find(text); found != kNcclNames.end()) return {found->second};
+  if (const std::optional<DType> dtype = dtype_from_string(text)) return {*dtype};
+  std::string known;
+  for (const DType dtype : kAllDTypes) known += fmt::format(" {}", to_string(dtype));
+  throw programs::ArgumentError(fmt::format(
+      "--datatype '{}': expected one of{} float double half f8e4m3 f8e5m2 all", name, known));
+}
+
+std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
+  CLI::App app{std::string(kHelpHead), "crossdevice-bench"};
+  app.set_version_flag("--version", fmt::format("crossdevice-bench {}", library_version_string()));
+  app.footer(std::string(kHelpFooter) + "\n" + std::string(programs::kExitCodesHelp));
+  Raw raw;
+  declare_options(app, raw);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    app.exit(done);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw programs::ArgumentError(error.what());
+  }
+  if (!raw.gradients.empty()) {
+    if (app.count("--op") > 0 && raw.op != to_string(Collective::BATCH_REDUCE)) {
+      throw programs::ArgumentError(
+          fmt::format("--gradients is one batch_reduce; --op {} does not fit", raw.op));
+    }
+    raw.op = to_string(Collective::BATCH_REDUCE);
+  }
+  return checked(raw);
+}
+
+}  // namespace crossdevice::bench

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The command line of crossdevice-bench: nccl-tests' flags, and a few of its own.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/core/reduce_op.h"
+#include "crossdevice/device/device.h"
+#include "crossdevice/ops/communication_options.h"
+
+#include "collective/collective.h"
+#include "collective/interleave.h"
+#include "collective/sizes.h"
+
+namespace crossdevice::bench {
+
+struct Arguments {
+  Collective collective = Collective::ALL_REDUCE;
+  std::string ops = "auto";
+  Devices devices;
+  SizeRange sizes;
+  InterleaveOptions timing;
+  bool check = true;
+  bool show_percentiles = false;
+  std::vector<DType> dtypes = {DType::FLOAT32};
+  std::vector<ReduceOp> redops = {ReduceOp::SUM};
+  std::size_t root = 0;
+  std::size_t num_tensors = 16;          ///< of a batch without a gradient list
+  std::optional<std::string> gradients;  ///< path
+  int num_packs = 1;
+  CommunicationOptions communication;
+  std::optional<std::string> json;  ///< path
+};
+
+/// nullopt: --help or --version was asked for and has been printed.
+///
+/// Errors   ArgumentError, ValueError: says which argument is wrong and what is allowed.
+[[nodiscard]] std::optional<Arguments> parse_arguments(int argc, const char* const* argv);
+
+/// Reduction names of nccl-tests (sum, prod, min, max, avg) and of the library (mean). "all": every one.
+///
+/// Errors   ArgumentError: none of these.
+[[nodiscard]] std::vector<ReduceOp> parse_redops(const std::string& name);
+/// Type names of nccl-tests (float, half, int8, f8e4m3, ...) and of the library (float32, ...). "all": every one.
+///
+/// Errors   ArgumentError: none of these.
+[[nodiscard]] std::vector<DType> parse_dtypes(const std::string& name);
+
+}  // namespace crossdevice::bench

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The memory of one case: every device's inputs and outputs, what they must hold, and who writes them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/core/reduce_op.h"
+#include "crossdevice/core/shape.h"
+#include "crossdevice/device/device.h"
+#include "crossdevice/device/tensor.h"
+#include "crossdevice/ops/values.h"
+
+#include "collective/collective.h"
+#include "collective/owner_threads.h"
+#include "collective/pattern.h"
+
+namespace crossdevice::bench {
+
+/// One line of the table.
+struct Case {
+  Collective collective = Collective::ALL_REDUCE;
+  DType dtype = DType::FLOAT32;
+  ReduceOp op = ReduceOp::SUM;  ///< SUM where nothing is reduced
+  Devices devices;
+  std::size_t root = 0;       ///< position in devices
+  std::vector<Shape> shapes;  ///< of one device's inputs; several for BATCH_REDUCE only
+
+  /// Elements of one device's inputs, all tensors together.
+  [[nodiscard]] std::size_t num_input_elements() const;
+  /// The size column: one device's input, for GATHER the whole result.
+  [[nodiscard]] std::size_t size_bytes() const;
+  [[nodiscard]] DType output_dtype() const {
+    return reduces(collective) ? result_dtype(op, dtype) : dtype;
+  }
+  /// Bytes of one device's outputs.
+  [[nodiscard]] std::size_t output_bytes() const;
+  /// Whether outputs may be the inputs: not for GATHER, nor where the result has another dtype.
+  [[nodiscard]] bool can_run_in_place() const;
+  /// What the buffers take.
+  [[nodiscard]] std::size_t memory_bytes() const;
+};
+
+/// Memory   everything comes from the devices' pools, each tensor with a guard behind it. Host devices only.
+class CaseBuffers {
+ public:
+  CaseBuffers(const Case& test_case, OwnerThreads& owners);
+
+  /// One per tensor of the batch, each with a component per device.
+  [[nodiscard]] std::span<const PerReplica> inputs() const { return inputs_; }
+  /// The same for the results: on every device, or on the root alone (REDUCE, GATHER).
+  [[nodiscard]] std::span<const PerReplica> outputs(Placement placement) const {
+    return placement == Placement::IN_PLACE ? in_place_outputs_ : outputs_;
+  }
+
+  /// Every device's owner writes that device's inputs.
+  void rewrite_inputs();
+  /// Fills the outputs, and the guards behind all buffers, with bytes that are no result. In place only the guards.
+  void poison_outputs(Placement placement);
+  /// Elements of the outputs that are wrong, plus guards that were overwritten; out of place also inputs that were changed.
+  [[nodiscard]] std::size_t count_wrong(Placement placement);
+
+ private:
+  struct Block {
+    Tensor memory;  // bytes, with the guard
+    Tensor view;
+    std::size_t owner = 0;
+  };
+  Block allocate(DType dtype, const Shape& shape, std::size_t owner);
+  [[nodiscard]] PatternPlace place(std::size_t tensor, std::size_t replica) const;
+  [[nodiscard]] std::size_t count_wrong_output(std::size_t tensor, const Tensor& output) const;
+
+  Case case_;
+  OwnerThreads& owners_;
+  std::vector<std::vector<Block>> input_blocks_;   // [tensor][device]
+  std::vector<std::vector<Block>> output_blocks_;  // [tensor][destination]
+  std::vector<PerReplica> inputs_;
+  std::vector<PerReplica> outputs_;
+  std::vector<PerReplica> in_place_outputs_;
+};
+
+}  // namespace crossdevice::bench

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What crossdevice-bench --help says around its list of flags: how to read the table.
+#pragma once
+
+#include <string_view>
+
+namespace crossdevice::bench {
+
+inline constexpr std::string_view kHelpHead =
+    "Measures reduce, broadcast and gather across the devices of this process: the flags and the "
+    "table of nccl-tests, every result "
+    "checked, and each time held against what this machine's memory can do.";
+
+inline constexpr std::string_view kHelpFooter = R"(
+The table, one line per size; each half of it is one way to call:
+  out-of-place  results go to other buffers than the inputs
+  in-place      results overwrite the inputs (for reduce: those of the root)
+  size          bytes of one device's input; for gather bytes of the whole result
+  count         elements of that
+  type, redop   element type and reduction
+  root          position of the device that alone receives or sends; -1: all do
+  time          median of the timed calls in microseconds, on the host's clock, until the results are complete; -I adds the 10th
+                and the 99th percentile
+  algbw         size / time (1 GB = 1e9 bytes)
+  busbw         algbw times 2(n-1)/n for all_reduce and batch_reduce, (n-1)/n for gather, 1 for reduce and broadcast: nccl-tests'
+                measure, to be held against the speed of a link
+  %lim          bytes that must be read and written at least, per second, in percent of the limit: how fast this machine reads and
+                writes the same buffers with the same threads, measured in the same run, in turns with the operation
+  #wrong        elements that differ from a slow reference, in one call before the timed ones; N/A with -c 0
+
+The limits:
+  in_place_scale     every input multiplied by a constant where it lies (for in-place)
+  non_temporal_copy  every input copied past the caches to memory of the same size (for out-of-place). Small buffers, which stay in the
+                     caches, may well be faster than this.
+  flat_buffer        with --gradients, for the batch: one all_reduce of one buffer with the same number of bytes
+
+Before each timed call the inputs are rewritten, each device's by a thread of its own, as gradients are: nothing is measured on buffers that
+the reducing cores have left in their caches. So calls on small buffers show how long data takes to come from other cores' caches.
+
+JSON: an array with one object per row and placement: op, ops, algorithm, devices (their number), workers (processes), size_bytes, dtype,
+redop, in_place, time_us_median, time_us_p10, time_us_p99, algbw_gbs, busbw_gbs, wrong (null with -c 0), traffic_gbs, limit, limit_gbs,
+percent_of_limit.
+
+With --gradients the batch's ratio to the flat buffer is printed; in the file it is 100 / percent_of_limit of the batch's rows.
+)";
+
+}  // namespace crossdevice::bench

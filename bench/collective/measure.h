@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Measures one case: checks the values, then times the operation and its limit in turns.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "crossdevice/ops/communication_options.h"
+
+#include "collective/case_buffers.h"
+#include "collective/interleave.h"
+#include "collective/owner_threads.h"
+#include "collective/row.h"
+#include "support/named_ops.h"
+
+namespace crossdevice::bench {
+
+enum class CheckValues : bool { NO, YES };
+
+/// What is the same for all cases of a run.
+struct MeasureOptions {
+  programs::NamedOps ops;
+  std::string algorithm;
+  CommunicationOptions communication;
+  InterleaveOptions timing;
+  CheckValues check = CheckValues::YES;
+};
+
+/// Calls the operation once.
+void run_case(const Case& test_case, const CaseBuffers& buffers, Placement placement,
+              CrossDeviceOps& ops, const CommunicationOptions& options);
+
+/// Each case in both placements where possible. All cases take turns with each other and with the first one's limits. The rows of the first
+/// case name the physical limit; those of the others name `relative_limit`, which is the first case.
+///
+/// Errors   as the operations.
+[[nodiscard]] std::vector<RowPair> measure_cases(std::span<const Case> cases,
+                                                 const std::string& relative_limit,
+                                                 const MeasureOptions& options,
+                                                 OwnerThreads& owners);
+
+}  // namespace crossdevice::bench

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One measured result: what the table shows half a line of, and the JSON file one object of.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "collective/case_buffers.h"
+#include "collective/collective.h"
+#include "collective/statistics.h"
+
+namespace crossdevice::bench {
+
+struct Row {
+  Case test_case;
+  std::string ops;        ///< "reduction_to_one_device", ...
+  std::string algorithm;  ///< what ran
+  Placement placement = Placement::OUT_OF_PLACE;
+  TimeStatistics time;
+  std::optional<std::size_t> wrong;  ///< nothing: not checked
+  std::string limit;                 ///< what percent_of_limit refers to
+  double limit_gbs = 0;
+
+  [[nodiscard]] double algorithm_bandwidth() const;
+  [[nodiscard]] double bus_bandwidth() const;
+  [[nodiscard]] double traffic_gbs() const;
+  [[nodiscard]] double percent_of_limit() const;
+};
+
+/// Both placements of one case, as they share a line of the table.
+struct RowPair {
+  Row out_of_place;
+  std::optional<Row> in_place;  ///< nothing where it is not possible
+};
+
+}  // namespace crossdevice::bench

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Declares, parses and checks the command line.
+#include "train/arguments.h"
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "crossdevice/core/version.h"
+
+#include "support/byte_size.h"
+#include "support/device_list.h"
+#include "support/named_ops.h"
+#include "support/program.h"
+
+namespace crossdevice::train {
+
+namespace {
+
+constexpr const char* kHead =
+    "Trains a small network (784-256-10, ReLU, softmax cross entropy, SGD with momentum) on "
+    "Fashion-MNIST, data parallel: every "
+    "device has a replica with the same weights, computes the gradients of its part of each batch, "
+    "and the gradients are summed across "
+    "the devices, pack by pack, while back-propagation still runs.";
+
+constexpr const char* kFooter = R"(
+Each epoch's line says where its time went:
+  compute        from the start of a step until the last replica has computed its last gradient, and the update of the weights
+  communication  hidden + the time in which all replicas wait for the last gradients to be reduced
+  hidden         time in which gradients were reduced while back-propagation still ran
+An epoch takes compute + communication - hidden, plus the test, which is not counted.
+
+The weights' checksum is equal for equal bits. With --deterministic two runs end with the same bits, and another number of replicas ends
+with the same weights but for rounding.
+
+The last line is "test accuracy NN.N %".
+)";
+
+}  // namespace
+
+std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
+  std::string data = kDefaultDataDirectory;
+  std::string devices;
+  std::string bytes_per_pack = "8K";
+  std::size_t max_train_images = 0;
+  TrainingOptions training;
+
+  CLI::App app{kHead, "crossdevice-train"};
+  app.set_version_flag("--version", fmt::format("crossdevice-train {}", library_version_string()));
+  app.footer(kFooter + std::string(programs::kExitCodesHelp));
+  app.add_option("--data", data, "Directory of the data set's four files")->capture_default_str();
+  app.add_option("--train-images", max_train_images, "Use only the first N images to train with")
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+      "--devices", devices,
+      "Devices with commas between, CPU:0,CPU:1 (default: all GPUs, else 4 host devices)");
+  app.add_option("--cross-device-ops", training.cross_device_ops,
+                 "Cross-device ops: " + programs::known_ops_names())
+      ->capture_default_str();
+  app.add_option("--bytes-per-pack", bytes_per_pack,
+                 "Gradients leave in packs of at least this size, K and M are binary")
+      ->capture_default_str();
+  app.add_option("--epochs", training.epochs, "Passes over the training images")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", training.batch_size, "Images per step, of all replicas together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--hidden", training.hidden_widths,
+                 "Widths of the hidden layers, with commas between")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--learning-rate", training.rate, "Rate of the first step; falls linearly to 0")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--momentum", training.momentum, "Momentum")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_flag("--deterministic", training.deterministic,
+               "The weights' bits depend on the arguments and the data alone");
+  app.add_option("--seed", training.seed, "Of the first weights and the order of the images")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    app.exit(done);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw programs::ArgumentError(error.what());
+  }
+
+  programs::require_known_ops(training.cross_device_ops);
+  training.bytes_per_pack = programs::parse_byte_size(bytes_per_pack);
+  training.devices =
+      devices.empty() ? programs::default_devices() : programs::parse_devices(devices);
+  for (const Device& device : training.devices) {
+    if (!device.is_host()) {
+      throw programs::ArgumentError(
+          fmt::format("{}: this version's network computes on host devices only; name some with "
+                      "--devices CPU:0,CPU:1",
+                      device.short_name()));
+    }
+  }
+  Arguments arguments{
+      .data_directory = data, .max_train_images = std::nullopt, .training = training};
+  if (max_train_images > 0) arguments.max_train_images = max_train_images;
+  return arguments;
+}
+
+}  // namespace crossdevice::train

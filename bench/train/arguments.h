@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The command line of crossdevice-train.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+
+#include "train/training.h"
+
+namespace crossdevice::train {
+
+struct Arguments {
+  std::filesystem::path data_directory;
+  std::optional<std::size_t> max_train_images;  ///< nothing: all
+  TrainingOptions training;
+};
+
+/// nullopt: --help or --version was asked for and has been printed.
+///
+/// Errors   ArgumentError, ValueError: says which argument is wrong and what is allowed.
+[[nodiscard]] std::optional<Arguments> parse_arguments(int argc, const char* const* argv);
+
+}  // namespace crossdevice::train

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Data-parallel training: a MirroredStrategy whose replicas each compute on a part of every batch and share their gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "crossdevice/device/device.h"
+#include "crossdevice/device/tensor.h"
+#include "crossdevice/ops/gradient_bucketer.h"
+#include "crossdevice/ops/values.h"
+#include "crossdevice/strategy/distributed_variable.h"
+#include "crossdevice/strategy/mirrored_strategy.h"
+
+#include "train/communication_log.h"
+#include "train/data_set.h"
+#include "train/replica.h"
+#include "train/time_split.h"
+
+namespace crossdevice::train {
+
+struct TrainingOptions {
+  Devices devices;
+  std::string cross_device_ops = "auto";
+  std::size_t bytes_per_pack = std::size_t{8} << 10U;
+  bool deterministic = false;
+  std::vector<std::size_t> hidden_widths = {256};
+  std::size_t epochs = 5;
+  std::size_t batch_size = 128;  ///< global: of all replicas together
+  float rate = 0.05F;            ///< of the first step; falls linearly to 0 at the end
+  float momentum = 0.9F;
+  std::uint64_t seed = 1;
+};
+
+struct EpochResult {
+  double mean_loss = 0;
+  TimeSplit time;
+};
+
+/// Every batch's gradient is the mean over the whole batch: each replica computes its examples' share of it and the shares are summed, so
+/// the number of replicas changes the weights by rounding only.
+class Training {
+ public:
+  /// `data` must outlive this.
+  ///
+  /// Errors   ArgumentError: batch size 0. ValueError: as MirroredStrategy, GradientBucketer.
+  Training(const DataSet& data, const TrainingOptions& options);
+
+  /// One pass over the training images. `on_step(done, steps, loss)` is called after each step.
+  EpochResult run_epoch(
+      std::size_t epoch,
+      const std::function<void(std::size_t done, std::size_t steps, double loss)>& on_step);
+  /// Share of the test images that are classified right, 0 to 1.
+  [[nodiscard]] double test_accuracy();
+
+  /// Replica `replica`'s weights, in parameter order, as one list.
+  [[nodiscard]] std::vector<float> weights(std::size_t replica) const;
+  [[nodiscard]] std::size_t num_replicas() const { return strategy_.num_replicas_in_sync(); }
+  /// Bytes of each pack of gradients, in the order in which they leave.
+  [[nodiscard]] std::vector<std::size_t> pack_sizes_bytes() const;
+
+ private:
+  struct StepResult {
+    double loss_sum = 0;
+    TimeSplit time;
+  };
+  StepResult run_step(std::span<const std::size_t> batch, float rate);
+
+  const DataSet& data_;
+  TrainingOptions options_;
+  CommunicationLog log_;
+  MirroredStrategy strategy_;
+  std::vector<std::shared_ptr<DistributedVariable>> variables_;
+  std::vector<PerReplica> gradients_;
+  std::vector<Replica> replicas_;
+  std::unique_ptr<GradientBucketer> bucketer_;
+};
+
+/// FNV-1a over the bits of the weights: equal checksums mean equal bits.
+[[nodiscard]] std::uint64_t checksum(std::span<const float> weights);
+
+}  // namespace crossdevice::train

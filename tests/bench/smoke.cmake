@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the smoke runs share: run a program, look at its exit code and its words.
+cmake_minimum_required(VERSION 3.25)
+
+# run_program(EXIT code [OUTPUT variable] [SAYS text ...] COMMAND program arguments...)
+# Stops when the exit code is another one, when a text is in neither output, or when an exception escaped.
+function(run_program)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "EXIT;OUTPUT" "SAYS;COMMAND")
+  execute_process(COMMAND ${arg_COMMAND} OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+  list(JOIN arg_COMMAND " " command)
+  set(all "${output}${errors}")
+  if(NOT code STREQUAL arg_EXIT)
+    message(FATAL_ERROR "${command}\nended with ${code}, expected ${arg_EXIT}. It said:\n${all}")
+  endif()
+  foreach(text IN LISTS arg_SAYS)
+    string(FIND "${all}" "${text}" at)
+    if(at EQUAL -1)
+      message(FATAL_ERROR "${command}\ndid not say '${text}' but:\n${all}")
+    endif()
+  endforeach()
+  if(all MATCHES "terminate called|what\\(\\)")
+    message(FATAL_ERROR "${command}\nlet an exception escape:\n${all}")
+  endif()
+  if(arg_OUTPUT)
+    set(${arg_OUTPUT} "${output}" PARENT_SCOPE)
+  endif()
+endfunction()

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs crossdevice-train for one epoch on a part of the data set: it must learn, repeat itself to the bit, and fail with clear words.
+#   cmake -DPROGRAM=path -DWORK=directory -P train_smoke.cmake
+include("${CMAKE_CURRENT_LIST_DIR}/smoke.cmake")
+
+file(MAKE_DIRECTORY "${WORK}")
+run_program(EXIT 3 SAYS "apt-get install dataset-fashion-mnist" "--data" COMMAND "${PROGRAM}" --data "${WORK}")
+run_program(EXIT 2 SAYS "crossdevice-train: GPU:99" COMMAND "${PROGRAM}" --devices GPU:99)
+run_program(EXIT 2 SAYS "expected one of" COMMAND "${PROGRAM}" --cross-device-ops magic)
+run_program(EXIT 0 SAYS "Exit codes" COMMAND "${PROGRAM}" --help)
+
+if(NOT EXISTS "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
+  message("SKIPPED: the package dataset-fashion-mnist is not installed")
+  return()
+endif()
+
+# A network that has learnt nothing is right for one image in ten.
+set(lowest_accuracy 72)
+set(weights "")
+foreach(repetition IN ITEMS 1 2)
+  run_program(EXIT 0 OUTPUT output SAYS "epoch 1/1: loss" "compute" "communication" "hidden"
+              COMMAND "${PROGRAM}" --epochs 1 --train-images 6000 --batch-size 100 --deterministic)
+  if(NOT output MATCHES "test accuracy ([0-9]+\\.[0-9]) %\n$")
+    message(FATAL_ERROR "the last line is not 'test accuracy NN.N %':\n${output}")
+  endif()
+  if(CMAKE_MATCH_1 LESS lowest_accuracy)
+    message(FATAL_ERROR "test accuracy ${CMAKE_MATCH_1} %, expected at least ${lowest_accuracy} %")
+  endif()
+  string(REGEX MATCH "weights [0-9a-f]+" checksum "${output}")
+  list(APPEND weights "${checksum}")
+endforeach()
+list(REMOVE_DUPLICATES weights)
+list(LENGTH weights num_different)
+if(NOT num_different EQUAL 1)
+  message(FATAL_ERROR "two runs with --deterministic ended with different weights: ${weights}")
+endif()
