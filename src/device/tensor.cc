@@ -62,6 +62,8 @@ Tensor make_view(void* data, Access access, DType dtype, const Shape& shape, con
   device.require_present();
   const std::size_t size_bytes = size_bytes_of(dtype, shape);
   require_address(data, dtype, shape, device);
+  auto memory = std::allocate_shared<detail::TensorMemory>(
+      detail::RecyclingAllocator<detail::TensorMemory>());
   return detail::make_tensor({.dtype = dtype,
                               .access = access,
                               .shape = shape,
@@ -69,8 +71,7 @@ Tensor make_view(void* data, Access access, DType dtype, const Shape& shape, con
                               .data = data,
                               .size_bytes = size_bytes,
                               .stream = stream,
-                              .memory = std::allocate_shared<detail::TensorMemory>(
-                                  detail::RecyclingAllocator<detail::TensorMemory>())});
+                              .memory = std::move(memory)});
 }
 
 /// The tensor is read-only, so nobody writes through the pointer.
