@@ -33,6 +33,7 @@
 #include "crossdevice/ops/variable.h"
 #include "crossdevice/strategy/axes.h"
 #include "crossdevice/strategy/distributed_variable.h"
+#include "crossdevice/strategy/input_context.h"
 #include "crossdevice/strategy/merge_call.h"
 #include "crossdevice/strategy/mirrored_strategy.h"
 #include "crossdevice/strategy/mirrored_variable.h"
