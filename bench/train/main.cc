@@ -37,8 +37,8 @@ void print_epoch(std::size_t epoch, std::size_t epochs, const train::EpochResult
                  double accuracy) {
   const train::TimeSplit& time = result.time;
   fmt::print(
-      "epoch {}/{}: loss {:.4f}, test accuracy {:.1f} %, {:.2f} s (compute {:.2f} s, communication "
-      "{:.2f} s, of it hidden {:.2f} s)\n",
+      "epoch {}/{}: loss {:.4f}, test accuracy {:.1f} %, {:.2f} s (compute {:.3f} s, communication "
+      "{:.3f} s, of it hidden {:.3f} s)\n",
       epoch + 1, epochs, result.mean_loss, 100 * accuracy, time.total(), time.compute,
       time.communication, time.hidden);
   std::fflush(stdout);
@@ -85,8 +85,8 @@ int run(int argc, char** argv) {
     time += result.time;
   }
   fmt::print(
-      "trained for {:.2f} s: compute {:.2f} s, communication {:.2f} s, of it hidden behind compute "
-      "{:.2f} s\n",
+      "trained for {:.2f} s: compute {:.3f} s, communication {:.3f} s, of it hidden behind compute "
+      "{:.3f} s\n",
       time.total(), time.compute, time.communication, time.hidden);
   if (!print_weights(training)) return programs::kExitWrongValues;
   fmt::print("test accuracy {:.1f} %\n", 100 * accuracy);
