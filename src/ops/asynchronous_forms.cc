@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The *_async forms of CrossDeviceOps: check at once, prepare buffers, enqueue on the progress stream.
 #include <functional>
+#include <mutex>
 #include <utility>
 
 #include "crossdevice/core/error.h"
@@ -75,8 +76,12 @@ struct CrossDeviceOps::Async {
   PendingBatch launch(std::shared_ptr<PendingBatchState> state, const OperationName& name,
                       const CommunicationOptions& options, Body body) const {
     state->hold_results();
-    const std::uint64_t ticket = ops.queue_->draw_ticket();
+    std::uint64_t ticket = 0;
     try {
+      // In one step: were two threads to draw in one order and enqueue in the other, the progress thread would wait for a ticket whose
+      // task stands behind the one it runs.
+      const std::lock_guard lock(ops.queue_->enqueue_mutex());
+      ticket = ops.queue_->draw_ticket();
       progress_stream().launch([state, name, options, ticket, body = std::move(body)] {
         run(*state, name, options, ticket, body);
       });

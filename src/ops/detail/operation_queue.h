@@ -19,15 +19,18 @@ class ActiveOperation;
 
 /// A ticket lock that knows its holder, plus the errors that nobody has seen yet.
 ///
-/// Why every wait for a turn ends: a turn is held by an operation that runs, and every operation ends (completion, deadline, stop). Tickets
-/// of asynchronous operations are served by the progress thread in the order in which it got them; it never waits for a ticket that was
-/// drawn after the one it holds. A hook that calls its own object again is recognised by its thread and needs no ticket.
+/// Why every wait for a turn ends: a turn is held by an operation that runs, and every operation ends (completion, deadline, stop).
+/// Asynchronous operations draw their tickets and enter the progress thread's queue under enqueue_mutex(), so that thread meets the tickets of
+/// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
+/// recognised by its thread and needs no ticket.
 class OperationQueue {
  public:
   /// Draws the next ticket. The holder must call begin_turn() and end_turn(), whatever happens.
   [[nodiscard]] std::uint64_t draw_ticket() {
     return next_.fetch_add(1, std::memory_order_relaxed);
   }
+  /// Held while an asynchronous operation draws its ticket and enqueues its task.
+  [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
   void begin_turn(std::uint64_t ticket);
   void end_turn();
   /// Whether the calling thread holds the turn (it is inside a hook).
@@ -55,6 +58,7 @@ class OperationQueue {
  private:
   void rethrow_slow();
 
+  std::mutex enqueue_mutex_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> serving_{0};  // released by end_turn, acquired by begin_turn
   std::atomic<std::thread::id>
