@@ -115,7 +115,8 @@ class TestBatch {
   /// Whether every output of the tensor holds its result: reads, so that a sanitizer sees unordered writes.
   [[nodiscard]] bool is_reduced(std::size_t t) const {
     const TensorBuffers& tensor = *tensors_[t];
-    if (tensor.expected.empty()) return true;  // memcmp may not see a null pointer, not even for no bytes
+    if (tensor.expected.empty())
+      return true;  // memcmp may not see a null pointer, not even for no bytes
     for (void* const output : tensor.output_addresses) {
       if (std::memcmp(output, tensor.expected.data(), tensor.expected.size()) != 0) return false;
     }
