@@ -64,7 +64,7 @@ struct CrossDeviceOps::Async {
 
   CrossDeviceOps& ops;
 
-  std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
+  [[nodiscard]] std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
     if (ops.queue_->is_held_by_this_thread()) {
       throw FailedPreconditionError(
           "an asynchronous form was called from a hook of the same object: waiting for it there "
@@ -73,8 +73,9 @@ struct CrossDeviceOps::Async {
     return std::make_shared<PendingBatchState>(ops.queue_, num_items);
   }
 
-  PendingBatch launch(std::shared_ptr<PendingBatchState> state, const OperationName& name,
-                      const CommunicationOptions& options, Body body) const {
+  [[nodiscard]] PendingBatch launch(std::shared_ptr<PendingBatchState> state,
+                                    const OperationName& name, const CommunicationOptions& options,
+                                    Body body) const {
     state->hold_results();
     std::uint64_t ticket = 0;
     try {
@@ -137,8 +138,9 @@ struct CrossDeviceOps::Async {
   }
 
   /// reduce() calls its own hook, not the batch's: an override of one must see exactly what the blocking form shows it.
-  PendingBatch reduce_one(ReduceOp op, const PerReplica& value, const Destinations& destinations,
-                          const CommunicationOptions& options) const {
+  [[nodiscard]] PendingBatch reduce_one(ReduceOp op, const PerReplica& value,
+                                        const Destinations& destinations,
+                                        const CommunicationOptions& options) const {
     detail::require_reducible(op, value, destinations);
     detail::require_implementation(value, options);
     detail::require_no_overlaps(value, destinations);

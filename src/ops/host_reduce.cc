@@ -34,7 +34,9 @@ void run(DirectReduceRequest& request, std::span<const HostReduceItem> items,
   ProgressReporter reporter(active, items);
   request.deadline = active.deadline();
   if (active.reports_progress()) request.observer = &reporter;
-  switch (direct_reduce(request)) {
+  const DirectReduceOutcome outcome = direct_reduce(request);
+  request.observer = nullptr;  // the reporter ends with this function
+  switch (outcome) {
     case DirectReduceOutcome::COMPLETED:
       return;
     case DirectReduceOutcome::DEADLINE_PASSED:

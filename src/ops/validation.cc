@@ -185,7 +185,7 @@ Shape require_gatherable(const PerReplica& value, const Destinations& destinatio
     }
     dims[along] = checked_add(dims[along], other.shape()[along]);
   }
-  const Shape shape{std::span<const std::int64_t>(dims)};
+  Shape shape{std::span<const std::int64_t>(dims)};
   require_outputs(destinations, first.dtype(), shape, {});
   return shape;
 }

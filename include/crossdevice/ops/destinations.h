@@ -19,18 +19,17 @@ namespace crossdevice {
 /// Errors   ValueError: an empty string, a value without components.
 class CROSSDEVICE_EXPORT Destinations {
  public:
-  Destinations(const char* device)
-      : devices_(Device(device)) {}  // NOLINT(google-explicit-constructor)
-  Destinations(std::string_view device)
-      : devices_(Device(device)) {}  // NOLINT(google-explicit-constructor)
-  Destinations(const std::string& device)
-      : devices_(Device(device)) {}                         // NOLINT(google-explicit-constructor)
-  Destinations(const Device& device) : devices_(device) {}  // NOLINT(google-explicit-constructor)
-  Destinations(const Devices& devices);                     // NOLINT(google-explicit-constructor)
-  Destinations(const Tensor& tensor);                       // NOLINT(google-explicit-constructor)
-  Destinations(const IndexedSlices& slices);                // NOLINT(google-explicit-constructor)
-  Destinations(const Variable& variable);                   // NOLINT(google-explicit-constructor)
-  Destinations(const DistributedValues& values);            // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): TF takes any of them
+  Destinations(const char* device) : devices_(Device(device)) {}
+  Destinations(std::string_view device) : devices_(Device(device)) {}
+  Destinations(const std::string& device) : devices_(Device(device)) {}
+  Destinations(const Device& device) : devices_(device) {}
+  Destinations(const Devices& devices);
+  Destinations(const Tensor& tensor);
+  Destinations(const IndexedSlices& slices);
+  Destinations(const Variable& variable);
+  Destinations(const DistributedValues& values);
+  // NOLINTEND(google-explicit-constructor)
 
   /// The devices of `outputs`, with `outputs` as the buffers to fill. `outputs` must outlive the call.
   [[nodiscard]] static Destinations into(const DistributedValues& outputs);

@@ -39,6 +39,8 @@ class CROSSDEVICE_EXPORT CompletionRange {
     bool at_end_ = false;
   };
 
+  virtual ~CompletionRange() = default;
+
   [[nodiscard]] Iterator begin() const { return Iterator(this); }
   [[nodiscard]] std::default_sentinel_t end() const { return {}; }
 
@@ -46,7 +48,6 @@ class CROSSDEVICE_EXPORT CompletionRange {
   CompletionRange() = default;
   CompletionRange(const CompletionRange&) = default;
   CompletionRange& operator=(const CompletionRange&) = default;
-  virtual ~CompletionRange() = default;
   /// Waits for the position-th completion and writes its index; false when there is none and never will be.
   virtual bool wait_for(std::size_t position, std::size_t& index) const = 0;
 };

@@ -79,12 +79,10 @@ class CROSSDEVICE_EXPORT PerReplica : public DistributedValues {
       : DistributedValues(std::span<const Tensor>(components)) {}
   explicit PerReplica(std::vector<IndexedSlices> components)
       : DistributedValues(std::move(components)) {}
-  PerReplica(
-      const Tensor& component)  // NOLINT(google-explicit-constructor): TF wraps a plain tensor
-      : DistributedValues(std::span<const Tensor>(&component, 1)) {}
-  PerReplica(const DistributedValues&
-                 other)  // NOLINT(google-explicit-constructor): Mirrored is a value too
-      : DistributedValues(other) {}
+  // NOLINTBEGIN(google-explicit-constructor): TF wraps a plain tensor, and Mirrored is a value too
+  PerReplica(const Tensor& component) : DistributedValues(std::span<const Tensor>(&component, 1)) {}
+  PerReplica(const DistributedValues& other) : DistributedValues(other) {}
+  // NOLINTEND(google-explicit-constructor)
 };
 
 /// The same value on every device.

@@ -18,27 +18,20 @@ class DistributedVariable;
 /// Memory   keeps handles, copies no elements.
 class CROSSDEVICE_EXPORT VariableValue {
  public:
-  VariableValue(const Tensor& tensor)
-      : components_(tensor), kind_(Kind::TENSOR) {}  // NOLINT(google-explicit-constructor)
-  VariableValue(const PerReplica& values)
-      : components_(values), kind_(Kind::PER_REPLICA) {}  // NOLINT(google-explicit-constructor)
-  VariableValue(const Mirrored& values)
-      : components_(values), kind_(Kind::MIRRORED) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): TF assigns any of them
+  VariableValue(const Tensor& tensor) : components_(tensor), kind_(Kind::TENSOR) {}
+  VariableValue(const PerReplica& values) : components_(values), kind_(Kind::PER_REPLICA) {}
+  VariableValue(const Mirrored& values) : components_(values), kind_(Kind::MIRRORED) {}
   /// What it reads as where the thread is: inside a replica its own component.
-  VariableValue(const DistributedVariable& variable);  // NOLINT(google-explicit-constructor)
+  VariableValue(const DistributedVariable& variable);
   /// A scalar, converted to the variable's dtype.
   template <std::floating_point T>
-  VariableValue(T number)
-      : number_(static_cast<double>(number)),
-        kind_(Kind::NUMBER) {}  // NOLINT(google-explicit-constructor)
+  VariableValue(T number) : number_(static_cast<double>(number)), kind_(Kind::NUMBER) {}
   template <std::signed_integral T>
-  VariableValue(T number)
-      : number_(static_cast<std::int64_t>(number)),
-        kind_(Kind::NUMBER) {}  // NOLINT(google-explicit-constructor)
+  VariableValue(T number) : number_(static_cast<std::int64_t>(number)), kind_(Kind::NUMBER) {}
   template <std::unsigned_integral T>
-  VariableValue(T number)
-      : number_(static_cast<std::uint64_t>(number)),
-        kind_(Kind::NUMBER) {}  // NOLINT(google-explicit-constructor)
+  VariableValue(T number) : number_(static_cast<std::uint64_t>(number)), kind_(Kind::NUMBER) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool is_number() const { return kind_ == Kind::NUMBER; }
   /// Whether the components may differ.
