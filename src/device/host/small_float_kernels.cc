@@ -41,8 +41,16 @@ struct Float16Formats {
   using Part = NativeFloat16<FourFloats>;
   using Single = NativeFloat16<OneFloat>;
 };
+template <class Codec>
+struct Float8Formats {
+  using Full = NativeFloat8<FullFloats, Codec>;
+  using Part = NativeFloat8<FourFloats, Codec>;
+  using Single = NativeFloat8<OneFloat, Codec>;
+};
 #else
 using Float16Formats = WidenedFormats<std::uint16_t, Float16Codec>;
+template <class Codec>
+using Float8Formats = WidenedFormats<std::uint8_t, Codec>;
 #endif
 
 template <class Formats>
@@ -65,9 +73,8 @@ ReduceKernel small_float_kernel(ReduceOp op) {
 ReduceKernel small_float_kernel_of_target(ReduceOp op, DType dtype) {
   if (dtype == DType::FLOAT16) return small_float_kernel<Float16Formats>(op);
   if (dtype == DType::BFLOAT16) return small_float_kernel<BFloat16Formats>(op);
-  if (dtype == DType::FLOAT8_E5M2)
-    return small_float_kernel<WidenedFormats<std::uint8_t, Float8E5M2Codec>>(op);
-  return small_float_kernel<WidenedFormats<std::uint8_t, Float8E4M3Codec>>(op);
+  if (dtype == DType::FLOAT8_E5M2) return small_float_kernel<Float8Formats<Float8E5M2Codec>>(op);
+  return small_float_kernel<Float8Formats<Float8E4M3Codec>>(op);
 }
 
 template <class Formats>
@@ -81,8 +88,8 @@ void divide_small_floats_of_target(DType dtype, void* data, std::size_t count, d
   if (dtype == DType::FLOAT16) return divide<Float16Formats>(data, count, divisor);
   if (dtype == DType::BFLOAT16) return divide<BFloat16Formats>(data, count, divisor);
   if (dtype == DType::FLOAT8_E5M2)
-    return divide<WidenedFormats<std::uint8_t, Float8E5M2Codec>>(data, count, divisor);
-  divide<WidenedFormats<std::uint8_t, Float8E4M3Codec>>(data, count, divisor);
+    return divide<Float8Formats<Float8E5M2Codec>>(data, count, divisor);
+  divide<Float8Formats<Float8E4M3Codec>>(data, count, divisor);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,7 +2,8 @@
 // How elements of each storage type become vectors to compute with, and results become elements again.
 //
 // A Format has: Element, Value (the registers that hold one step's elements), Compute (the tag ops compute with),
-// lanes(), load(), store(), stream() and each(), which applies an operation of vectors to Values.
+// lanes(), load(), store(), stream(); prepare(), combine() and finish(), which apply an Op to the vectors of a Value; and
+// canonical(), applied to results that may_hold_nan().
 
 #if defined(CROSSDEVICE_DEVICE_HOST_VECTOR_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CROSSDEVICE_DEVICE_HOST_VECTOR_FORMATS_INL_H_
@@ -13,6 +14,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include <hwy/highway.h>
 
@@ -21,9 +24,37 @@ namespace crossdevice::host {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Every NaN becomes the quiet one without sign and payload. Which operand's payload an addition keeps is up to the
+/// compiler, who may swap them, and to the processor; so this is what makes the bits of results reproducible.
+template <class D>
+HWY_INLINE hn::Vec<D> canonical_nan(D d, hn::Vec<D> value) {
+  if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
+    const auto nan = hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN());
+    return hn::IfThenElse(hn::Eq(value, value), value, nan);
+  } else {
+    return value;
+  }
+}
+
+/// Formats without a quick test.
+struct MayHoldNan {
+  template <class Value, std::size_t kSize>
+  static HWY_INLINE bool may_hold_nan(const Value (&)[kSize]) {
+    return true;
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// Whether a or b holds a NaN. One comparison for two vectors: results into mask registers are what limits the loops of 16-bit floats.
+HWY_INLINE unsigned unordered_lanes(hn::Vec<hn::ScalableTag<float>> a,
+                                    hn::Vec<hn::ScalableTag<float>> b) {
+  return _mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q);
+}
+#endif
+
 /// Elements that are computed with in their own type.
 template <class D>
-struct Direct {
+struct Direct : MayHoldNan {
   using Compute = D;
   using Element = hn::TFromD<D>;
   using Value = hn::Vec<D>;
@@ -45,12 +76,15 @@ struct Direct {
   static HWY_INLINE Value finish(Value value, Element divisor) {
     return Op::finish(D(), value, divisor);
   }
+  static HWY_INLINE Value canonical(Value value) { return canonical_nan(D(), value); }
 };
 
 /// A small float of 1 + kExponentBits + kMantissaBits bits, in the low bits of 32-bit lanes, to and from float32.
 /// Without infinities (float8_e4m3), all ones is NaN and what is too large becomes NaN.
 template <int kExponentBits, int kMantissaBits, bool kHasInfinity>
 struct SmallFloatCodec {
+  static constexpr bool kHasInfinityCode = kHasInfinity;
+  static constexpr bool kEncodesEveryNan = true;
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
   static constexpr int kShift = 23 - kMantissaBits;
   static constexpr int kSignShift = 31 - kExponentBits - kMantissaBits;
@@ -88,12 +122,12 @@ struct SmallFloatCodec {
     const hn::RebindToUnsigned<D> du;
     const auto bits = hn::BitCast(di, value);
     const auto magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
-    const auto sign =
-        hn::BitCast(di, hn::ShiftLeft<31 - kSignShift>(hn::ShiftRight<31>(hn::BitCast(du, bits))));
-    auto normal = hn::Sub(magnitude, hn::Set(di, kRebias));
-    const auto odd = hn::And(hn::ShiftRight<kShift>(normal), hn::Set(di, 1));
-    normal =
-        hn::ShiftRight<kShift>(hn::Add(normal, hn::Add(odd, hn::Set(di, (1 << (kShift - 1)) - 1))));
+    const auto sign = hn::And(hn::BitCast(di, hn::ShiftRight<kSignShift>(hn::BitCast(du, bits))),
+                              hn::Set(di, kMagnitude + 1));
+    // The new exponent's offset is even in units of the last place, so oddness can be read before it is subtracted.
+    const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
+    const auto offset = hn::Set(di, (1 << (kShift - 1)) - 1 - kRebias);
+    auto normal = hn::ShiftRight<kShift>(hn::Add(hn::Add(magnitude, offset), odd));
     normal = hn::Min(normal, hn::Set(di, kHasInfinity ? kInfinity : kNaN));
     // Adding the power of two whose ulp is the type's smallest subnormal makes the addition round as it has to.
     const auto magic = hn::Set(di, (127 - kBias + kShift + 1) << 23);
@@ -121,6 +155,8 @@ HWY_INLINE hn::Vec<DU> round_to_upper_half(DU du, hn::Vec<DU> bits) {
 }
 
 struct BFloat16Codec {
+  static constexpr bool kEncodesEveryNan = false;
+
   template <class D, class DI = hn::RebindToSigned<D>>
   static HWY_INLINE hn::Vec<D> decode(D d, hn::Vec<DI> bits) {
     return hn::BitCast(d, hn::ShiftLeft<16>(bits));
@@ -134,7 +170,7 @@ struct BFloat16Codec {
 
 /// Elements of type T that are widened to one float32 lane each.
 template <class D, class T, class Codec>
-struct Widened {
+struct Widened : MayHoldNan {
   using Compute = D;
   using Element = T;
   using Value = hn::Vec<D>;
@@ -164,6 +200,10 @@ struct Widened {
   template <class Op>
   static HWY_INLINE Value finish(Value value, float divisor) {
     return Op::finish(D(), value, divisor);
+  }
+  static HWY_INLINE Value canonical(Value value) {
+    if constexpr (Codec::kEncodesEveryNan) return value;
+    return canonical_nan(D(), value);
   }
 };
 
@@ -199,13 +239,49 @@ struct NativeFloat16 {
   static HWY_INLINE Value finish(Value value, float divisor) {
     return Op::finish(D(), value, divisor);
   }
+  static HWY_INLINE Value canonical(Value value) { return canonical_nan(D(), value); }
+  template <std::size_t kSize>
+  static HWY_INLINE bool may_hold_nan(const Value (&values)[kSize]) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (kSize == 4) {
+      return (unordered_lanes(values[0], values[1]) | unordered_lanes(values[2], values[3])) != 0;
+    }
+#endif
+    (void)values;
+    return true;
+  }
+};
+
+/// 8-bit floats, decoded as the float16 that they are but for the exponent's offset and e4m3's NaN.
+template <class D, class Codec>
+struct NativeFloat8 : Widened<D, std::uint8_t, Codec> {
+  using Value = hn::Vec<D>;
+  using Narrow = hn::Rebind<std::uint8_t, D>;
+  using Bits = hn::Rebind<std::int16_t, D>;
+  using Half = hn::Rebind<hwy::float16_t, D>;
+
+  static HWY_INLINE Value load(const std::uint8_t* from) {
+    const D d;
+    const auto bytes = hn::BitCast(hn::Rebind<std::int8_t, D>(), hn::LoadU(Narrow(), from));
+    const auto bits = hn::PromoteTo(Bits(), bytes);  // with copies of the sign
+    if constexpr (Codec::kHasInfinityCode) {
+      return hn::PromoteTo(d, hn::BitCast(Half(), hn::ShiftLeft<8>(bits)));
+    } else {
+      const auto sign_and_magnitude =
+          hn::And(hn::ShiftLeft<7>(bits), hn::Set(Bits(), static_cast<std::int16_t>(0xBF80)));
+      const auto value =
+          hn::Mul(hn::PromoteTo(d, hn::BitCast(Half(), sign_and_magnitude)), hn::Set(d, 256.0F));
+      const auto is_nan = hn::Eq(hn::Abs(value), hn::Set(d, 480.0F));
+      return hn::IfThenElse(is_nan, hn::Set(d, std::numeric_limits<float>::quiet_NaN()), value);
+    }
+  }
 };
 #endif
 
 /// Complex numbers, real and imaginary parts in vectors of their own. The only operation is the product,
 /// (ac - bd) + (ad + bc)i as written, without the recovery of infinities from NaN that the C++ library's operator adds.
 template <class D>
-struct ComplexNumbers {
+struct ComplexNumbers : MayHoldNan {
   using Compute = D;
   using Component = hn::TFromD<D>;
   struct Element {
@@ -240,6 +316,9 @@ struct ComplexNumbers {
   template <class Op>
   static HWY_INLINE Value finish(const Value& value, Component divisor) {
     return {Op::finish(D(), value.real, divisor), Op::finish(D(), value.imaginary, divisor)};
+  }
+  static HWY_INLINE Value canonical(const Value& value) {
+    return {canonical_nan(D(), value.real), canonical_nan(D(), value.imaginary)};
   }
 };
 
@@ -286,6 +365,22 @@ struct BFloat16Pairs {
   template <class Op>
   static HWY_INLINE Value finish(const Value& value, float divisor) {
     return {Op::finish(Compute(), value.even, divisor), Op::finish(Compute(), value.odd, divisor)};
+  }
+  static HWY_INLINE Value canonical(const Value& value) {
+    return {canonical_nan(Compute(), value.even), canonical_nan(Compute(), value.odd)};
+  }
+  template <std::size_t kSize>
+  static HWY_INLINE bool may_hold_nan(const Value (&values)[kSize]) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (kSize == 4) {
+      return (unordered_lanes(values[0].even, values[0].odd) |
+              unordered_lanes(values[1].even, values[1].odd) |
+              unordered_lanes(values[2].even, values[2].odd) |
+              unordered_lanes(values[3].even, values[3].odd)) != 0;
+    }
+#endif
+    (void)values;
+    return true;
   }
 };
 #endif

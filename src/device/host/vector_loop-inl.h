@@ -77,8 +77,12 @@ HWY_INLINE void reduce_step(const LoopArguments<Scalar>& pass, std::size_t i) {
     for (std::size_t u = 0; u < kUnroll; ++u)
       values[u] = Format::template combine<Op>(values[u], others[u]);
   }
-  for (std::size_t u = 0; u < kUnroll; ++u)
+  for (std::size_t u = 0; u < kUnroll; ++u) {
     values[u] = Format::template finish<Op>(values[u], pass.divisor);
+  }
+  if (Format::may_hold_nan(values)) {
+    for (std::size_t u = 0; u < kUnroll; ++u) values[u] = Format::canonical(values[u]);
+  }
   for (std::size_t j = 0; j < pass.num_outputs; ++j) {
     auto* to = output_at<Format>(pass.outputs[j], i);
     if (kUnroll > 1 && j < 64 && (pass.streamed >> j & 1U) != 0) {

@@ -9,7 +9,6 @@
 #endif
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <hwy/highway.h>
@@ -18,18 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace crossdevice::host {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// Every NaN becomes the quiet one without sign and payload. Which operand's payload an addition keeps is up to the
-/// compiler, who may swap them, and to the processor; so this is what makes the bits of results reproducible.
-template <class D>
-HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> value) {
-  if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-    return hn::IfThenElse(hn::Eq(value, value), value,
-                          hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()));
-  } else {
-    return value;
-  }
-}
 
 struct Sum {
   template <class D>
@@ -41,15 +28,15 @@ struct Sum {
     return hn::Add(a, b);
   }
   template <class D>
-  static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> value, hn::TFromD<D> /*divisor*/) {
-    return canonical(d, value);
+  static HWY_INLINE hn::Vec<D> finish(D /*d*/, hn::Vec<D> value, hn::TFromD<D> /*divisor*/) {
+    return value;
   }
 };
 
 struct Mean : Sum {
   template <class D>
   static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> value, hn::TFromD<D> divisor) {
-    return canonical(d, hn::Div(value, hn::Set(d, divisor)));
+    return hn::Div(value, hn::Set(d, divisor));
   }
 };
 
@@ -103,7 +90,7 @@ struct Maximum : Minimum {
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> value, hn::TFromD<D> /*divisor*/) {
-    return canonical(d, prepare(d, value));
+    return prepare(d, value);
   }
 };
 
