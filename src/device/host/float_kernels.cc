@@ -92,14 +92,12 @@ ReduceKernel float_kernel_of_target(ReduceOp op, DType dtype) {
 
 void divide_floats_of_target(DType dtype, void* data, std::size_t count, double divisor) {
   const void* const input = data;
-  if (size_in_bytes(dtype) == (is_complex(dtype) ? 8 : 4)) {
-    const LoopArguments<float> pass{&input, 1, 1, &data, 1, 0, static_cast<float>(divisor)};
-    reduce_range<Mean, FloatFormats<float>>(pass, StoreMode::CACHED, 0,
-                                            is_complex(dtype) ? 2 * count : count);
+  const LoopArguments pass{&input, 1, 1, &data, 1, divisor};
+  const std::size_t num_components = is_complex(dtype) ? 2 * count : count;
+  if (dtype == DType::FLOAT32 || dtype == DType::COMPLEX64) {
+    reduce_range<Mean, FloatFormats<float>>(pass, StoreMode::CACHED, 0, num_components);
   } else {
-    const LoopArguments<double> pass{&input, 1, 1, &data, 1, 0, divisor};
-    reduce_range<Mean, FloatFormats<double>>(pass, StoreMode::CACHED, 0,
-                                             is_complex(dtype) ? 2 * count : count);
+    reduce_range<Mean, FloatFormats<double>>(pass, StoreMode::CACHED, 0, num_components);
   }
 }
 

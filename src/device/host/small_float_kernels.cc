@@ -80,7 +80,7 @@ ReduceKernel small_float_kernel_of_target(ReduceOp op, DType dtype) {
 template <class Formats>
 void divide(void* data, std::size_t count, double divisor) {
   const void* const input = data;
-  const LoopArguments<float> pass{&input, 1, 1, &data, 1, 0, static_cast<float>(divisor)};
+  const LoopArguments pass{&input, 1, 1, &data, 1, divisor};
   reduce_range<Mean, Formats>(pass, StoreMode::CACHED, 0, count);
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -26,16 +27,17 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// A pass as the loops want it. `split`: inputs before it form the first group, all of them when it equals num_inputs.
-template <class Scalar>
 struct LoopArguments {
   const void* const* inputs;
   std::size_t num_inputs;
   std::size_t split;
   void* const* outputs;
   std::size_t num_outputs;
-  std::uint64_t streamed;  // bit j: output j is written past the caches
-  Scalar divisor;
+  double divisor;
 };
+
+/// Bit j: output j is written past the caches.
+using Streamed = std::uint64_t;
 
 template <class Format>
 HWY_INLINE const typename Format::Element* input_at(const void* input, std::size_t i) {
@@ -66,8 +68,8 @@ HWY_INLINE void combine_inputs(typename Format::Value* HWY_RESTRICT values,
 }
 
 /// Every input is read before any output is written, so an output may be one of the inputs.
-template <class Op, class Format, std::size_t kUnroll, class Scalar>
-HWY_INLINE void reduce_step(const LoopArguments<Scalar>& pass, std::size_t i) {
+template <class Op, class Format, std::size_t kUnroll>
+HWY_INLINE void reduce_step(const LoopArguments& pass, Streamed streamed, std::size_t i) {
   const std::size_t lanes = Format::lanes();
   typename Format::Value values[kUnroll];
   combine_inputs<Op, Format, kUnroll>(values, pass.inputs, 0, pass.split, i);
@@ -77,15 +79,18 @@ HWY_INLINE void reduce_step(const LoopArguments<Scalar>& pass, std::size_t i) {
     for (std::size_t u = 0; u < kUnroll; ++u)
       values[u] = Format::template combine<Op>(values[u], others[u]);
   }
+  using Scalar = hn::TFromD<typename Format::Compute>;
+  Scalar divisor{};
+  if constexpr (std::is_floating_point_v<Scalar>) divisor = static_cast<Scalar>(pass.divisor);
   for (std::size_t u = 0; u < kUnroll; ++u) {
-    values[u] = Format::template finish<Op>(values[u], pass.divisor);
+    values[u] = Format::template finish<Op>(values[u], divisor);
   }
   if (Format::may_hold_nan(values)) {
     for (std::size_t u = 0; u < kUnroll; ++u) values[u] = Format::canonical(values[u]);
   }
   for (std::size_t j = 0; j < pass.num_outputs; ++j) {
     auto* to = output_at<Format>(pass.outputs[j], i);
-    if (kUnroll > 1 && j < 64 && (pass.streamed >> j & 1U) != 0) {
+    if (kUnroll > 1 && j < 64 && (streamed >> j & 1U) != 0) {
       for (std::size_t u = 0; u < kUnroll; ++u) Format::stream(values[u], to + u * lanes);
     } else {
       for (std::size_t u = 0; u < kUnroll; ++u) Format::store(values[u], to + u * lanes);
@@ -93,53 +98,68 @@ HWY_INLINE void reduce_step(const LoopArguments<Scalar>& pass, std::size_t i) {
   }
 }
 
-/// The elements [i, end) in the widest steps that fit, down to single ones.
-template <class Op, class Formats, class Scalar>
-HWY_INLINE void reduce_few(const LoopArguments<Scalar>& pass, std::size_t i, std::size_t end) {
+/// The elements [i, end) in the widest steps that fit, down to single ones. Not inlined, here and below: the loops are
+/// generated for every op, type and instruction set, and what is called once per pass need not be copied into each.
+template <class Op, class Formats>
+HWY_NOINLINE void reduce_few(const LoopArguments& pass, std::size_t i, std::size_t end) {
   using Part = typename Formats::Part;
   const std::size_t lanes = Part::lanes();
-  for (; end - i >= lanes; i += lanes) reduce_step<Op, Part, 1>(pass, i);
-  for (; i < end; ++i) reduce_step<Op, typename Formats::Single, 1>(pass, i);
+  for (; end - i >= lanes; i += lanes) reduce_step<Op, Part, 1>(pass, 0, i);
+  for (; i < end; ++i) reduce_step<Op, typename Formats::Single, 1>(pass, 0, i);
 }
 
 inline constexpr std::size_t kUnroll = 4;
 inline constexpr std::size_t kLineBytes = 64;
 
+struct StreamChoice {
+  Streamed streamed = 0;
+  std::size_t peel = 0;  // elements before the first that is streamed
+};
+
 /// Chooses the outputs to stream: those that are no inputs and in which a cache line starts at the same element as in the
-/// first of them. Returns how many elements come before that one.
-template <class Element, class Scalar>
-HWY_INLINE std::size_t choose_streamed(LoopArguments<Scalar>& pass, std::size_t begin,
-                                       std::size_t count) {
-  std::size_t peel = 0;
+/// first of them.
+inline HWY_NOINLINE StreamChoice choose_streamed(const LoopArguments& pass,
+                                                 std::size_t element_bytes, std::size_t begin,
+                                                 std::size_t count) {
+  StreamChoice choice;
   for (std::size_t j = 0; j < std::min<std::size_t>(pass.num_outputs, 64); ++j) {
     const auto* const inputs_end = pass.inputs + pass.num_inputs;
     if (std::find(pass.inputs, inputs_end, pass.outputs[j]) != inputs_end) continue;
-    const auto address =
-        reinterpret_cast<std::uintptr_t>(static_cast<Element*>(pass.outputs[j]) + begin);
-    const std::size_t to_line = (0 - address) % kLineBytes / sizeof(Element);
-    const bool is_reachable = (address + to_line * sizeof(Element)) % kLineBytes == 0;
+    const auto address = reinterpret_cast<std::uintptr_t>(pass.outputs[j]) + begin * element_bytes;
+    const std::size_t to_line = (0 - address) % kLineBytes / element_bytes;
+    const bool is_reachable = (address + to_line * element_bytes) % kLineBytes == 0;
     if (!is_reachable) continue;
-    if (pass.streamed == 0) peel = std::min(to_line, count);
-    if (to_line == peel) pass.streamed |= std::uint64_t{1} << j;
+    if (choice.streamed == 0) choice.peel = std::min(to_line, count);
+    if (to_line == choice.peel) choice.streamed |= Streamed{1} << j;
   }
-  return peel;
+  return choice;
 }
 
-template <class Op, class Formats, class Scalar>
-HWY_INLINE void reduce_range(LoopArguments<Scalar> pass, StoreMode stores, std::size_t begin,
-                             std::size_t count) {
+template <class Op, class Formats>
+HWY_NOINLINE void reduce_many(const LoopArguments& pass, StoreMode stores, std::size_t begin,
+                              std::size_t count) {
   using Full = typename Formats::Full;
   const std::size_t step = kUnroll * Full::lanes();
   const std::size_t end = begin + count;
-  std::size_t i = begin;
-  if (stores == StoreMode::STREAMING && count >= step) {
-    const std::size_t peel = choose_streamed<typename Full::Element>(pass, begin, count);
-    reduce_few<Op, Formats>(pass, i, i + peel);
-    i += peel;
+  StreamChoice choice;
+  if (stores == StoreMode::STREAMING) {
+    choice = choose_streamed(pass, sizeof(typename Full::Element), begin, count);
+    reduce_few<Op, Formats>(pass, begin, begin + choice.peel);
   }
-  for (; end - i >= step; i += step) reduce_step<Op, Full, kUnroll>(pass, i);
+  std::size_t i = begin + choice.peel;
+  for (; end - i >= step; i += step) reduce_step<Op, Full, kUnroll>(pass, choice.streamed, i);
   reduce_few<Op, Formats>(pass, i, end);
-  if (pass.streamed != 0) hwy::FlushStream();
+  if (choice.streamed != 0) hwy::FlushStream();
+}
+
+template <class Op, class Formats>
+HWY_INLINE void reduce_range(const LoopArguments& pass, StoreMode stores, std::size_t begin,
+                             std::size_t count) {
+  if (count < kUnroll * Formats::Full::lanes()) {
+    reduce_few<Op, Formats>(pass, begin, begin + count);
+  } else {
+    reduce_many<Op, Formats>(pass, stores, begin, count);
+  }
 }
 
 /// Vectors of bytes, for the passes that only copy.
@@ -152,21 +172,17 @@ struct ByteFormats {
 /// The kernel of `Op` on elements in `Formats`; `kComponents` of them form one element of the pass's dtype.
 template <class Op, class Formats, std::size_t kComponents = 1>
 void reduce_vectors(const ReducePass& pass, std::size_t begin, std::size_t count) {
-  using Format = typename Formats::Full;
-  using Scalar = hn::TFromD<typename Format::Compute>;
   const std::size_t n = pass.inputs.size();
-  if (n == 1) {
-    constexpr std::size_t kBytes = sizeof(typename Format::Element) * kComponents;
-    const LoopArguments<std::uint8_t> bytes{pass.inputs.data(),  1, 1, pass.outputs.data(),
-                                            pass.outputs.size(), 0, 1};
-    reduce_range<Sum, ByteFormats>(bytes, pass.stores, begin * kBytes, count * kBytes);
-    return;
-  }
   const std::size_t split = pass.first_group == 0 || pass.first_group > n ? n : pass.first_group;
-  const LoopArguments<Scalar> arguments{
-      pass.inputs.data(),    n, split, pass.outputs.data(), pass.outputs.size(), 0,
-      static_cast<Scalar>(n)};
-  reduce_range<Op, Formats>(arguments, pass.stores, begin * kComponents, count * kComponents);
+  const LoopArguments arguments{
+      pass.inputs.data(),    n, split, pass.outputs.data(), pass.outputs.size(),
+      static_cast<double>(n)};
+  if (n == 1) {
+    constexpr std::size_t kBytes = sizeof(typename Formats::Full::Element) * kComponents;
+    reduce_range<Sum, ByteFormats>(arguments, pass.stores, begin * kBytes, count * kBytes);
+  } else {
+    reduce_range<Op, Formats>(arguments, pass.stores, begin * kComponents, count * kComponents);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
