@@ -97,24 +97,30 @@ TEST(CopyTest, BadCopiesAreRefusedBeforeAnythingIsWritten) {
   for (const float element : target.span<float>()) EXPECT_EQ(element, 0.0F);
 }
 
-TEST(CopyTest, ACopyWaitsForOperationsOnBothTensors) {
-  const Tensor source = Tensor::zeros(DType::INT32, {1000}, "CPU:0");
-  const Tensor destination = Tensor::zeros(DType::INT32, {1000}, "CPU:1");
-  for (int round = 1; round <= 50; ++round) {
-    source.readiness().add();
-    destination.readiness().add();
-    std::thread operations([&source, &destination, round] {
-      auto* from = static_cast<int*>(source.data());
-      for (int i = 0; i < 1000; ++i) from[i] = round * 1000 + i;
-      source.readiness().remove();
-      auto* to = static_cast<int*>(destination.data());
-      for (int i = 0; i < 1000; ++i) to[i] = -1;
-      destination.readiness().remove();
-    });
-    copy(destination, source);
-    operations.join();
-    int i = 0;
-    for (const int element : destination.span<int>()) ASSERT_EQ(element, round * 1000 + i++);
+/// Writes first + i, then ends an operation.
+void write_and_finish(const Tensor& tensor, int first) {
+  int next = first;
+  for (int& element : std::span(static_cast<int*>(tensor.data()), tensor.num_elements())) {
+    element = next++;
+  }
+  tensor.readiness().remove();
+}
+
+TEST(CopyTest, ACopyWaitsForOperationsOnEitherTensor) {
+  // Large enough that a copy which did not wait would come before the last element.
+  const Tensor source = Tensor::zeros(DType::INT32, {1 << 18}, "CPU:0");
+  const Tensor destination = Tensor::zeros(DType::INT32, {1 << 18}, "CPU:1");
+  for (int round = 1; round <= 10; ++round) {
+    for (const Tensor& busy : {source, destination}) {
+      source.readiness().add();
+      write_and_finish(source, -round);
+      busy.readiness().add();
+      std::thread operation([&busy, round] { write_and_finish(busy, round); });
+      copy(destination, source);
+      operation.join();
+      int next = busy.is_same(source) ? round : -round;
+      for (const int element : destination.span<int>()) ASSERT_EQ(element, next++);
+    }
   }
 }
 

@@ -452,6 +452,30 @@ TEST(MemoryPoolTest, AChildOfForkGetsAnErrorAndCannotHarmItsParent) {
   EXPECT_EQ(pool.allocate(kMiB), block);
 }
 
+TEST(MemoryPoolTest, AChildOfForkNeverWaitsForALockThatItsParentHeld) {
+  HostMemoryPool pool("test", 0);
+  void* block = pool.allocate(kMiB);
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {  // holds the lock about half of the time
+    while (!is_over.load()) pool.deallocate(pool.allocate(64), 64);
+  });
+  int num_hanging = 0;
+  for (int i = 0; i < 50; ++i) {
+    const int status = status_of_child([&] {
+      alarm(20);  // a child that hangs is ended by a signal
+      pool.deallocate(block, kMiB);
+      return 0;
+    });
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+      ++num_hanging;
+      break;
+    }
+  }
+  is_over.store(true);
+  other.join();
+  EXPECT_EQ(num_hanging, 0);
+}
+
 TEST(MemoryPoolTest, AddressSanitizerKnowsWhichBytesAreHandedOut) {
   if (!detail::kHasAddressSanitizer) GTEST_SKIP() << "built without AddressSanitizer";
   HostMemoryPool pool("test", 0);

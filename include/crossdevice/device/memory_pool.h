@@ -14,20 +14,24 @@ namespace crossdevice {
 
 /// Bytes and counts since the process began; `peak_bytes_in_use` since the last reset_peak().
 struct MemoryPoolStatistics {
-  std::size_t bytes_in_use = 0;  ///< handed out and not given back, rounded up to blocks
+  /// Handed out and not given back, rounded up to blocks.
+  std::size_t bytes_in_use = 0;
   std::size_t peak_bytes_in_use = 0;
-  std::size_t bytes_reserved = 0;     ///< mapped from the system: in use + cached
-  std::uint64_t num_allocations = 0;  ///< calls of allocate()
-  std::uint64_t num_cache_hits =
-      0;  ///< of those, the ones that took a cached block of the same size
+  /// Address space in segments: in use, cached, and not touched yet.
+  std::size_t bytes_reserved = 0;
+  /// Calls of allocate() that succeeded.
+  std::uint64_t num_allocations = 0;
+  /// Of those, the ones that took a cached block of the same size.
+  std::uint64_t num_cache_hits = 0;
   std::size_t num_segments = 0;
 };
 
 /// Where a pointer lies: which segment, how far in.
 struct SegmentLocation {
-  int segment_fd =
-      -1;  ///< memfd of the segment, owned by the pool; -1 where the system gave no memfd
-  std::uint64_t segment_id = 0;  ///< never reused
+  /// The segment's memfd, owned by the pool; -1 where the system gave none.
+  int segment_fd = -1;
+  /// Never reused.
+  std::uint64_t segment_id = 0;
   std::size_t offset_bytes = 0;
   std::size_t segment_size_bytes = 0;
 };

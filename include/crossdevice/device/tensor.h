@@ -53,7 +53,7 @@ struct TensorState {
 /// Memory   empty(), zeros() and copy_of() take from the device's pool and give back when the last handle dies. A view needs the caller's memory to
 ///          outlive it. Memory that is const gives a read-only tensor, which in-place forms refuse.
 /// Errors   ValueError: the device is not present; the span's size is not the shape's; the pointer is null (with elements) or not
-///          aligned to the element size.
+///          aligned for the element type (complex numbers: for their parts); the bytes do not fit in 64 bits.
 /// Threads  handles may be copied and read concurrently; the elements are the caller's to guard.
 class CROSSDEVICE_EXPORT Tensor {
  public:
