@@ -2,9 +2,12 @@
 /// Waits for operations in flight.
 #include "crossdevice/device/readiness.h"
 
+#include "crossdevice/device/shutdown.h"
+
 namespace crossdevice::detail {
 
 void Readiness::wait_slow() const {
+  require_not_forked();  // nobody ends the operation in a child
   // Only the step to zero notifies; a change between other counts needs no second look.
   for (;;) {
     const std::uint32_t count = in_flight_.load(std::memory_order_acquire);

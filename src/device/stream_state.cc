@@ -186,16 +186,7 @@ void StreamState::run(std::function<void()>& task) {
   }
   task =
       nullptr;  // before it counts as finished: whoever waits may then free what the task referred to
-  if (error != nullptr) {
-    const std::scoped_lock lock(mutex_);
-    if (error_ == nullptr) {
-      error_ = std::move(error);
-    } else {
-      log(LogSeverity::WARNING, "stream \"" + name_ +
-                                    "\": a further error, after the one that synchronize() " +
-                                    "will throw: " + text_of(error));
-    }
-  }
+  if (error != nullptr) keep(std::move(error));
   finish_one();
 }
 

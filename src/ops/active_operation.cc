@@ -12,27 +12,38 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
                                  const CommunicationOptions& options,
                                  std::optional<std::uint64_t> ticket, PendingBatchState* pending)
     : queue_(queue),
-      nested_(!ticket.has_value() && queue.is_held_by_this_thread()),
+      outer_(!ticket.has_value() && queue.is_held_by_this_thread() ? queue.active() : nullptr),
       in_place_(name.in_place),
+      timeout_seconds_(options.timeout_seconds.has_value() ? options.timeout_seconds
+                                                           : environment().default_timeout_seconds),
       pending_(pending) {
-  if (nested_) {
-    const ActiveOperation& outer = *queue.active();
-    record_ = outer.record_;
-    deadline_ = Deadline::earlier(outer.deadline_, options.deadline());
-    timeout_seconds_ = outer.timeout_seconds_;
+  if (outer_ != nullptr) {
+    in_place_ |= outer_->in_place_;
+    outputs_written_ = outer_->outputs_written_;
+    record_ = outer_->record_;
+    pending_ = outer_->pending_;
+    deadline_ = options.deadline();
+    if (outer_->deadline_.moment() <= deadline_.moment()) {
+      deadline_ = outer_->deadline_;
+      timeout_seconds_ = outer_->timeout_seconds_;
+    }
+    queue_.set_active(this);
     return;
   }
   require_not_forked();
   queue_.begin_turn(ticket.has_value() ? *ticket : queue_.draw_ticket());
   record_ = {name.kind, queue_.next_sequence(), name.num_values, name.size_bytes};
   deadline_ = options.deadline();  // its clock starts here, at the head of the queue
-  timeout_seconds_ = options.timeout_seconds.has_value() ? options.timeout_seconds
-                                                         : environment().default_timeout_seconds;
   queue_.set_active(this);
 }
 
 ActiveOperation::~ActiveOperation() {
-  if (!nested_) queue_.end_turn();
+  if (outer_ != nullptr) {
+    outer_->outputs_written_ |= outputs_written_;
+    queue_.set_active(outer_);
+  } else {
+    queue_.end_turn();
+  }
 }
 
 void ActiveOperation::require_time_left() const {

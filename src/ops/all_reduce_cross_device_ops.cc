@@ -67,14 +67,21 @@ std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
     for (Group& known : groups) {
       if (known.first_group == first) group = &known;
     }
-    if (group == nullptr) group = &groups.emplace_back(Group{first, {}, {}});
-    group->items.push_back({&value, &results[i], i});
+    if (group == nullptr) {
+      group = &groups.emplace_back(Group{first, {}, {}});
+      group->items.reserve(pairs.size() - i);
+      group->sizes.reserve(pairs.size() - i);
+    }
+    group->items.push_back({&value, &results[i], active.item_of(pairs[i])});
     group->sizes.push_back({value.dtype(), value.values()[0].num_elements()});
   }
   PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
   if (options.bytes_per_pack == 0) packing.num_packs = num_packs_;
+  const bool has_packs = packing.bytes_per_pack != 0 || packing.num_packs != 0;
   for (const Group& group : groups) {
-    const std::vector<Pack> packs = make_packs(group.sizes, packing);
+    // Without a rule each tensor is a pack of its own, which the engine knows without a list.
+    const std::vector<Pack> packs =
+        has_packs ? make_packs(group.sizes, packing) : std::vector<Pack>();
     detail::host_batch_reduce(op, group.first_group, group.items, packs, active);
   }
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -82,7 +89,7 @@ std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
     const Destinations& destinations = pairs[i].destinations;
     results[i] =
         detail::sparse_reduce(op, pairs[i].value, destinations.devices()[0], destinations, active);
-    active.complete_item(i, results[i]);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
   }
   return results;
 }

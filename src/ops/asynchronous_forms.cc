@@ -8,6 +8,7 @@
 #include "crossdevice/device/progress.h"
 #include "crossdevice/ops/cross_device_ops.h"
 
+#include "device/detail/recycling_allocator.h"
 #include "ops/detail/active_operation.h"
 #include "ops/detail/pending_batch_state.h"
 #include "ops/detail/settle.h"
@@ -21,13 +22,18 @@ using detail::PendingBatchState;
 
 namespace {
 
+/// Another tensor's memory with a readiness of its own.
+struct UnmarkedMemory : detail::TensorMemory {
+  explicit UnmarkedMemory(Tensor tensor) : owner(std::move(tensor)) {}
+  Tensor owner;  // a hook may keep what it was given
+};
+
 /// The same memory without the mark that an operation is in flight on it, for that very operation.
 Tensor unmarked(const Tensor& tensor) {
-  if (tensor.is_read_only()) {
-    return Tensor::view(static_cast<const void*>(tensor.data()), tensor.dtype(), tensor.shape(),
-                        tensor.device());
-  }
-  return Tensor::view(tensor.data(), tensor.dtype(), tensor.shape(), tensor.device());
+  detail::TensorState state = tensor.state();
+  state.memory =
+      std::allocate_shared<UnmarkedMemory>(detail::RecyclingAllocator<UnmarkedMemory>(), tensor);
+  return detail::make_tensor(std::move(state));
 }
 
 template <class Values>
@@ -40,7 +46,6 @@ Values unmarked(const Values& values) {
 /// Adds one dense value: its result exists from now on. `result` has the right dtype and shape.
 void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored result) {
   const std::size_t item = state.pairs.size();
-  state.kept.push_back(value);
   state.outputs.push_back(unmarked(result));
   state.pairs.push_back({unmarked(value), Destinations::into(state.outputs.back())});
   state.results[item] = std::move(result);
@@ -49,7 +54,6 @@ void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored resul
 void add_reduction(PendingBatchState& state, ReduceOp op, const PerReplica& value,
                    const Destinations& destinations) {
   if (value.is_sparse()) {
-    state.kept.push_back(value);
     state.pairs.push_back({value, destinations.devices()});
     return;
   }
@@ -143,12 +147,11 @@ struct CrossDeviceOps::Async {
                                         const CommunicationOptions& options) const {
     detail::require_reducible(op, value, destinations);
     detail::require_implementation(value, options);
-    detail::require_no_overlaps(value, destinations);
+    const bool in_place = detail::require_no_overlaps(value, destinations);
     std::shared_ptr<PendingBatchState> state = make_state(1);
     add_reduction(*state, op, value, destinations);
     CrossDeviceOps* target = &ops;
-    const OperationName name{"reduce", 1, detail::component_size_bytes(value),
-                             destinations.outputs() != nullptr};
+    const OperationName name{"reduce", 1, detail::component_size_bytes(value), in_place};
     return launch(std::move(state), name, options,
                   [target, op, options](PendingBatchState& batch, ActiveOperation& active) {
                     const ValueDestinationPair& pair = batch.pairs[0];
@@ -195,11 +198,11 @@ PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,
                                              const Destinations& destinations) {
   queue_->rethrow_kept_error();
   detail::require_broadcastable(tensor, destinations);
-  detail::require_no_overlaps(PerReplica(tensor), destinations);
+  const bool in_place = detail::require_no_overlaps(PerReplica(tensor), destinations);
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
   add_dense(*state, tensor, destinations.make_result(tensor.dtype(), tensor.shape()));
-  return async.launch(std::move(state), {"broadcast", 1, tensor.size_bytes(), false}, {},
+  return async.launch(std::move(state), {"broadcast", 1, tensor.size_bytes(), in_place}, {},
                       [this](PendingBatchState& batch, ActiveOperation& active) {
                         const ValueDestinationPair& pair = batch.pairs[0];
                         Mirrored result =

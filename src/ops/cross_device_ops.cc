@@ -31,12 +31,10 @@ Mirrored CrossDeviceOps::reduce(ReduceOp op, const PerReplica& value,
   options.validate();
   detail::require_reducible(op, value, destinations);
   detail::require_implementation(value, options);
-  detail::require_no_overlaps(value, destinations);
+  const bool in_place = detail::require_no_overlaps(value, destinations);
   detail::wait_until_ready(value, destinations);
-  ActiveOperation active(
-      *queue_,
-      {"reduce", 1, detail::component_size_bytes(value), destinations.outputs() != nullptr},
-      options);
+  ActiveOperation active(*queue_, {"reduce", 1, detail::component_size_bytes(value), in_place},
+                         options);
   Mirrored result = reduce_implementation(op, value, destinations, options);
   detail::settle(result, destinations);
   return result;
@@ -87,10 +85,9 @@ void CrossDeviceOps::batch_reduce_into(ReduceOp op, std::span<const ValueOutputP
 Mirrored CrossDeviceOps::broadcast(const Tensor& tensor, const Destinations& destinations) {
   queue_->rethrow_kept_error();
   detail::require_broadcastable(tensor, destinations);
-  detail::require_no_overlaps(PerReplica(tensor), destinations);
+  const bool in_place = detail::require_no_overlaps(PerReplica(tensor), destinations);
   detail::wait_until_ready(tensor, destinations);
-  ActiveOperation active(
-      *queue_, {"broadcast", 1, tensor.size_bytes(), destinations.outputs() != nullptr}, {});
+  ActiveOperation active(*queue_, {"broadcast", 1, tensor.size_bytes(), in_place}, {});
   Mirrored result = broadcast_implementation(tensor, destinations);
   detail::settle(result, destinations);
   return result;
@@ -100,6 +97,7 @@ Mirrored CrossDeviceOps::broadcast(const IndexedSlices& slices, const Destinatio
   queue_->rethrow_kept_error();
   slices.validate();
   detail::require_broadcastable(slices.values, destinations);
+  detail::wait_until_ready(PerReplica{slices}, destinations);
   ActiveOperation active(*queue_, {"broadcast", 1, slices.values.size_bytes(), false}, {});
   const Mirrored values = broadcast_implementation(slices.values, destinations.devices());
   const Mirrored indices = broadcast_implementation(slices.indices, destinations.devices());
@@ -122,10 +120,8 @@ Mirrored CrossDeviceOps::gather(const PerReplica& value, const Destinations& des
   detail::require_implementation(value, options);
   detail::require_apart(value, destinations);
   detail::wait_until_ready(value, destinations);
-  ActiveOperation active(
-      *queue_,
-      {"gather", 1, detail::component_size_bytes(value), destinations.outputs() != nullptr},
-      options);
+  ActiveOperation active(*queue_, {"gather", 1, detail::component_size_bytes(value), false},
+                         options);
   Mirrored result = gather_implementation(value, destinations, axis, options);
   detail::settle(result, destinations);
   return result;
@@ -142,11 +138,11 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   std::vector<Mirrored> results;
   results.reserve(pairs.size());
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const ValueDestinationPair& pair = pairs[i];
+  for (const ValueDestinationPair& pair : pairs) {
     results.push_back(reduce_implementation(op, pair.value, pair.destinations, options));
     detail::settle(results.back(), pair.destinations);
-    active_operation().complete_item(i, results.back());
+    ActiveOperation& active = active_operation();
+    active.complete_item(active.item_of(pair), results.back());
   }
   return results;
 }

@@ -29,6 +29,7 @@ struct GradientBucketer::State {
   };
   struct Gradient {
     std::size_t bucket = 0;
+    std::size_t num_replicas = 0;
     std::size_t num_missing = 0;  // replicas that have not said ready in this step
     std::vector<bool> replica_ready;
   };
@@ -78,6 +79,7 @@ GradientBucketer::State::State(CrossDeviceOps& cross_device_ops, std::span<const
     Bucket bucket;
     for (const ElementRange& range : pack.ranges) {
       gradients[range.tensor].bucket = buckets.size();
+      gradients[range.tensor].num_replicas = values[range.tensor].size();
       bucket.gradients.push_back(range.tensor);
       bucket.values.push_back(values[range.tensor]);
     }
@@ -91,12 +93,9 @@ void GradientBucketer::State::begin_step() {
     bucket.num_missing = bucket.gradients.size();
     bucket.pending.reset();
   }
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const Bucket& bucket = buckets[gradients[i].bucket];
-    std::size_t position = 0;
-    while (bucket.gradients[position] != i) ++position;
-    gradients[i].num_missing = bucket.values[position].size();
-    gradients[i].replica_ready.assign(gradients[i].num_missing, false);
+  for (Gradient& gradient : gradients) {
+    gradient.num_missing = gradient.num_replicas;
+    gradient.replica_ready.assign(gradient.num_replicas, false);
   }
   num_left = 0;
   error = nullptr;

@@ -114,11 +114,9 @@ IndexedSlices copy_to_device(const IndexedSlices& slices, const Device& device) 
           slices.dense_shape};
 }
 
-IndexedSlices concatenate(std::span<const IndexedSlices> slices, const Device& device) {
+void require_concatenable(std::span<const IndexedSlices> slices) {
   if (slices.empty()) throw ValueError("concatenate needs at least one IndexedSlices");
-  std::size_t rows = 0;
   MaybeShape dense_shape;
-  DType index_dtype = slices[0].indices ? slices[0].indices.dtype() : DType::INT64;
   for (std::size_t r = 0; r < slices.size(); ++r) {
     const IndexedSlices& part = slices[r];
     part.validate();
@@ -132,6 +130,16 @@ IndexedSlices concatenate(std::span<const IndexedSlices> slices, const Device& d
       throw ValueError(fmt::format("dense shapes differ: {} before, replica {} has {}",
                                    dense_shape->to_string(), r, part.dense_shape->to_string()));
     }
+    if (!dense_shape) dense_shape = part.dense_shape;
+  }
+}
+
+IndexedSlices concatenate(std::span<const IndexedSlices> slices, const Device& device) {
+  require_concatenable(slices);
+  std::size_t rows = 0;
+  MaybeShape dense_shape;
+  DType index_dtype = slices[0].indices.dtype();
+  for (const IndexedSlices& part : slices) {
     if (!dense_shape) dense_shape = part.dense_shape;
     if (part.indices.dtype() != index_dtype) index_dtype = DType::INT64;
     rows += part.indices.num_elements();

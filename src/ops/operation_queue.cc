@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "device/detail/fork_guard.h"
+
 namespace crossdevice::detail {
 
 void OperationQueue::begin_turn(std::uint64_t ticket) {
@@ -47,7 +49,7 @@ void OperationQueue::rethrow_slow() {
 }
 
 void OperationQueue::drain() {
-  if (is_held_by_this_thread()) return;
+  if (is_held_by_this_thread() || is_forked_child()) return;
   const std::uint64_t ticket = draw_ticket();
   begin_turn(ticket);
   end_turn();

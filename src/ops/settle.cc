@@ -17,6 +17,9 @@ void settle(Mirrored& result, const Destinations& destinations) {
   }
   const DistributedValues* outputs = destinations.outputs();
   if (outputs == nullptr) return;
+  if (result.is_sparse()) {
+    throw InternalError("a *_implementation hook returned a sparse value for dense output buffers");
+  }
   bool copied = false;
   for (std::size_t i = 0; i < expected; ++i) {
     const Tensor& made = result.values()[i];

@@ -77,7 +77,7 @@ void require_sparse_reducible(ReduceOp op, const PerReplica& value,
         "inputs'{}",
         where(position)));
   }
-  for (const IndexedSlices& slices : value.slices()) slices.validate();
+  require_concatenable(value.slices());
   const DType dtype = value.dtype();
   if (dtype == DType::BOOL || (op == ReduceOp::MEAN && is_integer(dtype))) {
     throw ValueError(fmt::format("{} of sparse {} values is not defined{}", to_string(op),
@@ -100,7 +100,8 @@ Interval interval_of(const Tensor& tensor, std::size_t value) {
 bool intersect(const Interval& a, const Interval& b) { return a.begin < b.end && b.begin < a.end; }
 
 bool is_in_place(const Interval& output, const Interval& input) {
-  return output.begin == input.begin && output.end == input.end && output.value == input.value;
+  return output.begin == input.begin && output.end == input.end && output.value == input.value &&
+         output.tensor->dtype() == input.tensor->dtype();
 }
 
 [[noreturn]] void throw_overlap(const Interval& output, const Interval& other, const char* what) {
@@ -117,14 +118,17 @@ void require_outputs_disjoint(std::vector<Interval>& outputs) {
   }
 }
 
-/// `outputs` is sorted and disjoint.
-void require_input_fits(const Interval& input, const std::vector<Interval>& outputs) {
+/// `outputs` is sorted and disjoint. Returns whether the input is one of them.
+bool require_input_fits(const Interval& input, const std::vector<Interval>& outputs) {
   auto it = std::upper_bound(
       outputs.begin(), outputs.end(), input.begin,
       [](const char* begin, const Interval& output) { return begin < output.end; });
+  bool in_place = false;
   for (; it != outputs.end() && it->begin < input.end; ++it) {
     if (!is_in_place(*it, input)) throw_overlap(*it, input, "input");
+    in_place = true;
   }
+  return in_place;
 }
 
 }  // namespace
@@ -197,15 +201,15 @@ void require_broadcastable(const Tensor& tensor, const Destinations& destination
   require_outputs(destinations, tensor.dtype(), tensor.shape(), {});
 }
 
-void require_no_overlaps(const PerReplica& value, const Destinations& destinations) {
+bool require_no_overlaps(const PerReplica& value, const Destinations& destinations) {
   const DistributedValues* outputs = destinations.outputs();
-  if (outputs == nullptr) return;
+  if (outputs == nullptr) return false;
   constexpr std::size_t kFew = 16;
   if (value.size() > kFew || outputs->size() > kFew) {
     const ValueDestinationPair pair{value, destinations};
-    require_no_overlaps(std::span<const ValueDestinationPair>(&pair, 1));
-    return;
+    return require_no_overlaps(std::span<const ValueDestinationPair>(&pair, 1));
   }
+  bool in_place = false;
   const std::span<const Tensor> out = outputs->values();
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Interval output = interval_of(out[i], 0);
@@ -215,14 +219,15 @@ void require_no_overlaps(const PerReplica& value, const Destinations& destinatio
     }
     for (const Tensor& tensor : value.values()) {
       const Interval input = interval_of(tensor, 0);
-      if (intersect(output, input) && !is_in_place(output, input)) {
-        throw_overlap(output, input, "input");
-      }
+      if (!intersect(output, input)) continue;
+      if (!is_in_place(output, input)) throw_overlap(output, input, "input");
+      in_place = true;
     }
   }
+  return in_place;
 }
 
-void require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
+bool require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
   std::vector<Interval> outputs;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (pairs[i].destinations.outputs() == nullptr) continue;
@@ -230,13 +235,23 @@ void require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
       if (tensor.size_bytes() > 0) outputs.push_back(interval_of(tensor, i));
     }
   }
-  if (outputs.empty()) return;
+  if (outputs.empty()) return false;
   require_outputs_disjoint(outputs);
+  bool in_place = false;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     for (const Tensor& tensor : pairs[i].value.values()) {
-      if (tensor.size_bytes() > 0) require_input_fits(interval_of(tensor, i), outputs);
+      if (tensor.size_bytes() == 0) continue;
+      in_place |= require_input_fits(interval_of(tensor, i), outputs);
+    }
+    for (const IndexedSlices& slices : pairs[i].value.slices()) {
+      for (const Tensor* tensor : {&slices.values, &slices.indices}) {
+        // No value's number: sparse values have no in-place form.
+        if (tensor->size_bytes() > 0)
+          require_input_fits(interval_of(*tensor, pairs.size()), outputs);
+      }
     }
   }
+  return in_place;
 }
 
 void require_apart(const PerReplica& value, const Destinations& destinations) {
@@ -257,9 +272,8 @@ BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationP
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     require_reducible(op, pairs[i].value, pairs[i].destinations, {i, pairs.size()});
     size.size_bytes += component_size_bytes(pairs[i].value);
-    size.in_place |= pairs[i].destinations.outputs() != nullptr;
   }
-  require_no_overlaps(pairs);
+  size.in_place = require_no_overlaps(pairs);
   return size;
 }
 
@@ -270,7 +284,12 @@ void require_implementation(const PerReplica& value, const CommunicationOptions&
 
 void require_implementation(std::span<const ValueDestinationPair> pairs,
                             const CommunicationOptions& options) {
-  for (const ValueDestinationPair& pair : pairs) require_implementation(pair.value, options);
+  const Devices* previous = nullptr;
+  for (const ValueDestinationPair& pair : pairs) {
+    const Devices& devices = pair.value.devices();
+    if (previous == nullptr || !(*previous == devices)) require_implementation(pair.value, options);
+    previous = &devices;
+  }
 }
 
 void wait_until_ready(const PerReplica& value, const Destinations& destinations) {

@@ -166,6 +166,18 @@ TEST(StreamTest, TheFirstErrorIsThrownOnceAndLaterTasksRunAllTheSame) {
   EXPECT_THROW(stream.synchronize(Deadline::never()), int);
 }
 
+TEST(StreamTest, ALogSinkMayUseTheStreamThatFailed) {
+  Stream stream("CPU:0", "sink");
+  std::atomic<int> runs = 0;
+  set_log_sink([&](LogSeverity, std::string_view) { stream.launch([&] { ++runs; }); });
+  stream.launch([] { throw std::runtime_error("first"); });
+  stream.launch([] { throw std::runtime_error("second"); });
+  EXPECT_THROW(stream.synchronize(Deadline::never()), std::runtime_error);
+  stream.synchronize(Deadline::never());
+  set_log_sink({});
+  EXPECT_EQ(runs, 1);
+}
+
 TEST(StreamTest, AnErrorThatNobodyFetchesIsLogged) {
   LogCapture log;
   {

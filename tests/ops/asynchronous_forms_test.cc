@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -211,6 +212,30 @@ TEST(AsynchronousForms, DeliverSparseAndDenseValuesOfOneBatch) {
   EXPECT_THAT(seen, ::testing::UnorderedElementsAre(0, 1));
   EXPECT_EQ(elements(pending.value(0).slices()[0].values), (std::vector<float>{1, 1}));
   EXPECT_EQ(elements(pending.value(1).tensor()), std::vector<float>(3, 3.0f));
+}
+
+TEST(AsynchronousForms, AreWaitedForByABroadcastOfSlicesOverTheirResult) {
+  GatedOps writer;
+  ReductionToOneDevice reader;
+  TwoVectors data(3);
+  const PerReplica value = data.value();
+  const std::int32_t indices[] = {4, 5, 6};
+  const IndexedSlices slices{
+      value.values()[0].reshape({3, 1}), Tensor::copy_of(std::span(indices), {3}, "CPU:0"), {9, 1}};
+  PendingBatch pending = writer.reduce_into_async(ReduceOp::SUM, value, value);
+  std::atomic<bool> copied{false};
+  std::thread opener([&] {
+    // Long enough for a broadcast that does not wait; one that waits is not disturbed by it.
+    for (int i = 0; i < 2000 && !copied; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    writer.open();
+  });
+  const Mirrored copies = reader.broadcast(slices, Devices{"CPU:1"});
+  copied = true;
+  EXPECT_EQ(elements(copies.slices()[0].values), std::vector<float>(3, 3.0f));
+  opener.join();
+  pending.wait();
 }
 
 /// Calls an asynchronous form of its own object from inside a hook.

@@ -69,6 +69,7 @@ class BadInput : public ::testing::TestWithParam<int> {
   std::vector<float> c = std::vector<float>(11, kUntouched);
   std::vector<float> g0 = std::vector<float>(4, kUntouched);
   std::vector<float> g1 = std::vector<float>(4, kUntouched);
+  const PerReplica good_ = good();  // outlives the calls that write to it
 };
 
 TEST_P(BadInput, ShapesThatDiffer) {
@@ -166,6 +167,51 @@ TEST_P(BadInput, AnInPlaceMeanOfIntegers) {
   const PerReplica value(Tensor::view(std::span(integers), "CPU:0"));
   EXPECT_THAT([&] { ops->reduce_into(ReduceOp::MEAN, value, value); },
               ThrowsMessage<ValueError>(HasSubstr("in-place MEAN of int32")));
+}
+
+TEST_P(BadInput, AMeanOfIntegersInTheirOwnMemory) {
+  std::vector<std::int64_t> integers(4, 7);
+  const PerReplica value(Tensor::view(std::span(integers), "CPU:0"));
+  // The size of the result's elements is the same, so the same memory seen as floating point has the right shape.
+  const PerReplica as_results(
+      Tensor::view(static_cast<void*>(integers.data()), DType::FLOAT64, {4}, "CPU:0"));
+  EXPECT_THAT([&] { ops->reduce_into(ReduceOp::MEAN, value, as_results); },
+              ThrowsMessage<ValueError>(HasSubstr("overlap")));
+  EXPECT_EQ(integers, std::vector<std::int64_t>(4, 7));
+}
+
+/// One row of a table.
+IndexedSlices slices(std::vector<float>& row, std::vector<std::int32_t>& index,
+                     const MaybeShape& dense_shape, const char* device) {
+  return {Tensor::view(std::span(row), Shape{1, row.size()}, device),
+          Tensor::view(std::span(index), device), dense_shape};
+}
+
+TEST_P(BadInput, SparseValuesThatDiffer) {
+  std::vector<std::int32_t> index(1, 0);
+  const IndexedSlices first = slices(a, index, {{5, 12}}, "CPU:0");
+  const IndexedSlices shorter_rows = slices(c, index, {{5, 11}}, "CPU:1");
+  const IndexedSlices larger_table = slices(b, index, {{6, 12}}, "CPU:1");
+  expect_refused(ReduceOp::SUM, {first, shorter_rows}, "CPU:0",
+                 "replica 1 float32 rows of (1, 11)");
+  expect_refused(ReduceOp::SUM, {first, larger_table}, "CPU:0", "replica 1 has (6, 12)");
+  const std::vector<ValueDestinationPair> pairs{{good(), Destinations::into(good_)},
+                                                {{first, larger_table}, "CPU:0"}};
+  EXPECT_THROW((void)ops->batch_reduce(ReduceOp::SUM, pairs), ValueError);
+  EXPECT_THROW((void)ops->batch_reduce_async(ReduceOp::SUM, pairs), ValueError);
+  expect_untouched();
+}
+
+TEST_P(BadInput, SparseValuesInTheOutputsOfOthers) {
+  std::vector<std::int32_t> index(1, 0);
+  const IndexedSlices rows_in_output = slices(g0, index, std::nullopt, "CPU:0");
+  const std::vector<ValueDestinationPair> pairs{{PerReplica{rows_in_output}, "CPU:0"},
+                                                {good_, Destinations::into(good_)}};
+  EXPECT_THAT([&] { (void)ops->batch_reduce(ReduceOp::SUM, pairs); },
+              ThrowsMessage<ValueError>(HasSubstr("overlap")));
+  EXPECT_THAT([&] { (void)ops->batch_reduce_async(ReduceOp::SUM, pairs); },
+              ThrowsMessage<ValueError>(HasSubstr("overlap")));
+  expect_untouched();
 }
 
 TEST_P(BadInput, BuffersThatOverlapInPart) {

@@ -35,6 +35,11 @@ struct CROSSDEVICE_EXPORT IndexedSlices {
 [[nodiscard]] CROSSDEVICE_EXPORT IndexedSlices copy_to_device(const IndexedSlices& slices,
                                                               const Device& device);
 
+/// What concatenate() asks of its arguments.
+///
+/// Errors   as concatenate().
+CROSSDEVICE_EXPORT void require_concatenable(std::span<const IndexedSlices> slices);
+
 /// All rows of all slices, in order, on `device`: nothing is lost, sorted or merged.
 ///
 /// Shapes   equal dtypes and equal dense shapes (where known); indices of mixed types become int64.

@@ -47,7 +47,7 @@ class CROSSDEVICE_EXPORT DistributedValues {
   ///
   /// Errors   ValueError: there is none; names the devices there are.
   [[nodiscard]] Tensor on(const Device& device) const;
-  /// "PerReplica of 2: float32 (1000) on [CPU:0, CPU:1]", without the elements.
+  /// What it is, not its elements: how many components of which dtype and shape, on which devices.
   [[nodiscard]] std::string to_string() const;
 
  protected:

@@ -26,7 +26,7 @@ struct OperationName {
 };
 
 /// Holds the turn of its queue from construction to destruction. A nested one (made by a hook that calls its own object) shares the outer
-/// one's turn, deadline and record.
+/// one's turn and record; its deadline is the earlier of the two.
 class ActiveOperation {
  public:
   ActiveOperation(OperationQueue& queue, const OperationName& name,
@@ -45,13 +45,18 @@ class ActiveOperation {
   [[nodiscard]] bool stop_requested() const {
     return pending_ != nullptr && pending_->work->stop_requested();
   }
-  /// Value `item` of an asynchronous operation has its result: it lies in the buffers that were made for it.
+  /// Which value of an asynchronous operation a pair is, for complete_item(). Hooks may reorder a batch, cut it into parts and make
+  /// pairs of their own, so its position in the span at hand does not tell.
+  [[nodiscard]] std::size_t item_of(const ValueDestinationPair& pair) const {
+    return pending_ != nullptr ? pending_->item_of(pair) : PendingBatchState::kNoItem;
+  }
+  /// Value `item` of an asynchronous operation has its result: it lies in the buffers that were made for it. Does nothing for kNoItem.
   void complete_item(std::size_t item) {
-    if (pending_ != nullptr) pending_->complete_item(item);
+    if (pending_ != nullptr && item != PendingBatchState::kNoItem) pending_->complete_item(item);
   }
   /// The same for a value whose result was made by the operation.
   void complete_item(std::size_t item, const Mirrored& result) {
-    if (pending_ == nullptr) return;
+    if (pending_ == nullptr || item == PendingBatchState::kNoItem) return;
     pending_->set_result(item, result);
     pending_->complete_item(item);
   }
@@ -66,7 +71,7 @@ class ActiveOperation {
 
  private:
   OperationQueue& queue_;
-  bool nested_;
+  ActiveOperation* outer_;  // null unless nested
   bool in_place_;
   bool outputs_written_ = false;
   OperationRecord record_;

@@ -13,7 +13,7 @@
 
 namespace crossdevice::detail {
 
-/// One dense value of a batch, and where its result goes. `item` is its position in the batch the caller gave.
+/// One dense value of a batch, and where its result goes. `item` is what the operation calls it: see ActiveOperation::item_of.
 struct HostReduceItem {
   const PerReplica* value = nullptr;
   const Mirrored* result = nullptr;

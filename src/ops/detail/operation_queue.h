@@ -52,7 +52,7 @@ class OperationQueue {
   void rethrow_kept_error() {
     if (has_error_.load(std::memory_order_acquire)) rethrow_slow();
   }
-  /// Blocks until every ticket drawn so far has been served.
+  /// Blocks until every ticket drawn so far has been served. In a child of fork() nobody serves them, and it returns at once.
   void drain();
 
  private:

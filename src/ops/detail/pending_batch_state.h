@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,8 @@ namespace crossdevice::detail {
 ///
 /// Ordering: results[i] of a sparse value is written before complete_item(i), whose release pairs with wait_for_item's acquire.
 struct PendingBatchState {
+  static constexpr std::size_t kNoItem = static_cast<std::size_t>(-1);
+
   PendingBatchState(std::shared_ptr<OperationQueue> operation_queue, std::size_t num_items)
       : queue(std::move(operation_queue)),
         work(std::make_shared<WorkState>(num_items)),
@@ -35,6 +38,13 @@ struct PendingBatchState {
   /// The result of a sparse value, whose buffers nobody could make beforehand.
   void set_result(std::size_t item, const Mirrored& result) {
     if (results[item].empty()) results[item] = result;
+  }
+  /// Which value of the operation this pair is; kNoItem for one that a hook made.
+  [[nodiscard]] std::size_t item_of(const ValueDestinationPair& pair) const {
+    const std::less<const ValueDestinationPair*> before;
+    const ValueDestinationPair* begin = pairs.data();
+    if (before(&pair, begin) || !before(&pair, begin + pairs.size())) return kNoItem;
+    return static_cast<std::size_t>(&pair - begin);
   }
   /// Ends the operation: no tensor stays marked as in flight.
   void finish(std::exception_ptr error) {
@@ -63,7 +73,6 @@ struct PendingBatchState {
 
   std::shared_ptr<OperationQueue> queue;
   std::shared_ptr<WorkState> work;
-  std::vector<PerReplica> kept;  ///< the caller's values: keep the memory that `pairs` views alive
   std::vector<ValueDestinationPair> pairs;  ///< what the operation reads and where it writes
   std::deque<Mirrored> outputs;   ///< what the destinations of `pairs` borrow; stable addresses
   std::vector<Mirrored> results;  ///< what value(i) returns

@@ -13,7 +13,8 @@ namespace crossdevice::detail {
 /// Makes `result` lie in the destination's output buffers, if it has any: a hook of the program's own may have returned others, which are
 /// copied. Results of the library's ops are there already.
 ///
-/// Errors   InternalError: the hook returned another number of components than there are devices.
+/// Errors   InternalError: the hook returned another number of components than there are devices, or sparse ones for output
+///          buffers.
 void settle(Mirrored& result, const Destinations& destinations);
 void settle_batch(std::vector<Mirrored>& results, std::span<const ValueDestinationPair> pairs);
 

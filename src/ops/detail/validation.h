@@ -33,10 +33,12 @@ void require_broadcastable(const Tensor& tensor, const Destinations& destination
 
 /// Every output is exactly one input of its own value, or overlaps neither an input nor another output of the batch.
 ///
+/// Returns whether an output is an input, so that a failure may leave inputs changed.
+///
 /// Errors   ValueError: names both tensors.
 /// Cost     no allocation for one pair of up to 16 components; else a sort of all buffers.
-void require_no_overlaps(std::span<const ValueDestinationPair> pairs);
-void require_no_overlaps(const PerReplica& value, const Destinations& destinations);
+bool require_no_overlaps(std::span<const ValueDestinationPair> pairs);
+bool require_no_overlaps(const PerReplica& value, const Destinations& destinations);
 
 /// For gather: no output shares memory with an input or another output.
 void require_apart(const PerReplica& value, const Destinations& destinations);
@@ -44,7 +46,7 @@ void require_apart(const PerReplica& value, const Destinations& destinations);
 /// What is said of a whole batch.
 struct BatchSize {
   std::size_t size_bytes = 0;  ///< of one replica's values
-  bool in_place = false;       ///< whether any pair has output buffers
+  bool in_place = false;       ///< whether an output of a pair is an input
 };
 /// require_reducible of every pair and require_no_overlaps of all of them.
 BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs);
