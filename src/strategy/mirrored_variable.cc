@@ -56,7 +56,7 @@ class MirroredVariable::Assignment final : public detail::ReplicaCall {
   }
 
  private:
-  VariableValue combined(std::span<ReplicaCall* const> calls) const {
+  [[nodiscard]] VariableValue combined(std::span<ReplicaCall* const> calls) const {
     const bool is_same_number = std::all_of(calls.begin(), calls.end(), [this](ReplicaCall* call) {
       return static_cast<Assignment*>(call)->value_.is_same_number(value_);
     });

@@ -220,7 +220,7 @@ void ReplicaRendezvous::leave(std::size_t replica) noexcept {
   release_all(Outcome::ABANDONED);
 }
 
-void ReplicaRendezvous::leave(std::size_t replica, std::exception_ptr error) noexcept {
+void ReplicaRendezvous::leave(std::size_t replica, const std::exception_ptr& error) noexcept {
   const std::lock_guard lock(mutex_);
   slots_[replica].presence = Presence::THREW;
   ++num_left_;

@@ -53,7 +53,7 @@ class ReplicaRendezvous {
   /// The replica's function has returned.
   void leave(std::size_t replica) noexcept;
   /// The replica's function has thrown.
-  void leave(std::size_t replica, std::exception_ptr error) noexcept;
+  void leave(std::size_t replica, const std::exception_ptr& error) noexcept;
   /// What the first replica that failed threw; null: none did. After all have left.
   [[nodiscard]] std::exception_ptr take_first_error();
 
@@ -76,7 +76,7 @@ class ReplicaRendezvous {
 
   void execute_round();
   void wait(std::size_t replica, const ReplicaCall& call);
-  bool wait_awake(const Slot& slot, const Deadline& deadline) const;
+  [[nodiscard]] bool wait_awake(const Slot& slot, const Deadline& deadline) const;
   void wait_asleep(std::unique_lock<std::mutex>& lock, std::size_t replica,
                    const ReplicaCall& call);
 
