@@ -2,6 +2,10 @@
 # Tests: one program per file, each test case a ctest of its own; files that must not compile; nothing forgotten.
 include(GoogleTest)
 
+# Everything the tests with that label need: a sanitizer's run need not build the others.
+add_custom_target(tests-asan)
+add_custom_target(tests-tsan)
+
 # crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE])
 # Links GoogleTest's main, gmock and the library's hidden symbols; PUBLIC links what users link instead. WHOLE makes
 # the program a single ctest: for suites of so many parameters that starting a process for each would be the cost.
@@ -18,8 +22,11 @@ function(crossdevice_test)
   crossdevice_require_namespaced(${arg_LIBRARIES})
   add_executable(${arg_NAME} ${arg_SOURCES})
   crossdevice_compile_options(${arg_NAME})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${arg_NAME} PRIVATE -O1) # the library is what must be fast; the tests must be built quickly
+  # The library is what must be fast; the tests must be built quickly, and instrumented code takes the compiler longest.
+  if(CROSSDEVICE_SANITIZE)
+    target_compile_options(${arg_NAME} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${arg_NAME} PRIVATE -O1)
   endif()
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   if(arg_PUBLIC)
@@ -28,6 +35,12 @@ function(crossdevice_test)
     set(library crossdevice_internal)
   endif()
   target_link_libraries(${arg_NAME} PRIVATE ${library} GTest::gtest_main GTest::gmock ${arg_LIBRARIES})
+
+  foreach(sanitizer IN ITEMS asan tsan)
+    if(sanitizer IN_LIST arg_LABELS)
+      add_dependencies(tests-${sanitizer} ${arg_NAME})
+    endif()
+  endforeach()
 
   if(arg_WHOLE)
     add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})

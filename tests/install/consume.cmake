@@ -43,9 +43,10 @@ elseif(WAY STREQUAL "pkg_config")
   run("${CXX}" -std=c++20 "${stranger}/stranger.cc" -o "${tree}/stranger" ${flags} "-Wl,-rpath,${prefix}/${LIBDIR}")
   run("${tree}/stranger")
 elseif(WAY STREQUAL "add_subdirectory")
-  # Not optimised, to be quick; installed from there too, which the static library's test uses.
+  # Compiled as our own build is, so that a compiler cache knows every file; installed from there too, which the static
+  # library's test uses.
   file(REMOVE_RECURSE "${static_prefix}")
-  run(${configure} -DCROSSDEVICE_SOURCE_TREE=${ROOT} -DCROSSDEVICE_INSTALL=ON -DCMAKE_BUILD_TYPE=Debug)
+  run(${configure} -DCROSSDEVICE_SOURCE_TREE=${ROOT} -DCROSSDEVICE_INSTALL=ON -DCROSSDEVICE_WERROR=ON -DCMAKE_BUILD_TYPE=Release)
   foreach(part IN ITEMS tests programs bench)
     if(EXISTS "${tree}/crossdevice/${part}/CMakeFiles")
       message(FATAL_ERROR "${part} must be off by default when the project is not top level")

@@ -44,6 +44,7 @@ class Int64 {
   }
 
   [[nodiscard]] constexpr std::int64_t value() const { return value_; }
+  // NOLINTNEXTLINE(modernize-use-nullptr): what the linter sees is the compiler's comparison with 0
   friend constexpr auto operator<=>(const Int64&, const Int64&) = default;
 
  private:
