@@ -13,12 +13,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
 
 #include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/reduce_kernel.h"
+#include "crossdevice/device/scratch_lease.h"
 
 #include "collective/detail/cache_size.h"
 #include "collective/detail/chunk_plan.h"
@@ -45,7 +43,7 @@ bool must_stop(const DirectReduceRequest& request) {
   return request.observer != nullptr && request.observer->stop_requested();
 }
 
-/// What one call needs besides its arguments. Kept between calls, so that they allocate nothing.
+/// What one call needs besides its arguments.
 struct Scratch {
   detail::ChunkPlan plan;
   std::unique_ptr<std::atomic<std::uint32_t>[]> pieces_left;
@@ -61,48 +59,6 @@ struct Scratch {
       pieces_left[t].store(pieces[t], std::memory_order_relaxed);
     }
   }
-};
-
-/// As many Scratch objects as calls ever ran at once; each belongs to one call at a time.
-class ScratchShelf {
- public:
-  static ScratchShelf& instance() {
-    static ScratchShelf& shelf =
-        *new ScratchShelf;  // never destroyed: calls may come while the process exits
-    return shelf;
-  }
-  std::unique_ptr<Scratch> take() {
-    const std::lock_guard lock(mutex_);
-    if (shelf_.empty()) {
-      shelf_.reserve(++num_scratches_);  // so that put_back() never allocates
-      return std::make_unique<Scratch>();
-    }
-    std::unique_ptr<Scratch> scratch = std::move(shelf_.back());
-    shelf_.pop_back();
-    return scratch;
-  }
-  void put_back(std::unique_ptr<Scratch> scratch) {
-    const std::lock_guard lock(mutex_);
-    shelf_.push_back(std::move(scratch));
-  }
-
- private:
-  std::mutex mutex_;  // guards the members below
-  std::vector<std::unique_ptr<Scratch>> shelf_;
-  std::size_t num_scratches_ = 0;
-};
-
-/// A Scratch for the length of a call.
-class ScratchLease {
- public:
-  ScratchLease() : scratch_(ScratchShelf::instance().take()) {}
-  ~ScratchLease() { ScratchShelf::instance().put_back(std::move(scratch_)); }
-  ScratchLease(const ScratchLease&) = delete;
-  ScratchLease& operator=(const ScratchLease&) = delete;
-  Scratch& operator*() const { return *scratch_; }
-
- private:
-  std::unique_ptr<Scratch> scratch_;
 };
 
 /// The state that the threads of one call share.
@@ -156,7 +112,7 @@ class ChunkedReduction {
 
 DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
   HostThreadPool& pool = HostThreadPool::instance();
-  const ScratchLease lease;
+  const detail::ScratchLease<Scratch> lease;
   Scratch& scratch = *lease;
   scratch.plan.rebuild(request.op, request.tensors, request.packs, pool.num_threads());
   if (request.observer != nullptr) scratch.start_counting();

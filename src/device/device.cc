@@ -14,8 +14,8 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device_spec.h"
+#include "crossdevice/device/shutdown.h"
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/intern_table.h"
 
 namespace crossdevice {

@@ -12,8 +12,6 @@
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/fork_guard.h"
-
 namespace crossdevice::detail {
 namespace {
 

@@ -38,7 +38,6 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/service_thread.h"
 #include "device/detail/shutdown_list.h"
 #include "device/detail/spin_wait.h"

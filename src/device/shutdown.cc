@@ -5,7 +5,6 @@
 #include <mutex>
 #include <vector>
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/shutdown_list.h"
 
 namespace crossdevice {

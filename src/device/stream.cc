@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/stream_state.h"
 
 namespace crossdevice {

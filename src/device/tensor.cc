@@ -57,6 +57,12 @@ void require_address(const void* data, DType dtype, const Shape& shape, const De
   }
 }
 
+/// Memory that belongs to another tensor.
+struct AliasMemory : detail::TensorMemory {
+  explicit AliasMemory(Tensor tensor) : owner(std::move(tensor)) {}
+  Tensor owner;
+};
+
 Tensor make_view(void* data, Access access, DType dtype, const Shape& shape, const Device& device,
                  std::optional<StreamView> stream) {
   device.require_present();
@@ -82,6 +88,12 @@ void* without_const(const void* data) { return const_cast<void*>(data); }
 Tensor detail::make_tensor(TensorState state) {
   return Tensor(
       std::allocate_shared<TensorState>(RecyclingAllocator<TensorState>(), std::move(state)));
+}
+
+Tensor detail::with_own_readiness(const Tensor& tensor) {
+  TensorState state = tensor.state();
+  state.memory = std::allocate_shared<AliasMemory>(RecyclingAllocator<AliasMemory>(), tensor);
+  return make_tensor(std::move(state));
 }
 
 Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {

@@ -14,7 +14,6 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/spin_wait.h"
 
 namespace crossdevice {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/all_reduce_cross_device_ops.h"
 
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
 #include "ops/detail/host_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
@@ -20,6 +24,60 @@ std::size_t association(const PerReplica& value, const Destinations& destination
   if (options.deterministic) return 0;
   return value.devices().same_set(destinations.devices()) ? first_group : 0;
 }
+
+/// The dense values of a batch that have one association: the engine takes them together.
+struct BatchGroup {
+  std::size_t first_group = 0;
+  std::vector<detail::HostReduceItem> items;
+
+  void add(const detail::HostReduceItem& item) {
+    items.push_back(item);
+    sizes_.push_back({item.value->dtype(), item.value->values()[0].num_elements()});
+  }
+  /// The packs of the values; none where there is no rule: each tensor is a pack of its own then, which the engine knows without a list.
+  /// Made anew only when the sizes differ from those of the batch before.
+  [[nodiscard]] std::span<const Pack> packs(const PackingOptions& packing) {
+    if (packing == PackingOptions()) return {};
+    if (!(packing == packing_) || sizes_ != packed_sizes_) {
+      packs_ = make_packs(sizes_, packing);
+      packed_sizes_ = sizes_;
+      packing_ = packing;
+    }
+    return packs_;
+  }
+  void clear() {
+    items.clear();
+    sizes_.clear();
+  }
+
+ private:
+  std::vector<TensorSize> sizes_;
+  std::vector<TensorSize> packed_sizes_;  // the signature of packs_
+  PackingOptions packing_;
+  std::vector<Pack> packs_;
+};
+
+/// Few: one, unless a batch mixes numbers of replicas or kinds of destinations.
+class BatchGroups {
+ public:
+  [[nodiscard]] BatchGroup& of(std::size_t first_group) {
+    for (BatchGroup& group : used()) {
+      if (group.first_group == first_group) return group;
+    }
+    if (num_used_ == groups_.size()) groups_.emplace_back();
+    groups_[num_used_].first_group = first_group;
+    return groups_[num_used_++];
+  }
+  [[nodiscard]] std::span<BatchGroup> used() { return std::span(groups_).first(num_used_); }
+  void clear() {
+    for (BatchGroup& group : used()) group.clear();
+    num_used_ = 0;
+  }
+
+ private:
+  std::vector<BatchGroup> groups_;
+  std::size_t num_used_ = 0;
+};
 
 }  // namespace
 
@@ -43,52 +101,30 @@ Mirrored AllReduceCrossDeviceOps::reduce_implementation(ReduceOp op, const PerRe
   return result;
 }
 
-// Values with the same association go to the engine as one batch. There are two at most: matching ones and the others.
 std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   detail::ActiveOperation& active = active_operation();
-  std::vector<Mirrored> results(pairs.size());
-  struct Group {
-    std::size_t first_group;
-    std::vector<detail::HostReduceItem> items;
-    std::vector<TensorSize> sizes;
-  };
-  std::vector<Group> groups;
+  std::vector<Mirrored> results = detail::make_results(pairs.size());
+  const detail::ScratchLease<BatchGroups> groups;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const PerReplica& value = pairs[i].value;
+    const auto& [value, destinations] = pairs[i];
     if (i == 0 || !(value.devices() == pairs[i - 1].value.devices())) {
       prepare(value.devices(), options);
     }
     if (value.is_sparse()) continue;
-    const Destinations& destinations = pairs[i].destinations;
     results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
-    const std::size_t first = association(value, destinations, options, first_group(value.size()));
-    Group* group = nullptr;
-    for (Group& known : groups) {
-      if (known.first_group == first) group = &known;
-    }
-    if (group == nullptr) {
-      group = &groups.emplace_back(Group{first, {}, {}});
-      group->items.reserve(pairs.size() - i);
-      group->sizes.reserve(pairs.size() - i);
-    }
-    group->items.push_back({&value, &results[i], active.item_of(pairs[i])});
-    group->sizes.push_back({value.dtype(), value.values()[0].num_elements()});
+    groups->of(association(value, destinations, options, first_group(value.size())))
+        .add({&value, &results[i], active.item_of(pairs[i])});
   }
   PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
   if (options.bytes_per_pack == 0) packing.num_packs = num_packs_;
-  const bool has_packs = packing.bytes_per_pack != 0 || packing.num_packs != 0;
-  for (const Group& group : groups) {
-    // Without a rule each tensor is a pack of its own, which the engine knows without a list.
-    const std::vector<Pack> packs =
-        has_packs ? make_packs(group.sizes, packing) : std::vector<Pack>();
-    detail::host_batch_reduce(op, group.first_group, group.items, packs, active);
+  for (BatchGroup& group : groups->used()) {
+    detail::host_batch_reduce(op, group.first_group, group.items, group.packs(packing), active);
   }
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (!pairs[i].value.is_sparse()) continue;
-    const Destinations& destinations = pairs[i].destinations;
-    results[i] =
-        detail::sparse_reduce(op, pairs[i].value, destinations.devices()[0], destinations, active);
+    const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
+    results[i] = detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
     active.complete_item(active.item_of(pairs[i]), results[i]);
   }
   return results;

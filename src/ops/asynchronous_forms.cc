@@ -8,7 +8,6 @@
 #include "crossdevice/device/progress.h"
 #include "crossdevice/ops/cross_device_ops.h"
 
-#include "device/detail/recycling_allocator.h"
 #include "ops/detail/active_operation.h"
 #include "ops/detail/pending_batch_state.h"
 #include "ops/detail/settle.h"
@@ -22,24 +21,11 @@ using detail::PendingBatchState;
 
 namespace {
 
-/// Another tensor's memory with a readiness of its own.
-struct UnmarkedMemory : detail::TensorMemory {
-  explicit UnmarkedMemory(Tensor tensor) : owner(std::move(tensor)) {}
-  Tensor owner;  // a hook may keep what it was given
-};
-
-/// The same memory without the mark that an operation is in flight on it, for that very operation.
-Tensor unmarked(const Tensor& tensor) {
-  detail::TensorState state = tensor.state();
-  state.memory =
-      std::allocate_shared<UnmarkedMemory>(detail::RecyclingAllocator<UnmarkedMemory>(), tensor);
-  return detail::make_tensor(std::move(state));
-}
-
+/// The same components without the mark that an operation is in flight on them, for that very operation.
 template <class Values>
 Values unmarked(const Values& values) {
   detail::InlineVector<Tensor, 8> tensors;
-  for (const Tensor& tensor : values.values()) tensors.push_back(unmarked(tensor));
+  for (const Tensor& tensor : values.values()) tensors.push_back(detail::with_own_readiness(tensor));
   return Values(tensors.view());
 }
 

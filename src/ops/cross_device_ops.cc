@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
 #include "ops/detail/host_gather.h"
 #include "ops/detail/host_reduce.h"
 #include "ops/detail/operation_queue.h"
@@ -66,20 +68,20 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce(ReduceOp op,
 
 void CrossDeviceOps::batch_reduce_into(ReduceOp op, std::span<const PerReplica> values,
                                        const CommunicationOptions& options) {
-  std::vector<ValueDestinationPair> pairs;
-  pairs.reserve(values.size());
-  for (const PerReplica& value : values) pairs.push_back({value, Destinations::into(value)});
-  (void)batch_reduce(op, pairs, options);
+  const detail::ScratchLease<std::vector<ValueDestinationPair>> pairs;
+  pairs->reserve(values.size());
+  for (const PerReplica& value : values) pairs->push_back({value, Destinations::into(value)});
+  detail::drop_results(batch_reduce(op, *pairs, options));
 }
 
 void CrossDeviceOps::batch_reduce_into(ReduceOp op, std::span<const ValueOutputPair> pairs,
                                        const CommunicationOptions& options) {
-  std::vector<ValueDestinationPair> lowered;
-  lowered.reserve(pairs.size());
+  const detail::ScratchLease<std::vector<ValueDestinationPair>> lowered;
+  lowered->reserve(pairs.size());
   for (const ValueOutputPair& pair : pairs) {
-    lowered.push_back({pair.value, Destinations::into(pair.outputs)});
+    lowered->push_back({pair.value, Destinations::into(pair.outputs)});
   }
-  (void)batch_reduce(op, lowered, options);
+  detail::drop_results(batch_reduce(op, *lowered, options));
 }
 
 Mirrored CrossDeviceOps::broadcast(const Tensor& tensor, const Destinations& destinations) {
@@ -136,13 +138,13 @@ void CrossDeviceOps::check() { queue_->rethrow_kept_error(); }
 
 std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
-  std::vector<Mirrored> results;
-  results.reserve(pairs.size());
-  for (const ValueDestinationPair& pair : pairs) {
-    results.push_back(reduce_implementation(op, pair.value, pair.destinations, options));
-    detail::settle(results.back(), pair.destinations);
+  std::vector<Mirrored> results = detail::make_results(pairs.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const ValueDestinationPair& pair = pairs[i];
+    results[i] = reduce_implementation(op, pair.value, pair.destinations, options);
+    detail::settle(results[i], pair.destinations);
     ActiveOperation& active = active_operation();
-    active.complete_item(active.item_of(pair), results.back());
+    active.complete_item(active.item_of(pair), results[i]);
   }
   return results;
 }

@@ -6,6 +6,7 @@
 
 #include "crossdevice/collective/direct_reduce.h"
 #include "crossdevice/device/reduce_kernel.h"
+#include "crossdevice/device/scratch_lease.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -58,6 +59,40 @@ std::span<const Pointer> addresses(std::span<const Tensor> tensors, std::array<P
   return {few.data(), tensors.size()};
 }
 
+/// A batch as the engine takes it.
+struct BatchAddresses {
+  std::vector<const void*> inputs;  // of all tensors, one after the other
+  std::vector<void*> outputs;
+  std::vector<DirectReduceTensor> tensors;  // spans of the two above, which therefore must not move
+
+  void reserve(std::span<const HostReduceItem> items) {
+    std::size_t num_inputs = 0;
+    std::size_t num_outputs = 0;
+    for (const HostReduceItem& item : items) {
+      num_inputs += item.value->size();
+      num_outputs += item.result->size();
+    }
+    inputs.reserve(num_inputs);
+    outputs.reserve(num_outputs);
+    tensors.reserve(items.size());
+  }
+  void add(const HostReduceItem& item) {
+    const std::size_t first_input = inputs.size();
+    const std::size_t first_output = outputs.size();
+    for (const Tensor& tensor : item.value->values()) inputs.push_back(tensor.data());
+    for (const Tensor& tensor : item.result->values()) outputs.push_back(tensor.data());
+    const Tensor& first = item.value->values()[0];
+    tensors.push_back({first.dtype(), first.num_elements(),
+                       std::span<const void* const>(inputs).subspan(first_input),
+                       std::span<void* const>(outputs).subspan(first_output)});
+  }
+  void clear() {
+    tensors.clear();
+    inputs.clear();
+    outputs.clear();
+  }
+};
+
 void run_one(ReduceOp op, DType dtype, std::size_t num_elements, std::size_t first_group,
              std::span<const Tensor> from, std::span<const Tensor> to, ActiveOperation& active) {
   // Uninitialised on purpose: clearing 1 KiB would cost more than a small reduction.
@@ -86,28 +121,10 @@ void host_reduce(ReduceOp op, std::size_t first_group, const PerReplica& value,
 void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const HostReduceItem> items,
                        std::span<const Pack> packs, ActiveOperation& active) {
   if (items.empty()) return;
-  std::size_t num_inputs = 0;
-  std::size_t num_outputs = 0;
-  for (const HostReduceItem& item : items) {
-    num_inputs += item.value->size();
-    num_outputs += item.result->size();
-  }
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-  std::vector<DirectReduceTensor> tensors;
-  inputs.reserve(num_inputs);  // the spans below point into them: they must not move
-  outputs.reserve(num_outputs);
-  tensors.reserve(items.size());
-  for (const HostReduceItem& item : items) {
-    const std::size_t first_input = inputs.size();
-    const std::size_t first_output = outputs.size();
-    for (const Tensor& tensor : item.value->values()) inputs.push_back(tensor.data());
-    for (const Tensor& tensor : item.result->values()) outputs.push_back(tensor.data());
-    const Tensor& first = item.value->values()[0];
-    tensors.push_back({first.dtype(), first.num_elements(),
-                       std::span<const void* const>(inputs).subspan(first_input),
-                       std::span<void* const>(outputs).subspan(first_output)});
-  }
+  const ScratchLease<BatchAddresses> scratch;
+  scratch->reserve(items);
+  for (const HostReduceItem& item : items) scratch->add(item);
+  const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   DirectReduceRequest request{
       .op = op, .first_group = first_group, .tensors = tensors, .packs = packs};
   run(request, items, active);

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "device/detail/fork_guard.h"
+#include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/nccl_fallback.h"
 
@@ -228,7 +229,8 @@ bool require_no_overlaps(const PerReplica& value, const Destinations& destinatio
 }
 
 bool require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
-  std::vector<Interval> outputs;
+  const ScratchLease<std::vector<Interval>> lease;
+  std::vector<Interval>& outputs = *lease;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (pairs[i].destinations.outputs() == nullptr) continue;
     for (const Tensor& tensor : pairs[i].destinations.outputs()->values()) {
@@ -246,8 +248,8 @@ bool require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
     for (const IndexedSlices& slices : pairs[i].value.slices()) {
       for (const Tensor* tensor : {&slices.values, &slices.indices}) {
         // No value's number: sparse values have no in-place form.
-        if (tensor->size_bytes() > 0)
-          require_input_fits(interval_of(*tensor, pairs.size()), outputs);
+        if (tensor->size_bytes() == 0) continue;
+        require_input_fits(interval_of(*tensor, pairs.size()), outputs);
       }
     }
   }

@@ -45,15 +45,6 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-bool is_forked_child() noexcept {
-  try {
-    require_not_forked();
-    return false;
-  } catch (...) {
-    return true;
-  }
-}
-
 }  // namespace
 
 struct ReplicaThreads::State {

@@ -24,7 +24,6 @@
 #include "crossdevice/device/stream.h"
 #include "crossdevice/device/work.h"
 
-#include "device/detail/fork_guard.h"
 #include "device/detail/shutdown_list.h"
 
 namespace crossdevice {

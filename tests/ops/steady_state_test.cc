@@ -51,6 +51,30 @@ TEST_F(SteadyState, AnInPlaceReductionAllocatesNothing) {
   }
 }
 
+TEST_F(SteadyState, AnInPlaceBatchAllocatesNothing) {
+  ReductionToOneDevice to_one;
+  HierarchicalCopyAllReduce hierarchical(2);
+  NcclAllReduce unpacked(0);
+  for (CrossDeviceOps* ops :
+       std::initializer_list<CrossDeviceOps*>{&to_one, &hierarchical, &unpacked}) {
+    for (const std::size_t devices : {1u, 2u, 8u}) {
+      std::vector<PerReplica> values;
+      for (std::size_t i = 0; i < 50; ++i) {
+        const std::vector<float> elements(1 + 100 * i, 1.0f);
+        values.push_back(per_replica(std::vector<std::vector<float>>(devices, elements)));
+      }
+      std::vector<ValueOutputPair> pairs;
+      for (const PerReplica& value : values) pairs.push_back({value, value});
+      EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::SUM, values); }), 0u);
+      EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::MEAN, pairs); }), 0u);
+      const CommunicationOptions options{.bytes_per_pack = 10000};
+      EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::SUM, values, options); }),
+                0u)
+          << devices << " devices";
+    }
+  }
+}
+
 TEST_F(SteadyState, NamingDevicesAndWrappingATensorAllocateNothing) {
   const Tensor tensor = vector_of<float>({1, 2}, cpu(0));
   EXPECT_EQ(allocations_of([&] {

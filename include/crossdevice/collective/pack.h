@@ -49,8 +49,9 @@ struct PackingOptions {
   Int64 num_packs = 0;                  ///< > 0: concat-and-split
   Int64 agg_small_grads_max_bytes = 0;  ///< both > 0: aggregate small tensors
   Int64 agg_small_grads_max_group = 0;
-  Int64 bytes_per_pack =
-      0;  ///< > 0: group by size, last tensor first (gradients appear in reverse)
+  /// > 0: group by size, last tensor first (gradients appear in reverse).
+  Int64 bytes_per_pack = 0;
+  friend bool operator==(const PackingOptions&, const PackingOptions&) = default;
 };
 
 /// TF's split sizes of concat-and-split: T / P in each pack but the last, which takes the remainder: (10, 3) -> 3, 3, 4.

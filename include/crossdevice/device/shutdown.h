@@ -38,5 +38,10 @@ inline void require_not_forked() {
   if (fork_state.load(std::memory_order_relaxed) != ForkState::USED) require_not_forked_slow();
 }
 
+/// Whether this process is such a child: the question for destructors, which must not touch what they inherited.
+[[nodiscard]] inline bool is_forked_child() noexcept {
+  return fork_state.load(std::memory_order_relaxed) == ForkState::CHILD;
+}
+
 }  // namespace detail
 }  // namespace crossdevice

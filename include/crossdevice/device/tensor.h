@@ -46,6 +46,8 @@ struct TensorState {
 
 /// The door for memory that comes from elsewhere and for other views of a tensor's memory: checks nothing.
 [[nodiscard]] Tensor make_tensor(TensorState state);
+/// The same memory with a readiness of its own: for the operation itself, which must not wait for its own mark. Keeps `tensor` alive.
+[[nodiscard]] Tensor with_own_readiness(const Tensor& tensor);
 }  // namespace detail
 
 /// A handle: copying it shares the memory, never copies it. Dense and row-major.

@@ -7,7 +7,8 @@
 #include <new>
 #include <utility>
 
-#include "device/detail/fork_guard.h"
+#include "crossdevice/device/shutdown.h"
+
 #include "device/detail/poison.h"
 
 namespace crossdevice::detail {

@@ -36,7 +36,7 @@ void require_broadcastable(const Tensor& tensor, const Destinations& destination
 /// Returns whether an output is an input, so that a failure may leave inputs changed.
 ///
 /// Errors   ValueError: names both tensors.
-/// Cost     no allocation for one pair of up to 16 components; else a sort of all buffers.
+/// Cost     a sort of all buffers, but for one pair of up to 16 components. Allocates nothing once as many have been checked before.
 bool require_no_overlaps(std::span<const ValueDestinationPair> pairs);
 bool require_no_overlaps(const PerReplica& value, const Destinations& destinations);
 
