@@ -28,7 +28,7 @@ The table, one line per size; each half of it is one way to call:
                 writes the same buffers with the same threads, measured in the same run, in turns with the operation
   #wrong        elements that differ from a slow reference, in one call before the timed ones; N/A with -c 0
 
-The limits:
+The limits, each the faster of two plain loops, which walk through memory in one place and in four:
   in_place_scale     every input multiplied by a constant where it lies (for in-place)
   non_temporal_copy  every input copied past the caches to memory of the same size (for out-of-place). Small buffers, which stay in the
                      caches, may well be faster than this.

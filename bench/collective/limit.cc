@@ -6,8 +6,6 @@
 
 #include "crossdevice/device/host_thread_pool.h"
 
-#include "collective/limit_kernels.h"
-
 namespace crossdevice::bench {
 
 namespace {
@@ -74,14 +72,15 @@ void Limit::prepare(OwnerThreads& owners) const {
   });
 }
 
-void Limit::run() const {
+void Limit::run(Walk walk) const {
   if (pieces_.empty()) return;
-  HostThreadPool::instance().run(pieces_.size(), [this](std::size_t index) {
+  HostThreadPool::instance().run(pieces_.size(), [this, walk](std::size_t index) {
     const Range& piece = pieces_[index];
     if (piece.target == piece.source) {
-      scale_floats(reinterpret_cast<float*>(piece.source), piece.size_bytes / sizeof(float), 0.5F);
+      scale_floats(reinterpret_cast<float*>(piece.source), piece.size_bytes / sizeof(float), 0.5F,
+                   walk);
     } else {
-      copy_non_temporal(piece.target, piece.source, piece.size_bytes);
+      copy_non_temporal(piece.target, piece.source, piece.size_bytes, walk);
     }
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The physical limits that times are held against: what this machine's memory can do with the same buffers.
 ///
-/// Both move the same bytes, over the same memory (so the same pages and working set), with the same threads as the library's own loops.
+/// Each is measured with both ways of walking through memory, and the faster one counts. They move the same bytes, over the same memory (so the same pages and working set), with the same threads as the library's own loops.
 ///   in_place_scale     every input is multiplied by a constant where it lies: each byte is read once and written once
 ///   non_temporal_copy  every input is copied to memory of the same size, past the caches: each byte is read once and written once
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "collective/case_buffers.h"
 #include "collective/collective.h"
+#include "collective/limit_kernels.h"
 
 namespace crossdevice::bench {
 
@@ -30,7 +31,7 @@ class Limit {
   [[nodiscard]] std::size_t traffic_bytes() const { return traffic_bytes_; }
   /// Every input holds ones afterwards: scaling what the case's patterns hold as bits would measure denormal numbers.
   void prepare(OwnerThreads& owners) const;
-  void run() const;
+  void run(Walk walk) const;
 
  private:
   struct Range {

@@ -109,6 +109,7 @@ std::size_t default_num_threads() {
 
 }  // namespace
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what different threads write lies on lines of its own
 class detail::HostThreadPoolState {
  public:
   explicit HostThreadPoolState(std::size_t num_threads) : num_threads_(num_threads) {}

@@ -25,7 +25,8 @@ namespace {
 template <class Values>
 Values unmarked(const Values& values) {
   detail::InlineVector<Tensor, 8> tensors;
-  for (const Tensor& tensor : values.values()) tensors.push_back(detail::with_own_readiness(tensor));
+  for (const Tensor& tensor : values.values())
+    tensors.push_back(detail::with_own_readiness(tensor));
   return Values(tensors.view());
 }
 

@@ -135,7 +135,7 @@ void walk(const Shape& shape, const Plan& plan, const Visit& visit) {
 template <class T>
 Tensor reduce_elements(ReduceOp op, const Tensor& value, const Plan& plan) {
   using W = Wide<T>;
-  const Tensor result = Tensor::empty(dtype_of<W>, plan.kept, "CPU:0");
+  Tensor result = Tensor::empty(dtype_of<W>, plan.kept, "CPU:0");
   const std::span<W> out = result.span<W>();
   // What is left when there is nothing to combine; MIN and MAX have been refused then.
   std::fill(out.begin(), out.end(), op == ReduceOp::PROD ? W(1) : W(0));
@@ -164,7 +164,7 @@ R narrow(W value) {
 
 template <class R, class W>
 Tensor finish(const Tensor& total, ReduceOp op, std::int64_t count) {
-  const Tensor result = Tensor::empty(dtype_of<R>, total.shape(), "CPU:0");
+  Tensor result = Tensor::empty(dtype_of<R>, total.shape(), "CPU:0");
   const std::span<R> out = result.span<R>();
   const std::span<const W> in = total.span<const W>();
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -33,8 +33,8 @@ T combine(T a, T b, VariableUpdate update) {
     const auto y = static_cast<float>(b);
     return T(adds ? x + y : x - y);
   } else if constexpr (std::is_integral_v<T>) {  // wraps, as the kernels' SUM does
-    const auto x = static_cast<std::uint64_t>(a);
-    const auto y = static_cast<std::uint64_t>(b);
+    const auto x = static_cast<std::uint64_t>(static_cast<std::int64_t>(a));
+    const auto y = static_cast<std::uint64_t>(static_cast<std::int64_t>(b));
     return static_cast<T>(adds ? x + y : x - y);
   } else {
     return adds ? a + b : a - b;
@@ -63,8 +63,9 @@ bool holds(const Number& number) {
           return std::in_range<T>(n);
         } else {
           // Powers of two, so both bounds are exact; NaN fails the first comparison.
-          const double low = static_cast<double>(std::numeric_limits<T>::min());
-          const double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+          constexpr T kHalfOfAbove = std::numeric_limits<T>::max() / 2 + 1;
+          const auto low = static_cast<double>(std::numeric_limits<T>::min());
+          const double above = 2.0 * static_cast<double>(kHalfOfAbove);
           return n >= low && n < above && n == static_cast<double>(static_cast<T>(n));
         }
       },
@@ -153,7 +154,7 @@ Tensor make_scalar(const Number& number, DType dtype, const Device& device) {
 
 Tensor equal_part(const Tensor& value, std::size_t part, std::size_t num_parts) {
   if (!is_supported(ReduceOp::SUM, value.dtype())) throw ValueError("bool has no sum");
-  const Tensor result = copy_to_device(value, "CPU:0");
+  Tensor result = copy_to_device(value, "CPU:0");
   if (!is_integer(value.dtype())) {
     divide_elements(result.dtype(), result.data(), result.num_elements(),
                     static_cast<double>(num_parts));

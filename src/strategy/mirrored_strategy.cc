@@ -14,6 +14,7 @@ namespace {
 
 Devices default_devices() {
   std::vector<Device> gpus;
+  gpus.reserve(static_cast<std::size_t>(num_gpus()));
   for (int i = 0; i < num_gpus(); ++i) gpus.emplace_back("GPU:" + std::to_string(i));
   return gpus.empty() ? Devices{"CPU:0"} : Devices(std::span<const Device>(gpus));
 }

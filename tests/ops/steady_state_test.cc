@@ -68,8 +68,7 @@ TEST_F(SteadyState, AnInPlaceBatchAllocatesNothing) {
       EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::SUM, values); }), 0u);
       EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::MEAN, pairs); }), 0u);
       const CommunicationOptions options{.bytes_per_pack = 10000};
-      EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::SUM, values, options); }),
-                0u)
+      EXPECT_EQ(allocations_of([&] { ops->batch_reduce_into(ReduceOp::SUM, values, options); }), 0u)
           << devices << " devices";
     }
   }

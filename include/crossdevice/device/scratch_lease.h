@@ -24,7 +24,7 @@ class ScratchLease {
  public:
   ScratchLease() : scratch_(Shelf::instance().take()) {}
   ~ScratchLease() {
-    if constexpr (requires(Scratch& scratch) { scratch.clear(); }) scratch_->clear();
+    if constexpr (requires(Scratch & scratch) { scratch.clear(); }) scratch_->clear();
     Shelf::instance().put_back(std::move(scratch_));
   }
   ScratchLease(const ScratchLease&) = delete;
