@@ -36,9 +36,9 @@
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/service_thread.h"
 #include "device/detail/shutdown_list.h"
 #include "device/detail/spin_wait.h"
 #include "device/host/futex.h"

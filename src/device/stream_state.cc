@@ -6,9 +6,9 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/service_thread.h"
 #include "device/detail/spin_wait.h"
 
 namespace crossdevice::detail {
