@@ -18,6 +18,7 @@ struct Half {
   std::size_t end = 0;
   [[nodiscard]] std::vector<std::size_t> members() const {
     std::vector<std::size_t> result;
+    result.reserve(end - begin);
     for (std::size_t device = begin; device < end; ++device) result.push_back(device);
     return result;
   }
@@ -25,12 +26,13 @@ struct Half {
 
 }  // namespace
 
-Schedule hierarchical_copy_schedule(std::size_t num_participants, std::size_t pack) {
+Schedule hierarchical_copy_schedule(std::size_t num_participants, std::size_t num_elements,
+                                    std::size_t pack) {
   const std::size_t n = num_participants;
   if (n == 0) throw ValueError("hierarchical copy needs at least 1 device, got 0");
-  Schedule schedule{.num_participants = n, .steps = {}};
+  Schedule schedule{.num_participants = n, .num_elements = num_elements, .steps = {}};
   const auto add = [&schedule](Kind kind, std::size_t target, std::vector<std::size_t> sources) {
-    schedule.steps.push_back({.kind = kind, .target = target, .sources = std::move(sources)});
+    schedule.add(kind, {.begin = 0, .count = schedule.num_elements}, target, std::move(sources));
   };
 
   const std::size_t first_half = hierarchical_first_half(n);

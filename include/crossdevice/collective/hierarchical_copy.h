@@ -16,7 +16,7 @@ namespace crossdevice {
   return num_participants / 2;
 }
 
-/// The schedule of pack `pack` over n = `num_participants` devices:
+/// The schedule of pack `pack`, `num_elements` elements, over n = `num_participants` devices:
 ///
 ///   1. main0 = pack mod n reduces its half, in device order; main1, main0's opposite in the other half, reduces the other
 ///   2. main0 reduces the two sums, its own first
@@ -29,6 +29,7 @@ namespace crossdevice {
 /// TF       the same steps for even n. Where TF drops the last of an odd number of devices, the second half takes it; its
 ///          opposite is device 0.
 [[nodiscard]] CROSSDEVICE_EXPORT Schedule hierarchical_copy_schedule(std::size_t num_participants,
+                                                                     std::size_t num_elements,
                                                                      std::size_t pack);
 
 }  // namespace crossdevice
