@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Why no member waits for a round that cannot end: a round is open only while every member that has not contributed is present. One that goes
+/// fails the rounds it is missing in (gone()); one that had gone before fails the round when the next one contributes (exchange()). A
+/// failure breaks the group for good, so whoever comes later is told at once. Whoever is present either contributes, gives up, aborts or goes.
+#include "comm/detail/chief.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+
+Chief::Chief(ChiefOptions options, Send send)
+    : options_(std::move(options)),
+      send_(std::move(send)),
+      members_(static_cast<std::size_t>(options_.num_workers)) {
+  for (int rank = 0; rank < options_.num_workers; ++rank) member(rank).info.rank = rank;
+}
+
+std::optional<Refused> Chief::refusal_of(const Hello& hello) const {
+  const int rank = hello.member.rank;
+  const auto refuse = [](std::string text) {
+    return Refused{
+        .code = StatusCode::FAILED_PRECONDITION, .text = std::move(text), .culprits = {}};
+  };
+  if (hello.library_version != options_.library_version) {
+    return refuse(fmt::format("rank {} (host {}, pid {}) has crossdevice {}, the chief has {}",
+                              rank, hello.member.host, hello.member.pid, hello.library_version,
+                              options_.library_version));
+  }
+  if (hello.num_workers != options_.num_workers) {
+    return refuse(fmt::format(
+        "rank {} (host {}, pid {}) was told that there are {} workers, the chief that there are {}",
+        rank, hello.member.host, hello.member.pid, hello.num_workers, options_.num_workers));
+  }
+  if (rank < 0 || rank >= options_.num_workers) {
+    return refuse(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
+  }
+  if (member(rank).presence != Presence::ABSENT) {
+    return refuse(fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
+                              hello.member.host, hello.member.pid, rank, member(rank).info.host,
+                              member(rank).info.pid,
+                              is_present(rank) ? "holds already" : "has held before"));
+  }
+  return std::nullopt;
+}
+
+void Chief::admit(const Hello& hello) {
+  const int rank = hello.member.rank;
+  member(rank).info = hello.member;
+  member(rank).presence = Presence::PRESENT;
+  ++num_admitted_;
+  if (!is_complete()) return;
+  Members all;
+  all.members.reserve(members_.size());
+  for (const Member& each : members_) all.members.push_back(each.info);
+  const std::string payload = all.encode();
+  for (int to = 0; to < options_.num_workers; ++to) send(to, ControlKind::MEMBERS, payload);
+  // One that came and went meanwhile is missed from the start.
+  for (int each = 0; each < options_.num_workers; ++each) {
+    if (!is_present(each)) gone(each, std::string(member(each).gone_text));
+  }
+}
+
+std::vector<int> Chief::absent() const {
+  std::vector<int> ranks;
+  for (const Member& each : members_) {
+    if (each.presence == Presence::ABSENT) ranks.push_back(each.info.rank);
+  }
+  return ranks;
+}
+
+Refused Chief::cancel_meeting(const std::string& text) {
+  Refused refused{.code = StatusCode::DEADLINE_EXCEEDED, .text = text, .culprits = {}};
+  for (const int rank : absent()) refused.culprits.push_back(rank_info(rank));
+  const std::string payload = refused.encode();
+  for (int rank = 0; rank < options_.num_workers; ++rank) {
+    if (is_present(rank)) send(rank, ControlKind::REFUSED, payload);
+  }
+  return refused;
+}
+
+void Chief::handle(int rank, const Frame& frame) {
+  if (!is_present(rank)) return;
+  switch (frame.kind) {
+    case ControlKind::EXCHANGE:
+      exchange(rank, Exchange::decode(frame.payload));
+      return;
+    case ControlKind::WHO_IS_MISSING: {
+      const RoundId id = WhoIsMissing::decode(frame.payload).id;
+      send(rank, ControlKind::MISSING, Missing{id, missing(id)}.encode());
+      return;
+    }
+    case ControlKind::GIVE_UP:
+      give_up(rank, GiveUp::decode(frame.payload));
+      return;
+    case ControlKind::ABORT:
+      abort(rank, Abort::decode(frame.payload));
+      return;
+    case ControlKind::HEARTBEAT:
+      member(rank).operation = Heartbeat::decode(frame.payload).operation;
+      return;
+    case ControlKind::GOODBYE:
+      gone(rank, "it has left");
+      return;
+    case ControlKind::CHALLENGE:
+    case ControlKind::HELLO:
+    case ControlKind::WELCOME:
+    case ControlKind::REFUSED:
+    case ControlKind::MEMBERS:
+    case ControlKind::EXCHANGED:
+    case ControlKind::EXCHANGE_FAILED:
+    case ControlKind::MISSING:
+    case ControlKind::MEMBER_LOST:
+      break;
+  }
+  throw WireError(fmt::format("rank {} sent a frame of kind {}, which only a chief sends", rank,
+                              static_cast<int>(frame.kind)));
+}
+
+void Chief::lost(int rank, const std::string& text) {
+  if (is_present(rank)) gone(rank, text);
+}
+
+bool Chief::is_present(int rank) const {
+  return members_[static_cast<std::size_t>(rank)].presence == Presence::PRESENT;
+}
+
+std::size_t Chief::num_present() const {
+  return static_cast<std::size_t>(
+      std::count_if(members_.begin(), members_.end(),
+                    [](const Member& each) { return each.presence == Presence::PRESENT; }));
+}
+
+void Chief::exchange(int rank, Exchange message) {
+  const auto reject = [&](const Failure& failure) {
+    send(rank, ControlKind::EXCHANGE_FAILED,
+         ExchangeFailed{message.id, failure.code, failure.text, failure.culprits}.encode());
+  };
+  if (aborted_) return reject(*aborted_);
+  if (const auto broken = failures_.find(message.id.group); broken != failures_.end()) {
+    return reject(broken->second);
+  }
+  if (message.members.empty()) {
+    for (int each = 0; each < options_.num_workers; ++each) message.members.push_back(each);
+  }
+  const auto position = std::find(message.members.begin(), message.members.end(), rank);
+  const bool are_ranks =
+      std::all_of(message.members.begin(), message.members.end(),
+                  [this](int each) { return each >= 0 && each < options_.num_workers; });
+  if (position == message.members.end() || !are_ranks) {
+    throw WireError(fmt::format("rank {} sent a round of a group that it is not in", rank));
+  }
+  const auto [entry, is_new] = rounds_.try_emplace(message.id);
+  Round& round = entry->second;
+  if (is_new) {
+    round.members = message.members;
+    round.parts.resize(round.members.size());
+    round.has_part.resize(round.members.size());
+    round.kind = message.kind;
+    round.first = rank;
+  }
+  const auto index = static_cast<std::size_t>(position - message.members.begin());
+  if (round.members == message.members && round.has_part[index]) {
+    throw WireError(fmt::format("rank {} sent its part of a round twice", rank));
+  }
+  if (round.kind != message.kind || round.members != message.members) {
+    const Failure failure{StatusCode::INTERNAL,
+                          round.kind == message.kind
+                              ? fmt::format("{}: rank {} and rank {} name different members",
+                                            round.kind, round.first, rank)
+                              : fmt::format("ranks make different calls: rank {} {}, rank {} {}",
+                                            round.first, round.kind, rank, message.kind),
+                          {rank_info(rank)}};
+    fail(message.id, failure);
+    return reject(failure);
+  }
+  round.has_part[index] = true;
+  round.parts[index] = std::move(message.bytes);
+  if (++round.num_parts == round.members.size()) {
+    complete(message.id, round);
+  } else if (const std::optional<Failure> failure = failure_of_gone(round)) {
+    fail(message.id, *failure);
+  }
+}
+
+void Chief::give_up(int rank, const GiveUp& message) {
+  const auto entry = rounds_.find(message.id);
+  if (entry == rounds_.end()) return;  // it has ended meanwhile, and the answer is on its way
+  const Round& round = entry->second;
+  const auto position = std::find(round.members.begin(), round.members.end(), rank);
+  if (position == round.members.end() ||
+      !round.has_part[static_cast<std::size_t>(position - round.members.begin())]) {
+    throw WireError(fmt::format("rank {} gives up a round that it is not in", rank));
+  }
+  const std::vector<RankInfo> culprits = missing(message.id);
+  std::string text = message.text + ": waiting for ";
+  for (std::size_t i = 0; i < culprits.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + to_string(culprits[i]);
+  }
+  fail(message.id, {StatusCode::DEADLINE_EXCEEDED, text, culprits});
+}
+
+void Chief::abort(int rank, const Abort& message) {
+  if (aborted_) return;
+  aborted_ = Failure{StatusCode::ABORTED,
+                     fmt::format("{} aborted: {}", to_string(rank_info(rank)), message.text),
+                     {rank_info(rank)}};
+  const std::string payload = Abort{rank, message.text}.encode();
+  for (int to = 0; to < options_.num_workers; ++to) {
+    if (is_present(to)) send(to, ControlKind::ABORT, payload);
+  }
+  while (!rounds_.empty()) fail(RoundId(rounds_.begin()->first), *aborted_);
+}
+
+void Chief::fail(const RoundId& id, const Failure& failure) {
+  failures_.try_emplace(id.group, failure);
+  const auto entry = rounds_.find(id);
+  if (entry == rounds_.end()) return;
+  const Round round = std::move(entry->second);
+  rounds_.erase(entry);
+  const std::string payload =
+      ExchangeFailed{id, failure.code, failure.text, failure.culprits}.encode();
+  for (std::size_t i = 0; i < round.members.size(); ++i) {
+    if (round.has_part[i] && is_present(round.members[i])) {
+      send(round.members[i], ControlKind::EXCHANGE_FAILED, payload);
+    }
+  }
+}
+
+void Chief::complete(const RoundId& id, Round& round) {
+  const std::string payload = Exchanged{id, std::move(round.parts)}.encode();
+  for (const int to : round.members) {
+    if (is_present(to)) send(to, ControlKind::EXCHANGED, payload);
+  }
+  rounds_.erase(id);
+}
+
+void Chief::gone(int rank, const std::string& text) {
+  member(rank).presence = Presence::GONE;
+  member(rank).gone_text = text;
+  if (!is_complete()) return;  // they will be told when they are told who is there
+  const std::string payload = MemberLost{rank, text}.encode();
+  for (int to = 0; to < options_.num_workers; ++to) {
+    if (is_present(to)) send(to, ControlKind::MEMBER_LOST, payload);
+  }
+  std::vector<std::pair<RoundId, Failure>> failed;
+  for (const auto& [id, round] : rounds_) {
+    if (const std::optional<Failure> failure = failure_of_gone(round)) {
+      failed.emplace_back(id, *failure);
+    }
+  }
+  for (const auto& [id, failure] : failed) fail(id, failure);
+}
+
+std::optional<Chief::Failure> Chief::failure_of_gone(const Round& round) const {
+  for (std::size_t i = 0; i < round.members.size(); ++i) {
+    const Member& each = members_[static_cast<std::size_t>(round.members[i])];
+    if (round.has_part[i] || each.presence != Presence::GONE) continue;
+    const RankInfo culprit = rank_info(round.members[i]);
+    return Failure{
+        StatusCode::UNAVAILABLE,
+        fmt::format("{}: {} is gone: {}", round.kind, to_string(culprit), each.gone_text),
+        {culprit}};
+  }
+  return std::nullopt;
+}
+
+std::vector<RankInfo> Chief::missing(const RoundId& id) const {
+  std::vector<RankInfo> ranks;
+  const auto entry = rounds_.find(id);
+  if (entry == rounds_.end()) return ranks;
+  const Round& round = entry->second;
+  for (std::size_t i = 0; i < round.members.size(); ++i) {
+    if (!round.has_part[i]) ranks.push_back(rank_info(round.members[i]));
+  }
+  return ranks;
+}
+
+RankInfo Chief::rank_info(int rank) const {
+  const Member& each = members_[static_cast<std::size_t>(rank)];
+  RankInfo info = each.info.rank_info();
+  info.last_operation = each.operation;
+  return info;
+}
+
+void Chief::send(int rank, ControlKind kind, const std::string& payload) {
+  if (is_present(rank)) send_(rank, encode_frame(kind, payload));
+}
+
+}  // namespace crossdevice::detail

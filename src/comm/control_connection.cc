@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/control_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <asio/buffer.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+// A body is read in pieces of this size, so that a length alone makes nobody allocate.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+bool is_loopback(const asio::ip::tcp::socket& socket) {
+  std::error_code error;
+  asio::ip::address address = socket.remote_endpoint(error).address();
+  if (error) return false;
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  return address.is_loopback();
+}
+
+}  // namespace
+
+ControlConnection::ControlConnection(asio::ip::tcp::socket socket)
+    : socket_(std::move(socket)), is_loopback_(is_loopback(socket_)) {
+  std::error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+void ControlConnection::start(OnFrame on_frame, OnEnd on_end) {
+  take_over(std::move(on_frame), std::move(on_end));
+  read_head();
+}
+
+void ControlConnection::take_over(OnFrame on_frame, OnEnd on_end) {
+  on_frame_ = std::move(on_frame);
+  on_end_ = std::move(on_end);
+}
+
+void ControlConnection::send(std::string frame) {
+  if (closed_ || closing_) return;
+  queue_.push_back(std::move(frame));
+  if (queue_.size() == 1) write_next();
+}
+
+void ControlConnection::close_after_sending() {
+  closing_ = true;
+  on_frame_ = nullptr;
+  on_end_ = nullptr;
+  if (queue_.empty()) close();
+}
+
+void ControlConnection::close() {
+  if (closed_) return;
+  closed_ = true;
+  std::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  queue_.clear();
+}
+
+void ControlConnection::read_head() {
+  asio::async_read(socket_, asio::buffer(head_),
+                   [self = shared_from_this()](std::error_code error, std::size_t) {
+                     if (error) return self->end(error.message());
+                     try {
+                       const std::size_t size = decode_frame_head(
+                           {self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
+                       self->body_.clear();
+                       self->read_body(size);
+                     } catch (const WireError& broken) {
+                       self->end(broken.what());
+                     }
+                   });
+}
+
+void ControlConnection::read_body(std::size_t size) {
+  const std::size_t begin = body_.size();
+  body_.resize(std::min(size, begin + kPieceBytes));
+  asio::async_read(socket_, asio::buffer(body_.data() + begin, body_.size() - begin),
+                   [self = shared_from_this(), size](std::error_code error, std::size_t) {
+                     if (error) return self->end(error.message());
+                     if (self->body_.size() < size) return self->read_body(size);
+                     try {
+                       const Frame frame = decode_frame_body(self->body_);
+                       const OnFrame on_frame = self->on_frame_;  // which may replace itself
+                       if (on_frame) on_frame(frame);
+                     } catch (const WireError& broken) {
+                       return self->end(broken.what());
+                     }
+                     if (!self->closed_) self->read_head();
+                   });
+}
+
+void ControlConnection::write_next() {
+  asio::async_write(socket_, asio::buffer(queue_.front()),
+                    [self = shared_from_this()](std::error_code error, std::size_t) {
+                      if (self->closed_) return;
+                      if (error) return self->end(error.message());
+                      self->queue_.pop_front();
+                      if (!self->queue_.empty()) return self->write_next();
+                      if (self->closing_) self->close();
+                    });
+}
+
+void ControlConnection::end(const std::string& why) {
+  if (closed_) return;
+  close();
+  const OnEnd on_end = std::exchange(on_end_, nullptr);
+  on_frame_ = nullptr;
+  if (on_end) on_end(why);
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the chief of a cluster knows and decides: who is there, and how far every round has come. No sockets, no clocks, no threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/detail/control_message.h"
+
+namespace crossdevice::detail {
+
+/// How a cluster is told to meet.
+struct ChiefOptions {
+  int num_workers = 1;
+  std::uint64_t cluster_id = 0;
+  std::string library_version;
+};
+
+/// Events in, frames out. A rank that breaks the protocol gets a WireError from handle(): its connection should be closed and lost() be said.
+///
+/// Threads  one at a time.
+class Chief {
+ public:
+  /// Delivers a frame to a member that is present; must not call back.
+  using Send = std::function<void(int rank, std::string frame)>;
+
+  Chief(ChiefOptions options, Send send);
+
+  /// Why a worker whose proof has been checked may not take part; nothing: it may.
+  [[nodiscard]] std::optional<Refused> refusal_of(const Hello& hello) const;
+  /// Takes in a worker that may. When the last one comes all are told who is there.
+  void admit(const Hello& hello);
+  /// Whether everybody has come.
+  [[nodiscard]] bool is_complete() const { return num_admitted_ == members_.size(); }
+  /// Ranks that have not come yet.
+  [[nodiscard]] std::vector<int> absent() const;
+  /// The meeting's deadline has passed: those who came are told who did not. Returns what they are told.
+  Refused cancel_meeting(const std::string& text);
+
+  /// A frame from a member.
+  void handle(int rank, const Frame& frame);
+  /// A member's connection has ended, or it is silent for too long. Does nothing for one that has gone before.
+  void lost(int rank, const std::string& text);
+  [[nodiscard]] bool is_present(int rank) const;
+  /// How many members are still there.
+  [[nodiscard]] std::size_t num_present() const;
+
+ private:
+  enum class Presence : std::uint8_t { ABSENT, PRESENT, GONE };
+  struct Member {
+    MemberInfo info;
+    Presence presence = Presence::ABSENT;
+    std::string operation;  // of its last heartbeat
+    std::string gone_text;  // why it has gone
+  };
+  struct Round {
+    std::vector<int> members;
+    std::vector<std::string> parts;
+    std::vector<bool> has_part;
+    std::size_t num_parts = 0;
+    std::string kind;
+    int first = -1;  // who began it
+  };
+  struct Failure {
+    StatusCode code;
+    std::string text;
+    std::vector<RankInfo> culprits;
+  };
+
+  void exchange(int rank, Exchange message);
+  void give_up(int rank, const GiveUp& message);
+  void abort(int rank, const Abort& message);
+  void fail(const RoundId& id, const Failure& failure);
+  void complete(const RoundId& id, Round& round);
+  void gone(int rank, const std::string& text);
+  [[nodiscard]] std::optional<Failure> failure_of_gone(const Round& round) const;
+  [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
+  [[nodiscard]] RankInfo rank_info(int rank) const;
+  [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Member& member(int rank) const {
+    return members_[static_cast<std::size_t>(rank)];
+  }
+  void send(int rank, ControlKind kind, const std::string& payload);
+
+  ChiefOptions options_;
+  Send send_;
+  std::vector<Member> members_;
+  std::size_t num_admitted_ = 0;
+  std::map<RoundId, Round> rounds_;            // that are open
+  std::map<std::uint64_t, Failure> failures_;  // of broken groups
+  std::optional<Failure> aborted_;             // breaks every group
+};
+
+}  // namespace crossdevice::detail

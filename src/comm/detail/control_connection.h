@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A connection of the control plane: frames in, frames out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <asio/ip/tcp.hpp>
+
+#include "comm/detail/control_message.h"
+
+namespace crossdevice::detail {
+
+/// Threads  the io_context's thread alone. Handlers may close it, and may let go of it.
+/// Memory   keeps itself alive while an operation is under way. Frames of up to `max_frame_bytes` are accepted.
+class ControlConnection : public std::enable_shared_from_this<ControlConnection> {
+ public:
+  using OnFrame = std::function<void(const Frame&)>;
+  /// Called once, when the connection has ended by itself or by the peer; not after close().
+  using OnEnd = std::function<void(const std::string& why)>;
+
+  explicit ControlConnection(asio::ip::tcp::socket socket);
+
+  void start(OnFrame on_frame, OnEnd on_end);
+  /// Other handlers from now on.
+  void take_over(OnFrame on_frame, OnEnd on_end);
+  /// Queues an encoded frame.
+  void send(std::string frame);
+  /// Closes when everything queued has been sent (or the peer does not take it); no handler is called any more.
+  void close_after_sending();
+  void close();
+  void set_max_frame_bytes(std::size_t max_frame_bytes) { max_frame_bytes_ = max_frame_bytes; }
+  [[nodiscard]] bool is_open() const { return !closed_; }
+  [[nodiscard]] bool has_sent_all() const { return queue_.empty(); }
+  [[nodiscard]] bool is_from_this_machine() const { return is_loopback_; }
+
+ private:
+  void read_head();
+  void read_body(std::size_t size);
+  void write_next();
+  void end(const std::string& why);
+
+  asio::ip::tcp::socket socket_;
+  bool is_loopback_ = false;
+  OnFrame on_frame_;
+  OnEnd on_end_;
+  std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
+  std::array<char, kFrameHeadBytes> head_{};
+  std::string body_;
+  std::deque<std::string> queue_;
+  bool closed_ = false;
+  bool closing_ = false;
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The words of the control plane: what a worker and its chief say to each other.
+///
+/// A frame is a length (4 bytes), a kind (1 byte) and a payload. The first three of a connection are CHALLENGE (chief), HELLO (worker) and
+/// WELCOME or REFUSED (chief); both sides prove that they hold the secret before anything else is read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdevice/core/error.h"
+
+#include "comm/detail/authentication.h"
+
+namespace crossdevice::detail {
+
+inline constexpr std::uint32_t kControlProtocol = 1;
+/// Of a frame, kind included, before and after the sender has proved who it is.
+inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
+inline constexpr std::size_t kFrameHeadBytes = 4;
+
+enum class ControlKind : std::uint8_t {
+  CHALLENGE = 1,
+  HELLO,
+  WELCOME,
+  REFUSED,
+  MEMBERS,
+  EXCHANGE,
+  EXCHANGED,
+  EXCHANGE_FAILED,
+  WHO_IS_MISSING,
+  MISSING,
+  GIVE_UP,
+  MEMBER_LOST,
+  ABORT,
+  HEARTBEAT,
+  GOODBYE,
+};
+
+/// A kind and a payload that a message below was encoded to.
+struct Frame {
+  ControlKind kind;
+  std::string payload;
+};
+/// Head, kind and payload, ready to be sent.
+[[nodiscard]] std::string encode_frame(ControlKind kind, std::string_view payload);
+/// The length that a head announces.
+///
+/// Errors   WireError: 0, or more than `max_bytes`.
+[[nodiscard]] std::size_t decode_frame_head(std::string_view head, std::size_t max_bytes);
+/// What follows the head.
+///
+/// Errors   WireError: an unknown kind.
+[[nodiscard]] Frame decode_frame_body(std::string_view body);
+
+struct Challenge {
+  std::uint32_t protocol = kControlProtocol;
+  Nonce nonce{};
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Challenge decode(std::string_view payload);
+};
+
+/// What a worker says of itself.
+struct MemberInfo {
+  int rank = -1;
+  std::string host;
+  std::string host_id;  ///< equal for workers that share a machine
+  std::int64_t pid = 0;
+  [[nodiscard]] RankInfo rank_info() const { return {.rank = rank, .host = host, .pid = pid}; }
+};
+
+struct Hello {
+  std::uint32_t protocol = kControlProtocol;
+  std::string library_version;
+  int num_workers = 0;
+  MemberInfo member;
+  Nonce nonce{};
+  Mac mac{};
+  /// The proof for a chief that sent `challenge`.
+  [[nodiscard]] Mac expected_mac(std::string_view secret, const Nonce& challenge) const;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Hello decode(std::string_view payload);
+};
+
+struct Welcome {
+  std::uint64_t cluster_id = 0;
+  Mac mac{};
+  /// The proof for a worker whose hello had `nonce`.
+  [[nodiscard]] Mac expected_mac(std::string_view secret, const Nonce& nonce) const;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Welcome decode(std::string_view payload);
+};
+
+/// Why a worker may not take part; also what ends a meeting to which not everybody came.
+struct Refused {
+  StatusCode code = StatusCode::FAILED_PRECONDITION;
+  std::string text{};
+  std::vector<RankInfo> culprits{};
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Refused decode(std::string_view payload);
+};
+
+/// Everybody is there.
+struct Members {
+  std::vector<MemberInfo> members;  // by rank
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Members decode(std::string_view payload);
+};
+
+/// One round of a group of workers: each contributes bytes and gets everybody's.
+struct RoundId {
+  std::uint64_t group = 0;
+  std::uint64_t sequence = 0;
+  friend auto operator<=>(const RoundId&, const RoundId&) = default;
+};
+
+struct Exchange {
+  RoundId id;
+  std::vector<int> members;  ///< world ranks, in the group's order; empty: all
+  std::string kind;          ///< "barrier", "broadcast from 0": equal on all members
+  std::string bytes;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Exchange decode(std::string_view payload);
+};
+
+struct Exchanged {
+  RoundId id;
+  std::vector<std::string> parts;  ///< in the group's order
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Exchanged decode(std::string_view payload);
+};
+
+/// The round has failed, and its group is broken.
+struct ExchangeFailed {
+  RoundId id;
+  StatusCode code = StatusCode::ABORTED;
+  std::string text{};
+  std::vector<RankInfo> culprits{};
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static ExchangeFailed decode(std::string_view payload);
+};
+
+struct WhoIsMissing {
+  RoundId id;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static WhoIsMissing decode(std::string_view payload);
+};
+
+struct Missing {
+  RoundId id;
+  std::vector<RankInfo> ranks;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Missing decode(std::string_view payload);
+};
+
+/// A member's deadline has passed: the round fails for all that wait in it.
+struct GiveUp {
+  RoundId id;
+  std::string text;  ///< "barrier #3 timed out after 5 s"
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static GiveUp decode(std::string_view payload);
+};
+
+struct MemberLost {
+  int rank = -1;
+  std::string text;  ///< "its connection ended", "no heartbeat for 10 s", "it has left"
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static MemberLost decode(std::string_view payload);
+};
+
+struct Abort {
+  int origin = -1;
+  std::string text{};
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Abort decode(std::string_view payload);
+};
+
+struct Heartbeat {
+  std::string operation;  ///< what the worker does now; empty: nothing
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Heartbeat decode(std::string_view payload);
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/chief.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A chief whose members are lists of what they were sent.
+class ChiefTest : public ::testing::Test {
+ protected:
+  ChiefTest() : chief_({.num_workers = 3, .cluster_id = 9, .library_version = "v"}, sender()) {}
+
+  Chief::Send sender() {
+    return [this](int rank, const std::string& frame) {
+      sent_[rank].push_back(decode_frame_body(std::string_view(frame).substr(kFrameHeadBytes)));
+    };
+  }
+  static Hello hello(int rank) {
+    Hello message;
+    message.library_version = "v";
+    message.num_workers = 3;
+    message.member = {.rank = rank, .host = "h", .host_id = "i", .pid = 100 + rank};
+    return message;
+  }
+  void admit_all() {
+    for (int rank = 0; rank < 3; ++rank) chief_.admit(hello(rank));
+    sent_.clear();
+  }
+  void contribute(int rank, std::uint64_t sequence, const std::string& bytes,
+                  const std::vector<int>& members = {}, const std::string& kind = "barrier",
+                  std::uint64_t group = 1) {
+    chief_.handle(
+        rank, {ControlKind::EXCHANGE, Exchange{{group, sequence}, members, kind, bytes}.encode()});
+  }
+  /// The only frame that a rank got, which must be of that kind.
+  std::string only(int rank, ControlKind kind) {
+    const std::vector<Frame> frames = std::move(sent_[rank]);
+    sent_[rank].clear();
+    EXPECT_EQ(frames.size(), 1U) << "rank " << rank;
+    if (frames.size() != 1) return "";
+    EXPECT_EQ(frames[0].kind, kind) << "rank " << rank;
+    return frames[0].payload;
+  }
+  ExchangeFailed failure(int rank) {
+    return ExchangeFailed::decode(only(rank, ControlKind::EXCHANGE_FAILED));
+  }
+
+  std::map<int, std::vector<Frame>> sent_;
+  Chief chief_;
+};
+
+TEST_F(ChiefTest, TellsAllWhoIsThereWhenTheLastOneHasCome) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(2));
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_THAT(chief_.absent(), ElementsAre(1));
+  chief_.admit(hello(1));
+  EXPECT_TRUE(chief_.is_complete());
+  for (int rank = 0; rank < 3; ++rank) {
+    const Members members = Members::decode(only(rank, ControlKind::MEMBERS));
+    ASSERT_EQ(members.members.size(), 3U);
+    EXPECT_EQ(members.members[2].pid, 102);
+  }
+}
+
+TEST_F(ChiefTest, RefusesWhoDoesNotFit) {
+  chief_.admit(hello(1));
+  EXPECT_THAT(chief_.refusal_of(hello(1))->text,
+              HasSubstr("host h, pid 101 claims rank 1, which host h, pid 101 holds already"));
+  Hello other = hello(2);
+  other.library_version = "w";
+  EXPECT_THAT(chief_.refusal_of(other)->text, HasSubstr("has crossdevice w, the chief has v"));
+  other = hello(2);
+  other.num_workers = 4;
+  EXPECT_THAT(chief_.refusal_of(other)->text, HasSubstr("4 workers"));
+  EXPECT_TRUE(chief_.refusal_of(hello(3)).has_value());
+  EXPECT_TRUE(chief_.refusal_of(hello(-1)).has_value());
+  EXPECT_FALSE(chief_.refusal_of(hello(2)).has_value());
+}
+
+TEST_F(ChiefTest, AMeetingThatIsCancelledNamesTheAbsent) {
+  chief_.admit(hello(1));
+  const Refused refused = chief_.cancel_meeting("late");
+  ASSERT_EQ(refused.culprits.size(), 2U);
+  EXPECT_EQ(refused.culprits[0].rank, 0);
+  EXPECT_EQ(refused.culprits[1].rank, 2);
+  EXPECT_EQ(Refused::decode(only(1, ControlKind::REFUSED)).text, "late");
+}
+
+TEST_F(ChiefTest, ARoundGivesEverybodyEveryPart) {
+  admit_all();
+  contribute(2, 1, "c");
+  contribute(0, 1, "a");
+  contribute(0, 2, "next");  // one may run ahead
+  EXPECT_TRUE(sent_.empty());
+  contribute(1, 1, "b");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(Exchanged::decode(only(rank, ControlKind::EXCHANGED)).parts,
+                ElementsAre("a", "b", "c"));
+  }
+}
+
+TEST_F(ChiefTest, AGroupHasItsOwnOrder) {
+  admit_all();
+  contribute(0, 1, "a", {2, 0}, "barrier", 7);
+  contribute(2, 1, "c", {2, 0}, "barrier", 7);
+  EXPECT_THAT(Exchanged::decode(only(0, ControlKind::EXCHANGED)).parts, ElementsAre("c", "a"));
+  EXPECT_TRUE(sent_[1].empty());
+}
+
+TEST_F(ChiefTest, AMemberThatGoesFailsTheRoundsThatMissIt) {
+  admit_all();
+  contribute(0, 1, "a");
+  contribute(1, 1, "x", {1, 0}, "other", 7);
+  chief_.lost(2, "its connection ended");
+  const std::vector<Frame> frames = sent_[0];
+  ASSERT_EQ(frames.size(), 2U);
+  EXPECT_EQ(frames[0].kind, ControlKind::MEMBER_LOST);
+  const ExchangeFailed failed = ExchangeFailed::decode(frames[1].payload);
+  EXPECT_EQ(failed.code, StatusCode::UNAVAILABLE);
+  EXPECT_THAT(failed.text, HasSubstr("rank 2 (host h, pid 102) is gone: its connection ended"));
+  ASSERT_EQ(failed.culprits.size(), 1U);
+  EXPECT_EQ(failed.culprits[0].rank, 2);
+  // The group without rank 2 goes on.
+  sent_.clear();
+  contribute(0, 1, "y", {1, 0}, "other", 7);
+  EXPECT_THAT(Exchanged::decode(only(1, ControlKind::EXCHANGED)).parts, ElementsAre("x", "y"));
+  // Whoever comes later hears it at once.
+  sent_.clear();
+  contribute(1, 1, "b");
+  EXPECT_EQ(failure(1).code, StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ChiefTest, AMemberThatWentAfterItsPartDoesNotFailTheRound) {
+  admit_all();
+  contribute(2, 1, "c");
+  chief_.lost(2, "x");
+  sent_.clear();
+  contribute(0, 1, "a");
+  contribute(1, 1, "b");
+  EXPECT_THAT(Exchanged::decode(only(0, ControlKind::EXCHANGED)).parts, ElementsAre("a", "b", "c"));
+  contribute(0, 2, "a");
+  EXPECT_EQ(failure(0).code, StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ChiefTest, WhoGivesUpEndsTheRoundForAllThatWait) {
+  admit_all();
+  chief_.handle(1, {ControlKind::HEARTBEAT, Heartbeat{"all_reduce #4"}.encode()});
+  contribute(0, 1, "a");
+  contribute(2, 1, "c");
+  chief_.handle(0, {ControlKind::GIVE_UP, GiveUp{{1, 1}, "barrier timed out after 5 s"}.encode()});
+  for (const int rank : {0, 2}) {
+    const ExchangeFailed failed = failure(rank);
+    EXPECT_EQ(failed.code, StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_EQ(failed.text,
+              "barrier timed out after 5 s: waiting for rank 1 (host h, pid 101), last seen in "
+              "all_reduce #4");
+  }
+  contribute(1, 1, "b");
+  EXPECT_EQ(failure(1).code, StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_F(ChiefTest, DifferentCallsAreAnErrorThatNamesBoth) {
+  admit_all();
+  contribute(0, 1, "a", {}, "barrier");
+  contribute(1, 1, "b", {}, "broadcast from 0");
+  for (const int rank : {0, 1}) {
+    const ExchangeFailed failed = failure(rank);
+    EXPECT_EQ(failed.code, StatusCode::INTERNAL);
+    EXPECT_THAT(failed.text, HasSubstr("rank 0 barrier, rank 1 broadcast from 0"));
+  }
+  contribute(2, 1, "c");
+  EXPECT_EQ(failure(2).code, StatusCode::INTERNAL);
+}
+
+TEST_F(ChiefTest, AnAbortEndsEveryRoundAndEveryLaterOne) {
+  admit_all();
+  contribute(0, 1, "a");
+  contribute(0, 1, "a", {0, 2}, "x", 5);
+  chief_.handle(1, {ControlKind::ABORT, Abort{1, "boom"}.encode()});
+  EXPECT_EQ(sent_[0].size(), 3U);  // the abort and two failures
+  EXPECT_EQ(Abort::decode(only(2, ControlKind::ABORT)).text, "boom");
+  contribute(2, 1, "c", {0, 2}, "x", 5);
+  const ExchangeFailed failed = failure(2);
+  EXPECT_EQ(failed.code, StatusCode::ABORTED);
+  EXPECT_THAT(failed.text, HasSubstr("rank 1 (host h, pid 101) aborted: boom"));
+}
+
+TEST_F(ChiefTest, SaysWhoIsMissing) {
+  admit_all();
+  contribute(1, 1, "b");
+  chief_.handle(1, {ControlKind::WHO_IS_MISSING, WhoIsMissing{{1, 1}}.encode()});
+  const Missing missing = Missing::decode(only(1, ControlKind::MISSING));
+  ASSERT_EQ(missing.ranks.size(), 2U);
+  EXPECT_EQ(missing.ranks[0].rank, 0);
+  EXPECT_EQ(missing.ranks[1].rank, 2);
+}
+
+TEST_F(ChiefTest, BrokenProtocolIsAnError) {
+  admit_all();
+  EXPECT_THROW(contribute(1, 1, "b", {0, 2}), WireError);
+  EXPECT_THROW(contribute(1, 1, "b", {1, 3}), WireError);
+  EXPECT_THROW(contribute(1, 1, "b", {1, -1}), WireError);
+  contribute(1, 1, "b");
+  EXPECT_THROW(contribute(1, 1, "b"), WireError);
+  EXPECT_THROW(chief_.handle(1, {ControlKind::MEMBERS, ""}), WireError);
+  EXPECT_THROW(chief_.handle(1, {ControlKind::EXCHANGE, "x"}), WireError);
+  EXPECT_THROW(chief_.handle(2, {ControlKind::GIVE_UP, GiveUp{{1, 1}, "t"}.encode()}), WireError);
+}
+
+}  // namespace
+}  // namespace crossdevice::detail

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers are threads with a control plane each, over loopback; tests/comm/cluster_test.cc has real processes.
+#include "comm/detail/control_plane.h"
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Plane = std::shared_ptr<ControlPlane>;
+
+/// A port nobody listens on at this moment.
+std::uint16_t free_port() {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io,
+                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  return acceptor.local_endpoint().port();
+}
+
+ControlPlaneOptions options_of(int rank, int num_workers, std::uint16_t port) {
+  return {.rank = rank,
+          .num_workers = num_workers,
+          .chief_address = "127.0.0.1:" + std::to_string(port),
+          .secret = "secret",
+          .host = "host" + std::to_string(rank),
+          .host_id = "machine"};
+}
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
+
+/// Runs `work` for each rank on a thread of its own, the planes joined; what one throws is returned as text.
+std::vector<std::string> run_workers(
+    int num_workers, const std::function<void(int, Plane&)>& work,
+    const std::function<void(ControlPlaneOptions&)>& change = [](ControlPlaneOptions&) {}) {
+  const std::uint16_t port = free_port();
+  std::vector<std::string> errors(static_cast<std::size_t>(num_workers));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_workers; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ControlPlaneOptions options = options_of(rank, num_workers, port);
+        change(options);
+        Plane plane = ControlPlane::join(options, soon());
+        work(rank, plane);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+std::vector<std::string> no_errors(int num_workers) {
+  return std::vector<std::string>(static_cast<std::size_t>(num_workers));
+}
+
+std::vector<std::string> gather(Plane& plane, std::uint64_t sequence, const std::string& bytes,
+                                const Deadline& deadline = soon()) {
+  return plane->exchange({1, sequence}, {}, "gather", bytes, deadline);
+}
+
+TEST(ControlPlaneTest, WorkersMeetAndExchange) {
+  for (const int num_workers : {1, 2, 3, 8, 32}) {
+    EXPECT_EQ(
+        run_workers(num_workers,
+                    [&](int rank, Plane& plane) {
+                      ASSERT_EQ(plane->members().size(), static_cast<std::size_t>(num_workers));
+                      EXPECT_EQ(plane->members()[static_cast<std::size_t>(rank)].host,
+                                "host" + std::to_string(rank));
+                      for (std::uint64_t round = 1; round <= 20; ++round) {
+                        const std::vector<std::string> parts = gather(
+                            plane, round, std::to_string(rank * 1000 + static_cast<int>(round)));
+                        for (int r = 0; r < num_workers; ++r) {
+                          EXPECT_EQ(parts[static_cast<std::size_t>(r)],
+                                    std::to_string(r * 1000 + static_cast<int>(round)));
+                        }
+                      }
+                    }),
+        no_errors(num_workers));
+  }
+}
+
+TEST(ControlPlaneTest, LargePartsTravelWhole) {
+  EXPECT_EQ(
+      run_workers(3,
+                  [](int rank, Plane& plane) {
+                    const std::string mine(std::size_t{1} << 20, static_cast<char>('a' + rank));
+                    const std::vector<std::string> parts = gather(plane, 1, mine);
+                    for (int r = 0; r < 3; ++r) {
+                      EXPECT_EQ(parts[static_cast<std::size_t>(r)],
+                                std::string(std::size_t{1} << 20, static_cast<char>('a' + r)));
+                    }
+                    EXPECT_THROW((void)gather(plane, 2, mine + "x"), ValueError);
+                  }),
+      no_errors(3));
+}
+
+TEST(ControlPlaneTest, WhoComesFirstDoesNotMatter) {
+  const std::uint16_t port = free_port();
+  std::thread worker([&] {
+    Plane plane = ControlPlane::join(options_of(1, 2, port), soon());
+    EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it finds nobody and tries again
+  Plane chief = ControlPlane::join(options_of(0, 2, port), soon());
+  EXPECT_THAT(gather(chief, 1, "a"), ElementsAre("a", "b"));
+  chief.reset();
+  worker.join();
+}
+
+TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
+  const std::uint16_t port = free_port();
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(400));
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 2}) {
+    threads.emplace_back([&, rank] {
+      try {
+        (void)ControlPlane::join(options_of(rank, 4, port), deadline);
+        ADD_FAILURE() << "met without ranks 1 and 3";
+      } catch (const DeadlineExceededError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("2 of 4 workers did not come in time"));
+        ASSERT_EQ(error.culprits().size(), 2U);
+        EXPECT_EQ(error.culprits()[0].rank, 1);
+        EXPECT_EQ(error.culprits()[1].rank, 3);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ControlPlaneTest, AnAbsentChiefIsNamed) {
+  const std::uint16_t port = free_port();
+  try {
+    (void)ControlPlane::join(options_of(1, 2, port),
+                             Deadline::after(std::chrono::milliseconds(200)));
+    ADD_FAILURE() << "met without a chief";
+  } catch (const DeadlineExceededError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the chief (rank 0) at 127.0.0.1:" + std::to_string(port)));
+    ASSERT_EQ(error.culprits().size(), 1U);
+    EXPECT_EQ(error.culprits()[0].rank, 0);
+  }
+}
+
+TEST(ControlPlaneTest, AnAddressInUseIsAnError) {
+  asio::io_context io;
+  asio::ip::tcp::acceptor taken(io, asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  EXPECT_THROW((void)ControlPlane::join(options_of(0, 2, taken.local_endpoint().port()), soon()),
+               UnavailableError);
+}
+
+TEST(ControlPlaneTest, AWorkerWithAnotherSecretIsRefusedAndTheOthersMeet) {
+  const std::uint16_t port = free_port();
+  std::thread impostor([&] {
+    ControlPlaneOptions options = options_of(1, 2, port);
+    options.secret = "guess";
+    EXPECT_THROW((void)ControlPlane::join(options, soon()), FailedPreconditionError);
+  });
+  std::thread chief([&] {
+    Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
+    EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
+  });
+  impostor.join();
+  Plane plane = ControlPlane::join(options_of(1, 2, port), soon());
+  EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
+  plane.reset();
+  chief.join();
+}
+
+TEST(ControlPlaneTest, ASecondProcessWithARankIsRefusedByName) {
+  const std::uint16_t port = free_port();
+  std::thread chief([&] {
+    Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
+    (void)gather(plane, 1, "");
+  });
+  Plane first = ControlPlane::join(options_of(1, 2, port), soon());
+  try {
+    (void)ControlPlane::join(options_of(1, 2, port), soon());
+    ADD_FAILURE() << "two workers hold rank 1";
+  } catch (const FailedPreconditionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("claims rank 1, which host host1"));
+  }
+  (void)gather(first, 1, "");
+  first.reset();
+  chief.join();
+}
+
+TEST(ControlPlaneTest, ARoundThatIsTooLateNamesWhoIsMissingOnAllThatWait) {
+  std::atomic<int> num_timed_out{0};
+  EXPECT_EQ(run_workers(3,
+                        [&](int rank, Plane& plane) {
+                          if (rank == 1) {
+                            while (num_timed_out.load() < 2) std::this_thread::yield();
+                            EXPECT_THROW((void)gather(plane, 1, ""), DeadlineExceededError);
+                            return;
+                          }
+                          try {
+                            (void)gather(plane, 1, "",
+                                         Deadline::after(
+                                             std::chrono::milliseconds(rank == 0 ? 100 : 20000)));
+                            ADD_FAILURE() << "completed without rank 1";
+                          } catch (const DeadlineExceededError& error) {
+                            EXPECT_THAT(error.what(), HasSubstr("gather timed out after 0.1"));
+                            ASSERT_EQ(error.culprits().size(), 1U);
+                            EXPECT_EQ(error.culprits()[0].rank, 1);
+                            EXPECT_EQ(error.culprits()[0].host, "host1");
+                          }
+                          num_timed_out.fetch_add(1);
+                        }),
+            no_errors(3));
+}
+
+TEST(ControlPlaneTest, AWorkerThatLeavesIsNamed) {
+  for (const int leaver : {0, 1}) {
+    EXPECT_EQ(run_workers(3,
+                          [&](int rank, Plane& plane) {
+                            (void)gather(plane, 1, "");
+                            if (rank == leaver) return;
+                            try {
+                              (void)gather(plane, 2, "");
+                              ADD_FAILURE() << "completed without rank " << leaver;
+                            } catch (const UnavailableError& error) {
+                              ASSERT_EQ(error.culprits().size(), 1U);
+                              EXPECT_EQ(error.culprits()[0].rank, leaver);
+                              EXPECT_THAT(error.what(), HasSubstr("it has left"));
+                            }
+                          }),
+              no_errors(3));
+  }
+}
+
+TEST(ControlPlaneTest, AnAbortReachesEveryoneInAndOutsideRounds) {
+  std::atomic<int> num_heard{0};
+  EXPECT_EQ(run_workers(3,
+                        [&](int rank, Plane& plane) {
+                          const std::shared_ptr<void> listening = plane->listen(
+                              {.on_lost = nullptr,
+                               .on_abort = [&](const RankInfo& origin, const std::string& text) {
+                                 EXPECT_EQ(origin.rank, 2);
+                                 EXPECT_EQ(text, "loss is NaN");
+                                 num_heard.fetch_add(1);
+                               }});
+                          (void)gather(plane, 1, "");
+                          if (rank == 2) plane->abort("loss is NaN");
+                          try {
+                            (void)gather(plane, 2, "");
+                            ADD_FAILURE() << "completed although rank 2 aborted";
+                          } catch (const AbortedError& error) {
+                            EXPECT_THAT(error.what(), HasSubstr("loss is NaN"));
+                            EXPECT_EQ(error.culprits()[0].rank, 2);
+                          }
+                          while (num_heard.load() < 3) std::this_thread::yield();
+                        }),
+            no_errors(3));
+}
+
+TEST(ControlPlaneTest, GroupsAreIndependentUntilTheyFail) {
+  EXPECT_EQ(run_workers(4,
+                        [](int rank, Plane& plane) {
+                          const std::vector<int> group =
+                              rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{3, 1};
+                          const RoundId id{static_cast<std::uint64_t>(10 + rank % 2), 1};
+                          const std::vector<std::string> parts =
+                              plane->exchange(id, group, "x", std::to_string(rank), soon());
+                          EXPECT_EQ(parts, (rank % 2 == 0 ? std::vector<std::string>{"0", "2"}
+                                                          : std::vector<std::string>{"3", "1"}));
+                          (void)gather(plane, 1, "");
+                        }),
+            no_errors(4));
+}
+
+TEST(ControlPlaneTest, AStallIsSpokenOf) {
+  std::mutex mutex;
+  std::string messages;
+  set_log_sink([&](LogSeverity, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    messages += std::string(text) + "\n";
+  });
+  EXPECT_EQ(run_workers(
+                2,
+                [&](int rank, Plane& plane) {
+                  if (rank == 1) {
+                    const Deadline limit = soon();
+                    bool was_spoken_of = false;
+                    while (!was_spoken_of && !limit.has_passed()) {
+                      std::this_thread::yield();
+                      const std::lock_guard lock(mutex);
+                      was_spoken_of = messages.find(
+                                          "rank 0 still waits in gather for rank 1 (host "
+                                          "host1") != std::string::npos;
+                    }
+                    EXPECT_TRUE(was_spoken_of);
+                  }
+                  (void)gather(plane, 1, "");
+                },
+                [](ControlPlaneOptions& options) {
+                  options.stall_warning = std::chrono::milliseconds(50);
+                }),
+            no_errors(2));
+  set_log_sink(nullptr);
+}
+
+/// Speaks to a chief without being a worker.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : socket_(io_) {
+    const asio::ip::tcp::endpoint chief(asio::ip::address_v4::loopback(), port);
+    std::error_code error;
+    for (int i = 0; i < 1000; ++i) {  // until it listens
+      socket_.close(error);
+      socket_.connect(chief, error);
+      if (!error) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << error.message();
+  }
+  void say(std::string_view bytes) {
+    std::error_code ignored;
+    asio::write(socket_, asio::buffer(bytes), ignored);
+  }
+  /// Whether the chief has ended the connection; reads what it said before.
+  bool is_dismissed() {
+    std::error_code error;
+    std::array<char, 4096> bytes{};
+    while (!error) socket_.read_some(asio::buffer(bytes), error);
+    return true;
+  }
+
+ private:
+  asio::io_context io_;
+  asio::ip::tcp::socket socket_;
+};
+
+TEST(ControlPlaneTest, StrangersNeitherBlockNorBreakTheMeeting) {
+  const std::uint16_t port = free_port();
+  std::thread chief([&] {
+    Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
+    EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
+  });
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(std::make_unique<Stranger>(port));
+  silent[0]->say("GET / HTTP/1.1\r\n\r\n");
+  silent[1]->say(std::string(100000, '\xff'));
+  silent[2]->say(encode_frame(ControlKind::HELLO, "nonsense"));
+  silent[3]->say(encode_frame(ControlKind::EXCHANGE, Exchange{{1, 1}, {}, "x", "y"}.encode()));
+  silent[4]->say(std::string("\x10\0\0\0", 4));  // the rest never comes
+  silent[5]->say(encode_frame(ControlKind::GOODBYE, ""));
+  for (const int dismissed : {0, 1, 2, 3, 5}) {
+    EXPECT_TRUE(silent[static_cast<std::size_t>(dismissed)]->is_dismissed());
+  }
+  Plane plane = ControlPlane::join(options_of(1, 2, port), soon());
+  EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
+  plane.reset();
+  chief.join();
+}
+
+/// Accepts one worker's connection and answers it with bytes of its own.
+void pretend_to_be_chief(std::uint16_t port, const std::string& bytes, bool& was_asked) {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io,
+                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port));
+  asio::ip::tcp::socket socket = acceptor.accept();
+  std::error_code ignored;
+  asio::write(socket, asio::buffer(bytes), ignored);
+  std::array<char, 256> answer{};
+  was_asked = socket.read_some(asio::buffer(answer), ignored) > 0;
+}
+
+TEST(ControlPlaneTest, AnImpostorOfAChiefIsNotBelieved) {
+  const std::uint16_t port = free_port();
+  bool has_said_hello = false;
+  std::thread impostor([&] {
+    Welcome welcome{.cluster_id = 1, .mac = {}};
+    pretend_to_be_chief(
+        port,
+        encode_frame(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode()) +
+            encode_frame(ControlKind::WELCOME, welcome.encode()) +
+            encode_frame(ControlKind::MEMBERS, Members{}.encode()),
+        has_said_hello);
+  });
+  EXPECT_THROW((void)ControlPlane::join(options_of(1, 2, port),
+                                        Deadline::after(std::chrono::milliseconds(500))),
+               DeadlineExceededError);
+  impostor.join();
+  EXPECT_TRUE(has_said_hello);
+}
+
+TEST(ControlPlaneTest, BadOptionsAreRefused) {
+  EXPECT_THROW((void)ControlPlane::join(options_of(2, 2, 1), soon()), ValueError);
+  EXPECT_THROW((void)ControlPlane::join(options_of(-1, 2, 1), soon()), ValueError);
+  ControlPlaneOptions options = options_of(0, 0, 1);
+  EXPECT_THROW((void)ControlPlane::join(options, soon()), ValueError);
+  options = options_of(1, 2, 1);
+  options.chief_address = "nowhere";
+  EXPECT_THROW((void)ControlPlane::join(options, soon()), ValueError);
+}
+
+TEST(ControlPlaneTest, TwoHundredAndFiftySixIdleWorkersMeet) {
+  constexpr int kWorkers = 256;
+  const std::uint16_t port = free_port();
+  std::vector<Plane> planes(kWorkers);
+  std::vector<std::thread> threads;
+  threads.reserve(kWorkers);
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      planes[static_cast<std::size_t>(rank)] =
+          ControlPlane::join(options_of(rank, kWorkers, port), soon());
+      EXPECT_EQ(gather(planes[static_cast<std::size_t>(rank)], 1, "x").size(),
+                static_cast<std::size_t>(kWorkers));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int rank = kWorkers - 1; rank >= 0; --rank) planes[static_cast<std::size_t>(rank)].reset();
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
