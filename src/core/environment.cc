@@ -120,4 +120,13 @@ const Environment& environment() {
   return *instance;
 }
 
+EnvironmentSource process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): the contract asks callers to leave the environment alone
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
 }  // namespace crossdevice

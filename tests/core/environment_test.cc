@@ -184,5 +184,16 @@ TEST_F(EnvironmentDeathTest, ABadVariableThrowsUntilItIsCorrected) {
       ::testing::ExitedWithCode(0), "^error error 7$");
 }
 
+TEST(ProcessEnvironmentTest, ReadsTheRealVariablesAtEveryCall) {
+  const EnvironmentSource source = process_environment();
+  EXPECT_EQ(source("CROSSDEVICE_TEST_VARIABLE"), std::nullopt);
+  setenv("CROSSDEVICE_TEST_VARIABLE", "a b", 1);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(source("CROSSDEVICE_TEST_VARIABLE"), "a b");
+  setenv("CROSSDEVICE_TEST_VARIABLE", "", 1);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(source("CROSSDEVICE_TEST_VARIABLE"), "");
+  unsetenv("CROSSDEVICE_TEST_VARIABLE");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(source("CROSSDEVICE_TEST_VARIABLE"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace crossdevice

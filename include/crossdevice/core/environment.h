@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Every environment variable this library reads, in one place.
+/// Every environment variable of ours, in one place.
+///
+/// What a program sets is a member of Environment. What a launcher sets for one worker has a name below (k...Variable) and is
+/// read by the cluster resolvers of comm, anew each time.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
@@ -41,5 +46,24 @@ struct CROSSDEVICE_EXPORT Environment {
 /// Errors   ValueError: as environment().
 [[nodiscard]] CROSSDEVICE_EXPORT Environment
 parse_environment(const char* (*lookup)(const char* name));
+
+/// Where a variable is looked up: its text, nothing where it is unset. Tests give a map's.
+using EnvironmentSource = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The source that reads this process's variables, at every call.
+///
+/// Threads  any, as long as nobody changes the environment meanwhile.
+[[nodiscard]] CROSSDEVICE_EXPORT EnvironmentSource process_environment();
+
+/// This worker's rank, from 0; with it set, CROSSDEVICE_NUM_WORKERS must be too.
+inline constexpr const char* kRankVariable = "CROSSDEVICE_RANK";
+/// How many workers there are.
+inline constexpr const char* kNumWorkersVariable = "CROSSDEVICE_NUM_WORKERS";
+/// This worker's place among those on its host, from 0; with it set, CROSSDEVICE_LOCAL_NUM_WORKERS must be too.
+inline constexpr const char* kLocalRankVariable = "CROSSDEVICE_LOCAL_RANK";
+/// How many of the workers are on this host.
+inline constexpr const char* kLocalNumWorkersVariable = "CROSSDEVICE_LOCAL_NUM_WORKERS";
+/// "host:port" where rank 0 listens for the others.
+inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS";
 
 }  // namespace crossdevice

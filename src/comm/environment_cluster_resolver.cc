@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/environment_cluster_resolver.h"
+
+#include <utility>
+
+#include "comm/detail/launcher_variables.h"
+
+namespace crossdevice {
+
+EnvironmentClusterResolver::EnvironmentClusterResolver(EnvironmentSource source)
+    : source_(std::move(source)) {}
+
+EnvironmentClusterResolver::~EnvironmentClusterResolver() = default;
+
+WorkerIdentity EnvironmentClusterResolver::identity_implementation() const {
+  const detail::LauncherVariables variables("CROSSDEVICE_*", source_);
+  WorkerIdentity identity;
+  identity.launcher = "CROSSDEVICE_*";
+  const auto place = variables.require_place(kRankVariable, kNumWorkersVariable);
+  identity.rank = place.rank;
+  identity.num_workers = place.size;
+  identity.task_index = place.rank;
+  if (const auto local = variables.find_place(kLocalRankVariable, kLocalNumWorkersVariable)) {
+    identity.local_rank = local->rank;
+    identity.local_num_workers = local->size;
+  }
+  if (place.size > 1) identity.chief_address = variables.require(kChiefAddressVariable);
+  return identity;
+}
+
+}  // namespace crossdevice
