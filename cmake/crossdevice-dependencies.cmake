@@ -20,7 +20,8 @@ macro(crossdevice_find_target target)
       if(CROSSDEVICE_ASIO_INCLUDE_DIR)
         add_library(asio::asio INTERFACE IMPORTED GLOBAL)
         target_include_directories(asio::asio SYSTEM INTERFACE "${CROSSDEVICE_ASIO_INCLUDE_DIR}")
-        target_compile_definitions(asio::asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+        target_compile_definitions(asio::asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
+                                                         ASIO_DISABLE_VISIBILITY) # our symbols stay ours
       endif()
     elseif("${target}" STREQUAL "CLI11::CLI11")
       find_package(CLI11 2.1 QUIET)

@@ -98,7 +98,7 @@ void Chief::handle(int rank, const Frame& frame) {
       give_up(rank, GiveUp::decode(frame.payload));
       return;
     case ControlKind::ABORT:
-      abort(rank, Abort::decode(frame.payload));
+      stop_all(rank, Abort::decode(frame.payload));
       return;
     case ControlKind::HEARTBEAT:
       member(rank).operation = Heartbeat::decode(frame.payload).operation;
@@ -204,7 +204,7 @@ void Chief::give_up(int rank, const GiveUp& message) {
   fail(message.id, {StatusCode::DEADLINE_EXCEEDED, text, culprits});
 }
 
-void Chief::abort(int rank, const Abort& message) {
+void Chief::stop_all(int rank, const Abort& message) {
   if (aborted_) return;
   aborted_ = Failure{StatusCode::ABORTED,
                      fmt::format("{} aborted: {}", to_string(rank_info(rank)), message.text),

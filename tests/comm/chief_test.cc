@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 /// A chief whose members are lists of what they were sent.
 class ChiefTest : public ::testing::Test {
  protected:
-  ChiefTest() : chief_({.num_workers = 3, .cluster_id = 9, .library_version = "v"}, sender()) {}
+  ChiefTest() : chief_({.num_workers = 3, .library_version = "v"}, sender()) {}
 
   Chief::Send sender() {
     return [this](int rank, const std::string& frame) {

@@ -261,7 +261,7 @@ TEST(ControlPlaneTest, AnAbortReachesEveryoneInAndOutsideRounds) {
                                  num_heard.fetch_add(1);
                                }});
                           (void)gather(plane, 1, "");
-                          if (rank == 2) plane->abort("loss is NaN");
+                          if (rank == 2) plane->stop_all("loss is NaN");
                           try {
                             (void)gather(plane, 2, "");
                             ADD_FAILURE() << "completed although rank 2 aborted";

@@ -17,7 +17,6 @@ namespace crossdevice::detail {
 /// How a cluster is told to meet.
 struct ChiefOptions {
   int num_workers = 1;
-  std::uint64_t cluster_id = 0;
   std::string library_version;
 };
 
@@ -74,7 +73,7 @@ class Chief {
 
   void exchange(int rank, Exchange message);
   void give_up(int rank, const GiveUp& message);
-  void abort(int rank, const Abort& message);
+  void stop_all(int rank, const Abort& message);
   void fail(const RoundId& id, const Failure& failure);
   void complete(const RoundId& id, Round& round);
   void gone(int rank, const std::string& text);

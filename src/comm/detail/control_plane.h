@@ -2,7 +2,6 @@
 /// A worker's place in its cluster: the connection to the chief, and on the chief the chief itself. One thread serves both.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,22 +12,9 @@
 #include "crossdevice/core/deadline.h"
 
 #include "comm/detail/control_message.h"
+#include "comm/detail/control_options.h"
 
 namespace crossdevice::detail {
-
-struct ControlPlaneOptions {
-  int rank = 0;
-  int num_workers = 1;
-  /// "host:port" or "[address]:port" of the chief, which listens there; unused for a single worker.
-  std::string chief_address;
-  std::string secret;
-  std::string host;
-  std::string host_id;
-  /// How long a silent member counts as alive.
-  std::chrono::duration<double> heartbeat_timeout{10};
-  /// After how long a wait is spoken of on the log.
-  std::chrono::duration<double> stall_warning{30};
-};
 
 /// What the control plane hears of the other members while nobody waits. Called on its thread: must be quick and must not wait.
 struct MembershipListener {
@@ -41,6 +27,9 @@ struct MembershipListener {
 ///          calls); they name the culprits.
 /// Threads  any.
 class ControlPlane {
+  class State;
+  struct Passkey {};  // makes the constructor join()'s alone
+
  public:
   /// Returns when all workers have come.
   ///
@@ -65,16 +54,17 @@ class ControlPlane {
                                                   const std::string& kind, std::string bytes,
                                                   const Deadline& deadline);
   /// Ends every round of every group on all workers with AbortedError.
-  void abort(const std::string& text);
+  void stop_all(const std::string& text);
   /// What this worker does now, for the others' messages; travels with the next heartbeat or round.
   void set_operation(std::string operation);
   /// `listener` hears of everything from now on, and at once of what has happened. Until the returned handle dies; then it no longer runs.
   [[nodiscard]] std::shared_ptr<void> listen(MembershipListener listener);
 
+  ControlPlane(Passkey key, std::shared_ptr<State> state);
+
  private:
-  class State;
-  explicit ControlPlane(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  std::unique_ptr<std::shared_ptr<State>>
+      state_;  // can be let go of, which a shared pointer cannot
 };
 
 }  // namespace crossdevice::detail

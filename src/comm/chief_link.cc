@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/chief_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <asio/connect.hpp>
+#include <fmt/format.h>
+
+#include "crossdevice/core/version.h"
+
+#include "comm/detail/host_port.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using asio::ip::tcp;
+
+constexpr std::chrono::seconds kConnectTime{3};
+constexpr std::chrono::milliseconds kFirstRetry{20};
+constexpr std::chrono::milliseconds kLastRetry{500};
+
+}  // namespace
+
+ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, MemberInfo self,
+                     Events events)
+    : io_(io),
+      options_(options),
+      self_(std::move(self)),
+      events_(std::move(events)),
+      resolver_(io),
+      retry_timer_(io),
+      next_retry_(kFirstRetry) {}
+
+void ChiefLink::connect() {
+  const HostPort address = parse_host_port(options_.chief_address);
+  resolver_.async_resolve(
+      address.host, std::to_string(address.port),
+      [this](std::error_code error, const tcp::resolver::results_type& endpoints) {
+        if (error == asio::error::operation_aborted || is_leaving_) return;
+        if (error) return retry(error.message());
+        auto socket = std::make_shared<tcp::socket>(io_);
+        auto timer = std::make_shared<asio::steady_timer>(io_, kConnectTime);
+        timer->async_wait([socket](std::error_code stopped) {
+          std::error_code ignored;
+          if (!stopped) socket->close(ignored);
+        });
+        asio::async_connect(*socket, endpoints,
+                            [this, socket, timer](std::error_code failed, const tcp::endpoint&) {
+                              timer->cancel();
+                              if (is_leaving_) return;
+                              if (!failed && socket->is_open()) return greet(std::move(*socket));
+                              retry(failed ? failed.message() : "it does not answer");
+                            });
+      });
+}
+
+void ChiefLink::send(ControlKind kind, const std::string& payload) {
+  if (is_welcome_) connection_->send(encode_frame(kind, payload));
+}
+
+void ChiefLink::beat(bool was_asleep) {
+  if (!connection_ || is_leaving_) return;
+  if (was_asleep) last_heard_ = Clock::now();
+  if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return;
+  connection_->close();
+  end(fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count()));
+}
+
+void ChiefLink::leave() {
+  send(ControlKind::GOODBYE, "");
+  is_leaving_ = true;
+  resolver_.cancel();
+  retry_timer_.cancel();
+  if (connection_) connection_->close_after_sending();
+}
+
+void ChiefLink::greet(tcp::socket socket) {
+  connection_ = std::make_shared<ControlConnection>(std::move(socket));
+  last_heard_ = Clock::now();
+  connection_->start(
+      [this](const Frame& frame) {
+        last_heard_ = Clock::now();
+        hear(frame);
+      },
+      [this](const std::string& why) { end("its connection ended: " + why); });
+}
+
+void ChiefLink::hear(const Frame& frame) {
+  if (is_welcome_) return events_.on_frame(frame);
+  if (frame.kind == ControlKind::CHALLENGE) return say_hello(frame);
+  if (frame.kind == ControlKind::WELCOME) return check_welcome(frame);
+  if (frame.kind != ControlKind::REFUSED) throw WireError("a stranger may not say this");
+  Refused refused = Refused::decode(frame.payload);
+  refused.text = "the chief refuses this worker: " + refused.text;
+  events_.on_refused(refused);
+}
+
+void ChiefLink::say_hello(const Frame& frame) {
+  const Challenge challenge = Challenge::decode(frame.payload);
+  if (options_.secret.empty() && !connection_->is_from_this_machine()) {
+    return events_.on_refused(
+        {.text = fmt::format("the chief at {} is on another machine, which needs a secret: set "
+                             "CROSSDEVICE_SECRET_FILE on all workers",
+                             options_.chief_address)});
+  }
+  nonce_ = make_nonce();
+  Hello hello;
+  hello.library_version = library_version_string();
+  hello.num_workers = options_.num_workers;
+  hello.member = self_;
+  hello.nonce = nonce_;
+  hello.mac = hello.expected_mac(options_.secret, challenge.nonce);
+  connection_->send(encode_frame(ControlKind::HELLO, hello.encode()));
+}
+
+void ChiefLink::check_welcome(const Frame& frame) {
+  const Welcome welcome = Welcome::decode(frame.payload);
+  if (!is_equal(welcome.mac, welcome.expected_mac(options_.secret, nonce_))) {
+    throw WireError("it does not hold the secret of this job");
+  }
+  is_welcome_ = true;
+  connection_->set_max_frame_bytes(kMaxFrameBytes);
+  events_.on_welcome(welcome.cluster_id);
+}
+
+void ChiefLink::end(const std::string& why) {
+  if (is_leaving_) return;
+  is_welcome_ = false;
+  if (is_kept_) return events_.on_lost(why);
+  retry(why);  // it may just have begun to listen, or be another job's
+}
+
+void ChiefLink::retry(const std::string& why) {
+  events_.on_retry(why);
+  if (connection_) connection_->close();
+  connection_.reset();
+  is_welcome_ = false;
+  retry_timer_.expires_after(next_retry_);
+  next_retry_ = std::min(2 * next_retry_, kLastRetry);
+  retry_timer_.async_wait([this](std::error_code stopped) {
+    if (!stopped && !is_leaving_) connect();
+  });
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A worker's connection to its chief: finds it, proves who it is, asks for the chief's proof, and notices when it is gone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "comm/detail/control_connection.h"
+#include "comm/detail/control_options.h"
+
+namespace crossdevice::detail {
+
+/// Threads  the io_context's alone.
+class ChiefLink {
+ public:
+  struct Events {
+    std::function<void(std::uint64_t cluster_id)> on_welcome;
+    /// The chief does not want this worker, or this worker does not want the chief.
+    std::function<void(const Refused&)> on_refused;
+    /// What the chief says after it has proved who it is.
+    std::function<void(const Frame&)> on_frame;
+    /// It could not be reached, or the connection has ended, and is tried again.
+    std::function<void(const std::string& why)> on_retry;
+    /// The connection has ended for good.
+    std::function<void(const std::string& why)> on_lost;
+  };
+
+  ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, MemberInfo self,
+            Events events);
+  ChiefLink(const ChiefLink&) = delete;
+  ChiefLink& operator=(const ChiefLink&) = delete;
+
+  /// Tries until it succeeds.
+  void connect();
+  /// All have met: the end of the connection is the end of the chief.
+  void keep() { is_kept_ = true; }
+  /// Does nothing while there is no chief.
+  void send(ControlKind kind, const std::string& payload);
+  /// To be called four times per heartbeat_timeout; see ChiefService::beat().
+  void beat(bool was_asleep);
+  /// Says goodbye and tries no more. No event comes any more.
+  void leave();
+  /// Whether that has been sent.
+  [[nodiscard]] bool has_left() const { return !connection_ || !connection_->is_open(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void greet(asio::ip::tcp::socket socket);
+  void hear(const Frame& frame);
+  void say_hello(const Frame& frame);
+  void check_welcome(const Frame& frame);
+  void end(const std::string& why);
+  void retry(const std::string& why);
+
+  asio::io_context& io_;
+  const ControlPlaneOptions& options_;
+  MemberInfo self_;
+  Events events_;
+  asio::ip::tcp::resolver resolver_;
+  asio::steady_timer retry_timer_;
+  std::chrono::milliseconds next_retry_;
+  std::shared_ptr<ControlConnection> connection_;
+  Clock::time_point last_heard_;
+  Nonce nonce_{};
+  bool is_welcome_ = false;
+  bool is_kept_ = false;
+  bool is_leaving_ = false;
+};
+
+}  // namespace crossdevice::detail

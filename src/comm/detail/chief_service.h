@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The chief on the network: takes in workers that prove who they are, carries their frames to the chief and back, and notices who is gone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "comm/detail/chief.h"
+#include "comm/detail/control_connection.h"
+#include "comm/detail/control_options.h"
+
+namespace crossdevice::detail {
+
+/// Threads  the io_context's alone (open() before it runs, too).
+class ChiefService {
+ public:
+  /// `to_self` takes what the chief says to the worker in its own process.
+  ChiefService(asio::io_context& io, const ControlPlaneOptions& options, MemberInfo self,
+               std::function<void(const Frame&)> to_self);
+  ChiefService(const ChiefService&) = delete;
+  ChiefService& operator=(const ChiefService&) = delete;
+
+  /// Listens, unless there is a single worker, and takes in its own one.
+  ///
+  /// Errors   UnavailableError: the address cannot be listened on.
+  void open();
+  [[nodiscard]] std::uint64_t cluster_id() const { return cluster_id_; }
+  /// What the worker in its own process says.
+  void handle_own(const Frame& frame) { chief_.handle(self_.rank, frame); }
+  /// Tells those who came who did not; nothing if all have come.
+  std::optional<Refused> cancel_meeting();
+  /// To be called four times per heartbeat_timeout. `was_asleep`: this process has been stopped since, so that it cannot know who was silent.
+  void beat(bool was_asleep);
+  /// The own worker leaves, nobody is taken in any more. The others may still end what they are in.
+  void say_goodbye();
+  [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void send(int rank, std::string frame);
+  void accept_next();
+  void greet(asio::ip::tcp::socket socket);
+  void answer_hello(const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
+                    const Frame& frame);
+  void begin_session(const std::shared_ptr<ControlConnection>& connection, int rank);
+  void drop_member(int rank, const std::string& why);
+
+  asio::io_context& io_;
+  const ControlPlaneOptions& options_;
+  MemberInfo self_;
+  std::function<void(const Frame&)> to_self_;
+  std::uint64_t cluster_id_;
+  Chief chief_;
+  std::optional<asio::ip::tcp::acceptor> acceptor_;
+  std::map<int, std::shared_ptr<ControlConnection>> sessions_;  // by rank
+  std::set<std::shared_ptr<ControlConnection>> strangers_;
+  std::map<int, Clock::time_point> last_heard_of_;
+};
+
+}  // namespace crossdevice::detail
