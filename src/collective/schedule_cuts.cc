@@ -14,7 +14,7 @@ ScheduleCuts::ScheduleCuts(const Schedule& schedule) {
     cuts_.push_back(step.range.end());
   }
   std::ranges::sort(cuts_);
-  cuts_.erase(std::ranges::unique(cuts_).begin(), cuts_.end());
+  cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
 }
 
 std::size_t ScheduleCuts::index_of(std::size_t cut) const {

@@ -269,10 +269,11 @@ void ControlPlane::State::hear(const Frame& frame) {
         throw WireError("no such rank");
       }
       const RankInfo origin = info_of(message.origin);
-      end({StatusCode::ABORTED,
-           fmt::format("{} aborted: {}", to_string(origin), message.text),
-           {origin}});
-      return tell_abort(origin, message.text);
+      tell_abort(origin,
+                 message.text);  // first: who is woken by the end finds that all have heard it
+      return end({StatusCode::ABORTED,
+                  fmt::format("{} aborted: {}", to_string(origin), message.text),
+                  {origin}});
     }
     case ControlKind::HEARTBEAT:
       return;
@@ -297,10 +298,10 @@ void ControlPlane::State::post_to_chief(ControlKind kind, std::string payload) {
 void ControlPlane::State::lose_chief(const std::string& why) {
   const std::string text = chief_says_goodbye_ ? "it has left" : why;
   const RankInfo chief = info_of(0);
+  tell_lost(chief, text);
   end({StatusCode::UNAVAILABLE,
        fmt::format("the chief, {}, is gone: {}", to_string(chief), text),
        {chief}});
-  tell_lost(chief, text);
 }
 
 void ControlPlane::State::beat() {

@@ -65,5 +65,9 @@ inline constexpr const char* kLocalRankVariable = "CROSSDEVICE_LOCAL_RANK";
 inline constexpr const char* kLocalNumWorkersVariable = "CROSSDEVICE_LOCAL_NUM_WORKERS";
 /// "host:port" where rank 0 listens for the others.
 inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS";
+/// A file for its owner only with the secret that the workers of a job prove to each other; needed unless all are on one machine.
+inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
+/// Workers with equal texts share a machine (its memory and its loopback); default: what the kernel says.
+inline constexpr const char* kHostIdVariable = "CROSSDEVICE_HOST_ID";
 
 }  // namespace crossdevice

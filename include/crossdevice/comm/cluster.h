@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The workers of a job that have met: who they are, who is still there, and small things said to all of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdevice/comm/cluster_resolver.h"
+#include "crossdevice/core/deadline.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
+
+namespace crossdevice {
+
+struct CROSSDEVICE_EXPORT JoinOptions {
+  /// How long to wait for all workers; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
+  std::optional<double> timeout_seconds = std::nullopt;
+  /// How long a worker that says nothing counts as alive. One whose process ends is noticed at once.
+  double heartbeat_timeout_seconds = 10;
+  /// After how long a wait is spoken of on the log: who waits for whom.
+  double stall_warning_seconds = 30;
+};
+
+/// What a cluster's owner hears while nobody waits: a member is gone, or somebody has given the job up. Called on the control thread: must be
+/// quick, and must neither wait nor end the listening.
+struct CROSSDEVICE_EXPORT ClusterListener {
+  std::function<void(const RankInfo& member, const std::string& why)> on_lost{};
+  std::function<void(const RankInfo& origin, const std::string& text)> on_abort{};
+};
+
+/// Workers 0 to num_workers() - 1. Every worker holds one connection, to rank 0, for the life of the object; what is said here is small and
+/// takes some 100 us. Tensors go through the floors above.
+///
+/// Ranks    barrier(), broadcast_bytes(), all_gather_bytes() and subgroup() are collective: all members make the same calls in the same order.
+/// Errors   (of those) DeadlineExceededError, UnavailableError (a member is gone), AbortedError (somebody called abort_collective_ops), InternalError (the
+///          members make different calls): each names the ranks to blame, on every rank that waits. Afterwards the object is broken: every later call says
+///          so. ValueError: a negative or NaN timeout, more than 1 MiB.
+/// Time     no timeout: CROSSDEVICE_DEFAULT_TIMEOUT; where that is not set, a call waits as long as all members live.
+/// Threads  calls on one object are serialised. The destructor says goodbye and waits some seconds at most; rank 0 stays that long for the others.
+class CROSSDEVICE_EXPORT Cluster {
+  struct State;
+  struct Passkey {};
+
+ public:
+  /// Meets the others; who they are is what the launcher says (see cluster_resolver.h). A process that nobody launched is a cluster of its own.
+  ///
+  /// Errors   ValueError: the launcher's variables. DeadlineExceededError: names who did not come. FailedPreconditionError: rank 0 refuses this worker (its
+  ///          rank is taken; another library version, number of workers or secret). UnavailableError: rank 0 cannot listen at its address.
+  [[nodiscard]] static std::shared_ptr<Cluster> join(const JoinOptions& options = {});
+  [[nodiscard]] static std::shared_ptr<Cluster> join(const ClusterResolver& resolver,
+                                                     const JoinOptions& options = {});
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int num_workers() const;
+  /// This worker's place among the members on its machine (CROSSDEVICE_HOST_ID says who shares one).
+  [[nodiscard]] int local_rank() const;
+  [[nodiscard]] int num_local_workers() const;
+  /// Ranks on the machine of `rank`, ascending.
+  [[nodiscard]] std::vector<int> ranks_beside(int rank) const;
+  /// Host and process of a member.
+  ///
+  /// Errors   ValueError: no such rank.
+  [[nodiscard]] RankInfo worker(int rank) const;
+  /// Equal on all members, different for every cluster and subgroup that ever was.
+  [[nodiscard]] std::uint64_t id() const;
+
+  void barrier(std::optional<double> timeout_seconds = std::nullopt);
+  /// The bytes of `root`, on every member; what the others pass is not looked at.
+  [[nodiscard]] std::string broadcast_bytes(std::string_view bytes, int root = 0,
+                                            std::optional<double> timeout_seconds = std::nullopt);
+  /// Everybody's bytes, by rank; lengths may differ.
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(
+      std::string_view bytes, std::optional<double> timeout_seconds = std::nullopt);
+
+  /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Only they take part in the call.
+  ///
+  /// Errors   ValueError: no ranks, one twice, one that is not there, or this worker not among them.
+  [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::span<const int> ranks);
+  [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::initializer_list<int> ranks) {
+    return subgroup(std::span<const int>(ranks.begin(), ranks.size()));
+  }
+
+  /// Ends what every worker of the job waits for, here and in the floors above, with AbortedError and this text; also what they begin later. TF
+  /// counterpart: abort_collective_ops.
+  void abort_collective_ops(const std::string& text);
+
+  /// `listener` hears of everything from now on, and at once of what has happened, with this cluster's ranks. Until the handle dies; then it no
+  /// longer runs.
+  [[nodiscard]] std::shared_ptr<void> listen(ClusterListener listener);
+  /// What this worker does now ("all_reduce #12"), for the others' messages.
+  void set_operation(std::string operation);
+
+  Cluster(Passkey key, std::shared_ptr<State> state);
+
+ private:
+  std::vector<std::string> exchange(const std::string& kind, std::string bytes,
+                                    std::optional<double> timeout_seconds);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace crossdevice

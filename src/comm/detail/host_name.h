@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What this machine is called, and how to tell it from others.
+#pragma once
+
+#include <string>
+
+namespace crossdevice::detail {
+
+/// As uname says; for messages.
+[[nodiscard]] std::string host_name();
+
+/// Equal for processes that share memory and loopback: CROSSDEVICE_HOST_ID, or else the kernel's boot id, the name, and the network and process
+/// namespaces, which containers on one machine have of their own.
+[[nodiscard]] std::string host_id();
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers are processes: this program starts itself once per rank, with the name of what the worker is to do.
+#include "crossdevice/comm/cluster.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crossdevice/core/environment.h"
+
+namespace crossdevice {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// What a worker of the parent's test does; its exit status is what it returns.
+using Work = std::function<int(Cluster&)>;
+
+/// 0 when `call` throws an Error whose text has `text` and that blames exactly `culprit`; says what came otherwise.
+template <class Error, class Call>
+int expect_error(const std::string& text, int culprit, Call call) {
+  try {
+    call();
+    std::cerr << "no error\n";
+  } catch (const Error& error) {
+    const bool blames = error.culprits().size() == 1 && error.culprits()[0].rank == culprit;
+    if (std::string(error.what()).find(text) != std::string::npos && blames) return 0;
+    std::cerr << "unexpected: " << error.what() << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "another kind of error: " << error.what() << '\n';
+  }
+  return 1;
+}
+
+int meet(Cluster& cluster) {
+  for (int round = 0; round < 50; ++round) {
+    cluster.barrier();
+    const std::string text = cluster.broadcast_bytes(
+        "from " + std::to_string(cluster.rank()) + " in " + std::to_string(round),
+        round % cluster.num_workers());
+    if (text !=
+        "from " + std::to_string(round % cluster.num_workers()) + " in " + std::to_string(round)) {
+      return 2;
+    }
+    const std::vector<std::string> all =
+        cluster.all_gather_bytes(std::string(static_cast<std::size_t>(cluster.rank()), 'x'));
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] != std::string(rank, 'x')) return 3;
+    }
+  }
+  // All are on this machine.
+  if (cluster.local_rank() != cluster.rank()) return 4;
+  if (cluster.num_local_workers() != cluster.num_workers()) return 5;
+  return cluster.worker(cluster.rank()).pid == ::getpid() ? 0 : 6;
+}
+
+int split(Cluster& cluster) {
+  std::vector<int> mine;
+  for (int rank = cluster.num_workers() - 1; rank >= 0; --rank) {
+    if (rank % 2 == cluster.rank() % 2) mine.push_back(rank);
+  }
+  const std::shared_ptr<Cluster> half = cluster.subgroup(mine);
+  if (half->num_workers() != static_cast<int>(mine.size())) return 1;
+  if (mine[static_cast<std::size_t>(half->rank())] != cluster.rank()) return 2;
+  const std::vector<std::string> ranks = half->all_gather_bytes(std::to_string(cluster.rank()));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] != std::to_string(mine[i])) return 3;
+  }
+  const std::shared_ptr<Cluster> again = cluster.subgroup(mine);
+  if (again->id() == half->id()) return 4;
+  again->barrier();
+  cluster.barrier();
+  return 0;
+}
+
+/// The worker of that rank ends without a word in the middle.
+int lose(Cluster& cluster, int victim) {
+  cluster.barrier();
+  if (cluster.rank() == victim) ::kill(::getpid(), SIGKILL);
+  return expect_error<UnavailableError>("is gone", victim, [&] { cluster.barrier(); });
+}
+
+/// It is stopped, so its connection stays.
+int silence(Cluster& cluster, int victim) {
+  cluster.barrier();
+  if (cluster.rank() == victim) ::kill(::getpid(), SIGSTOP);
+  return expect_error<UnavailableError>("no heartbeat for 0.5 s", victim,
+                                        [&] { cluster.barrier(); });
+}
+
+int be_late(Cluster& cluster) {
+  cluster.barrier();
+  if (cluster.rank() == 1) {
+    cluster.set_operation("reading data");
+    // Until the others have given up, which breaks the cluster.
+    try {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      cluster.barrier();
+    } catch (const DeadlineExceededError&) {
+      return 0;
+    }
+    return 1;
+  }
+  return expect_error<DeadlineExceededError>("barrier #2 timed out after 0.3 s: waiting for rank 1",
+                                             1, [&] { cluster.barrier(0.3); });
+}
+
+int differ(Cluster& cluster) {
+  try {
+    if (cluster.rank() == 0) {
+      cluster.barrier();
+    } else {
+      (void)cluster.broadcast_bytes("", 0);
+    }
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    return text.find("rank 0 barrier #1") != std::string::npos ||
+                   text.find("rank 1 broadcast_bytes from rank 0 #1") != std::string::npos
+               ? 0
+               : 1;
+  }
+  return 2;
+}
+
+int fork_off(Cluster& cluster) {
+  cluster.barrier();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      cluster.barrier();
+    } catch (const FailedPreconditionError&) {
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  cluster.barrier();
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 7;
+}
+
+const std::map<std::string, Work>& works() {
+  static const std::map<std::string, Work> all = {
+      {"meet", meet},
+      {"split", split},
+      {"lose the chief", [](Cluster& cluster) { return lose(cluster, 0); }},
+      {"lose a worker", [](Cluster& cluster) { return lose(cluster, 1); }},
+      {"silence the chief", [](Cluster& cluster) { return silence(cluster, 0); }},
+      {"silence a worker", [](Cluster& cluster) { return silence(cluster, 2); }},
+      {"be late", be_late},
+      {"differ", differ},
+      {"fork", fork_off},
+  };
+  return all;
+}
+
+constexpr const char* kWorkVariable = "TEST_WORK";
+
+int be_worker(const std::string& name) {
+  try {
+    const std::shared_ptr<Cluster> cluster =
+        Cluster::join({.timeout_seconds = 60,
+                       .heartbeat_timeout_seconds = name.starts_with("silence") ? 0.5 : 10});
+    return works().at(name)(*cluster);
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << error.what() << '\n';
+    return 100;
+  }
+}
+
+std::uint16_t free_port() {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io,
+                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  return acceptor.local_endpoint().port();
+}
+
+/// Starts the workers and returns how they ended: an exit status, or minus the signal. One that was stopped is killed at the end.
+std::vector<int> run_workers(const std::string& work, int num_workers, int stopped = -1) {
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < num_workers; ++rank) {
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      variables.emplace_back(*variable);
+    }
+    variables.push_back(std::string(kRankVariable) + "=" + std::to_string(rank));
+    variables.push_back(std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers));
+    variables.push_back(std::string(kChiefAddressVariable) + "=" + address);
+    variables.push_back(std::string(kWorkVariable) + "=" + work);
+    std::vector<char*> environment;
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    environment.push_back(nullptr);
+    std::string program = "/proc/self/exe";
+    std::array<char*, 2> arguments = {program.data(), nullptr};
+    pid_t process = 0;
+    EXPECT_EQ(::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(),
+                            environment.data()),
+              0);
+    processes.push_back(process);
+  }
+  std::vector<int> results(processes.size());
+  const auto wait_for = [&](std::size_t rank) {
+    int status = 0;
+    while (::waitpid(processes[rank], &status, 0) < 0 && errno == EINTR) {
+    }
+    results[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  };
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    if (static_cast<int>(rank) != stopped) wait_for(rank);
+  }
+  if (stopped >= 0) {
+    const auto rank = static_cast<std::size_t>(stopped);
+    ::kill(processes[rank], SIGKILL);
+    wait_for(rank);
+  }
+  return results;
+}
+
+std::vector<int> all_well(int num_workers) {
+  return std::vector<int>(static_cast<std::size_t>(num_workers));
+}
+
+TEST(ClusterTest, WorkersMeet) {
+  for (const int num_workers : {1, 2, 3, 5, 8}) {
+    EXPECT_EQ(run_workers("meet", num_workers), all_well(num_workers));
+  }
+}
+
+TEST(ClusterTest, SubgroupsAreClusters) {
+  for (const int num_workers : {1, 2, 5}) {
+    EXPECT_EQ(run_workers("split", num_workers), all_well(num_workers));
+  }
+}
+
+TEST(ClusterTest, AKilledWorkerIsNamedByTheOthers) {
+  EXPECT_EQ(run_workers("lose a worker", 3), (std::vector<int>{0, -SIGKILL, 0}));
+  EXPECT_EQ(run_workers("lose the chief", 3), (std::vector<int>{-SIGKILL, 0, 0}));
+}
+
+TEST(ClusterTest, AStoppedWorkerIsNamedByTheOthers) {
+  EXPECT_EQ(run_workers("silence a worker", 3, 2), (std::vector<int>{0, 0, -SIGKILL}));
+  EXPECT_EQ(run_workers("silence the chief", 3, 0), (std::vector<int>{-SIGKILL, 0, 0}));
+}
+
+TEST(ClusterTest, ALateWorkerIsNamedAtTheDeadline) {
+  EXPECT_EQ(run_workers("be late", 3), all_well(3));
+}
+
+TEST(ClusterTest, DifferentCallsAreNamed) { EXPECT_EQ(run_workers("differ", 2), all_well(2)); }
+
+TEST(ClusterTest, AChildOfForkThrowsAndItsParentGoesOn) {
+  EXPECT_EQ(run_workers("fork", 2), all_well(2));
+}
+
+TEST(ClusterTest, AProcessThatNobodyLaunchedIsAClusterOfItsOwn) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  EXPECT_EQ(cluster->rank(), 0);
+  EXPECT_EQ(cluster->num_workers(), 1);
+  cluster->barrier();
+  EXPECT_EQ(cluster->broadcast_bytes("x"), "x");
+  EXPECT_EQ(cluster->subgroup({0})->all_gather_bytes("y"), std::vector<std::string>{"y"});
+}
+
+TEST(ClusterTest, BadArgumentsAreRefused) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  EXPECT_THROW((void)cluster->subgroup(std::initializer_list<int>{}), ValueError);
+  EXPECT_THROW((void)cluster->subgroup({0, 0}), ValueError);
+  EXPECT_THROW((void)cluster->subgroup({1}), ValueError);
+  EXPECT_THROW((void)cluster->broadcast_bytes("", 1), ValueError);
+  EXPECT_THROW((void)cluster->worker(-1), ValueError);
+  EXPECT_THROW(cluster->barrier(-1.0), ValueError);
+  EXPECT_THROW((void)Cluster::join({.heartbeat_timeout_seconds = 0}), ValueError);
+  EXPECT_THROW((void)Cluster::join({.stall_warning_seconds = std::nan("")}), ValueError);
+}
+
+TEST(ClusterTest, AnAbortBreaksTheClusterForGood) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  std::string heard;
+  cluster->abort_collective_ops("enough");
+  EXPECT_THROW(cluster->barrier(), AbortedError);
+  const std::shared_ptr<void> listening = cluster->listen(
+      {.on_abort = [&](const RankInfo&, const std::string& text) { heard = text; }});
+  EXPECT_EQ(heard, "enough");  // at once of what has happened
+  EXPECT_THROW(cluster->barrier(), AbortedError);
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  if (const char* work = std::getenv(crossdevice::kWorkVariable)) {
+    return crossdevice::be_worker(work);
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
