@@ -5,26 +5,39 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+
+#include <pthread.h>
+#include <unistd.h>
 
 #include "crossdevice/core/environment.h"
 
 namespace crossdevice {
 namespace {
 
+using Keys = std::set<std::string, std::less<>>;
+
 struct LogState {
-  std::mutex sink_mutex;                    // guards `sink` and is held while it runs
-  std::shared_ptr<const LogSink> sink;      // null: write_line
-  std::mutex keys_mutex;                    // guards `keys`
-  std::set<std::string, std::less<>> keys;  // seen by log_once
+  std::mutex sink_mutex;                // guards `sink` and is held while it runs
+  std::shared_ptr<const LogSink> sink;  // null: write_line
+  std::mutex keys_mutex;                // guards `keys`
+  std::optional<Keys> keys;             // seen by log_once; nothing: none yet
 };
 
-LogState& state() {
-  static LogState* const instance =
-      new LogState;  // never destroyed: messages may come while the process ends
-  return *instance;
-}
+/// Never destroyed, because messages may come while the process ends; and there from the start, because a child of fork()
+/// could wait for ever for a thread that was still making it.
+union LogStorage {
+  constexpr LogStorage() : state() {}
+  ~LogStorage() {}  // NOLINT(modernize-use-equals-default): that one would be deleted
+  LogStorage(const LogStorage&) = delete;
+  LogStorage& operator=(const LogStorage&) = delete;
+  LogState state;
+};
+constinit LogStorage storage;
+
+LogState& state() { return storage.state; }
 
 /// Where this thread is; unless OUTSIDE, it holds the sink's mutex.
 enum class Nesting : std::uint8_t { OUTSIDE, RUNS_SINK, WRITES_LINE };
@@ -41,12 +54,52 @@ class NestingScope {
   Nesting outer_;
 };
 
-void write_line(LogSeverity severity, std::string_view message) {
+// A lock that another thread holds while this one forks is held for ever in the child, and what it guards may be half
+// changed. So fork() takes the locks; the child goes without what belongs to those it could not have. It only tries: their
+// holder may wait (a sink, for a lock of the program's) for the very thread that forks.
+
+/// What the thread that forks took, from the moment before until the moments after.
+struct TakenLocks {
+  bool sink = false;
+  bool keys = false;
+};
+thread_local TakenLocks taken_for_fork;
+// Change in the handler of a child only, which has one thread then.
+bool is_sink_lost = false;
+bool are_keys_lost = false;
+
+void unlock_taken() {
+  if (taken_for_fork.keys) state().keys_mutex.unlock();
+  if (taken_for_fork.sink) state().sink_mutex.unlock();
+}
+
+void before_fork() {
+  // A sink that forks holds the lock already, and still does in the child.
+  taken_for_fork.sink =
+      nesting == Nesting::OUTSIDE && !is_sink_lost && state().sink_mutex.try_lock();
+  taken_for_fork.keys = !are_keys_lost && state().keys_mutex.try_lock();
+}
+
+void after_fork_in_child() {
+  is_sink_lost = nesting == Nesting::OUTSIDE && !taken_for_fork.sink;
+  are_keys_lost = !taken_for_fork.keys;
+  unlock_taken();
+}
+
+[[maybe_unused]] const bool are_handlers_installed =
+    pthread_atfork(&before_fork, &unlock_taken, &after_fork_in_child) == 0;
+
+std::string line_of(LogSeverity severity, std::string_view message) {
   std::string line = "crossdevice: ";
   line += to_string(severity);
   line += ": ";
   line += message;
   line += '\n';
+  return line;
+}
+
+void write_line(LogSeverity severity, std::string_view message) {
+  const std::string line = line_of(severity, message);
   // Unformatted and in one piece: the stream's flags stay unused, and lines of other writers do not
   // split it.
   std::clog.write(line.data(), static_cast<std::streamsize>(line.size())).flush();
@@ -64,6 +117,12 @@ bool is_admitted(LogSeverity severity) {
 
 /// Gives the message to the sink, or, when this thread is inside the sink already, to std::clog.
 void deliver(LogSeverity severity, std::string_view message) {
+  if (is_sink_lost) {
+    // Past std::clog too, whose buffer may have lost a lock of its own.
+    const std::string line = line_of(severity, message);
+    (void)!write(STDERR_FILENO, line.data(), line.size());
+    return;
+  }
   if (nesting == Nesting::WRITES_LINE)
     return;  // std::clog's own buffer logs: there is nowhere left to write
   if (nesting == Nesting::RUNS_SINK) {
@@ -99,6 +158,7 @@ std::string_view to_string(LogSeverity severity) {
 }
 
 void set_log_sink(LogSink sink) {
+  if (is_sink_lost) return;
   std::shared_ptr<const LogSink> held;
   if (sink) held = std::make_shared<const LogSink>(std::move(sink));
   // The replaced sink ends up in `held` and dies after the lock, because its destruction may log.
@@ -117,8 +177,11 @@ void log(LogSeverity severity, std::string_view message) noexcept {
 
 void log_once(std::string_view key, LogSeverity severity, std::string_view message) noexcept {
   try {
-    const std::lock_guard lock(state().keys_mutex);
-    if (!state().keys.emplace(key).second) return;
+    if (!are_keys_lost) {
+      const std::lock_guard lock(state().keys_mutex);
+      if (!state().keys) state().keys.emplace();
+      if (!state().keys->emplace(key).second) return;
+    }
   } catch (...) {
     // Without memory for the key, writing twice is better than not at all.
   }

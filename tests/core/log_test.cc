@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -14,6 +15,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace crossdevice {
 namespace {
@@ -223,6 +226,72 @@ TEST_F(LogTest, LogOnceWritesOnceWhenThreadsRace) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(calls, 100);
+}
+
+/// What a child of fork() writes to standard error while it runs `body`; "hangs" when that does not end.
+std::string written_in_child(const std::function<void()>& body) {
+  int ends[2] = {-1, -1};
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    dup2(ends[1], STDERR_FILENO);
+    body();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[256];
+  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? text : "hangs";
+}
+
+TEST_F(LogTest, AChildOfForkHasItsParentsSink) {
+  set_log_sink([](LogSeverity, std::string_view message) {
+    const std::string line = "sink: " + std::string(message) + "\n";
+    EXPECT_EQ(write(STDERR_FILENO, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  });
+  EXPECT_EQ(written_in_child([] { log(LogSeverity::WARNING, "from the child"); }),
+            "sink: from the child\n");
+}
+
+TEST_F(LogTest, AChildOfForkDoesNotWaitForASinkThatRanOnAnotherThread) {
+  std::atomic<bool> runs{false};
+  std::atomic<bool> may_end{false};
+  set_log_sink([&](LogSeverity, std::string_view) {
+    runs.store(true);
+    runs.notify_all();
+    may_end.wait(false);
+  });
+  std::thread other([] { log(LogSeverity::WARNING, "from the parent"); });
+  runs.wait(false);
+  EXPECT_EQ(written_in_child([] {
+              log(LogSeverity::WARNING, "from the child");
+              set_log_sink({});
+              log_once("AChildOfForkDoesNotWait", LogSeverity::FAILURE, "once");
+              log_once("AChildOfForkDoesNotWait", LogSeverity::FAILURE, "once");
+            }),
+            "crossdevice: warning: from the child\ncrossdevice: failure: once\n");
+  may_end.store(true);
+  may_end.notify_all();
+  other.join();
+}
+
+TEST_F(LogTest, ASinkMayFork) {
+  std::string text;
+  set_log_sink([&text](LogSeverity, std::string_view) {
+    text = written_in_child([] {
+      set_log_sink({});
+      log(LogSeverity::WARNING, "from the child");
+    });
+  });
+  log(LogSeverity::WARNING, "fork");
+  EXPECT_EQ(text, "crossdevice: warning: from the child\n");
 }
 
 // The level is read once per process, so each of these runs in a fresh one.

@@ -23,6 +23,8 @@ using LogSink = std::function<void(LogSeverity, std::string_view message)>;
 /// std::clog. A sink must not wait for another thread that may log.
 ///
 /// Order    when this returns, the previous sink no longer runs (unless the caller is that sink).
+/// fork()   a child has its parent's sink, unless that ran on another thread at that moment: then messages in the child go
+///          to standard error, whatever is set.
 /// Threads  any.
 CROSSDEVICE_EXPORT void set_log_sink(LogSink sink);
 
