@@ -28,9 +28,12 @@ BlockHeap::~BlockHeap() {
   }
 }
 
+std::size_t BlockHeap::block_bytes_for(std::size_t size_bytes) const {
+  return round_up(std::max<std::size_t>(size_bytes, 1), options_.granularity_bytes);
+}
+
 BlockHeap::Allocation BlockHeap::allocate(std::size_t size_bytes) {
-  const std::size_t rounded =
-      round_up(std::max<std::size_t>(size_bytes, 1), options_.granularity_bytes);
+  const std::size_t rounded = block_bytes_for(size_bytes);
   Bin& bin = bins_[rounded];
   Block* block = bin.first;
   const bool was_cached = block != nullptr;
@@ -62,10 +65,11 @@ BlockHeap::Block* BlockHeap::take_uncached(std::size_t size_bytes) {
   return block;
 }
 
-std::size_t BlockHeap::deallocate(void* data) noexcept {
+std::size_t BlockHeap::deallocate(void* data, std::size_t size_bytes) noexcept {
   const auto found = blocks_.find(data);
   if (found == blocks_.end() || found->second.state != BlockState::IN_USE) return 0;
   Block& block = found->second;
+  if (block.size_bytes != block_bytes_for(size_bytes)) return 0;
   Bin& bin = *block.bin;
   poison(block.begin, block.size_bytes);
   block.state = BlockState::BINNED;

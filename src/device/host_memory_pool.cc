@@ -71,13 +71,14 @@ void* HostMemoryPool::allocate(std::size_t size_bytes) {
 
 void HostMemoryPool::deallocate(void* block, std::size_t size_bytes) noexcept {
   if (is_forked_child()) return;  // the block is the parent's, and so, perhaps forever, is the lock
-  const std::lock_guard lock(mutex_);
-  const std::size_t freed_bytes = heap_of(size_bytes).deallocate(block);
-  if (freed_bytes == 0) {
-    log(LogSeverity::FAILURE, "a memory pool was given back a block that it had not handed out");
-    return;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::size_t freed_bytes = heap_of(size_bytes).deallocate(block, size_bytes);
+    bytes_in_use_ -= freed_bytes;
+    if (freed_bytes != 0) return;
   }
-  bytes_in_use_ -= freed_bytes;
+  // Outside of the lock: the program's log sink may use the pool.
+  log(LogSeverity::FAILURE, "a memory pool was given back a block that it had not handed out");
 }
 
 std::optional<SegmentLocation> HostMemoryPool::locate(const void* pointer) const {

@@ -34,8 +34,10 @@ bool exceeds_machine(std::size_t size_bytes) {
   return size_bytes > total;
 }
 
-/// A memfd of that size, or -1.
-int make_memfd(std::size_t size_bytes, const char* name) {
+/// A memfd of that size, or -1. The system takes names of up to 249 characters.
+int make_memfd(std::size_t size_bytes, std::string_view whole_name) {
+  const std::string shown(whole_name.substr(0, 249));
+  const char* const name = shown.c_str();
   // Growing a file beyond this limit would raise SIGXFSZ in the program.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -88,7 +90,7 @@ bool has_one_memory_node() {
 
 std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::string_view name) {
   if (exceeds_machine(size_bytes)) return nullptr;
-  int fd = make_memfd(size_bytes, std::string(name).c_str());
+  int fd = make_memfd(size_bytes, name);
   std::byte* begin = nullptr;
   if (fd >= 0) {
     begin = map_aligned(size_bytes, MAP_SHARED, fd);

@@ -38,7 +38,7 @@ TEST(BlockHeapTest, SizesAreRoundedUpToTheGranularity) {
     const std::size_t expected = std::max<std::size_t>(64, (size_bytes + 63) / 64 * 64);
     EXPECT_EQ(block.size_bytes, expected);
     EXPECT_EQ(address_of(block.data) % 64, 0U);
-    EXPECT_EQ(heap.deallocate(block.data), expected);
+    EXPECT_EQ(heap.deallocate(block.data, size_bytes), expected);
   }
 }
 
@@ -46,13 +46,13 @@ TEST(BlockHeapTest, ABlockComesBackForTheSameSizeOnly) {
   BlockHeap heap(options_with(kPage, kMiB));
   const BlockHeap::Allocation first = heap.allocate(3 * kPage);
   EXPECT_FALSE(first.was_cached);
-  ASSERT_EQ(heap.deallocate(first.data), 3 * kPage);
+  ASSERT_EQ(heap.deallocate(first.data, 3 * kPage), 3 * kPage);
 
   const BlockHeap::Allocation other = heap.allocate(5 * kPage);
   EXPECT_FALSE(other.was_cached);
   // The request found nothing but the bin's block in front of the fresh pages, and grew it.
   EXPECT_EQ(other.data, first.data);
-  ASSERT_EQ(heap.deallocate(other.data), 5 * kPage);
+  ASSERT_EQ(heap.deallocate(other.data, 5 * kPage), 5 * kPage);
 
   const BlockHeap::Allocation again = heap.allocate(5 * kPage - 1);
   EXPECT_TRUE(again.was_cached);
@@ -63,8 +63,8 @@ TEST(BlockHeapTest, TheLastBlockGivenBackIsTheFirstToGo) {
   BlockHeap heap(options_with(64, kMiB));
   void* a = heap.allocate(64).data;
   void* b = heap.allocate(64).data;
-  ASSERT_NE(heap.deallocate(a), 0U);
-  ASSERT_NE(heap.deallocate(b), 0U);
+  ASSERT_NE(heap.deallocate(a, 64), 0U);
+  ASSERT_NE(heap.deallocate(b, 64), 0U);
   EXPECT_EQ(heap.allocate(64).data, b);
   EXPECT_EQ(heap.allocate(64).data, a);
 }
@@ -77,7 +77,8 @@ TEST(BlockHeapTest, TheSmallestFreeBlockThatSufficesIsCut) {
     ASSERT_NE(heap.allocate(kPage).data, nullptr);
   }
   const std::size_t fresh_pages = kMiB / kPage - (9 + 20 + 6 + 33 + 7 + 5);
-  for (const auto& [pages, data] : blocks) ASSERT_EQ(heap.deallocate(data), pages * kPage);
+  for (const auto& [pages, data] : blocks)
+    ASSERT_EQ(heap.deallocate(data, pages * kPage), pages * kPage);
   // A size that no bin has and that the fresh pages cannot serve either flushes the bins.
   ASSERT_NE(heap.allocate((fresh_pages + 1) * kPage).data, nullptr);
   EXPECT_EQ(heap.num_segments(), 2U);
@@ -94,7 +95,7 @@ TEST(BlockHeapTest, FreshPagesAreCutLast) {
   BlockHeap heap(options_with(kPage, kMiB));
   void* block = heap.allocate(10 * kPage).data;
   ASSERT_NE(heap.allocate(kPage).data, nullptr);
-  ASSERT_NE(heap.deallocate(block), 0U);
+  ASSERT_NE(heap.deallocate(block, 10 * kPage), 0U);
   EXPECT_EQ(heap.allocate(4 * kPage).data, block);
   EXPECT_EQ(heap.allocate(6 * kPage).data, static_cast<std::byte*>(block) + 4 * kPage);
 }
@@ -103,25 +104,27 @@ TEST(BlockHeapTest, WhateverWasCutMergesIntoOneBlockOfTheWholeSegment) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     BlockHeap heap(options_with(kPage, kMiB));
-    std::vector<void*> blocks;
+    std::vector<BlockHeap::Allocation> blocks;
     std::size_t taken = 0;
     for (;;) {
       const std::size_t pages = random() % 12 + 1;
       if (taken + pages * kPage > kMiB) break;
       const BlockHeap::Allocation block = heap.allocate(pages * kPage);
       ASSERT_NE(block.data, nullptr);
-      blocks.push_back(block.data);
+      blocks.push_back(block);
       taken += block.size_bytes;
     }
     ASSERT_EQ(heap.num_segments(), 1U);
     std::ranges::shuffle(blocks, random);
-    for (void* block : blocks) ASSERT_NE(heap.deallocate(block), 0U);
+    for (const auto& block : blocks) {
+      ASSERT_EQ(heap.deallocate(block.data, block.size_bytes), block.size_bytes);
+    }
 
     const BlockHeap::Allocation whole = heap.allocate(kMiB);
     ASSERT_NE(whole.data, nullptr);
     EXPECT_EQ(heap.num_segments(), 1U) << "seed " << seed;
     std::memset(whole.data, 0x5a, kMiB);
-    ASSERT_NE(heap.deallocate(whole.data), 0U);
+    ASSERT_NE(heap.deallocate(whole.data, kMiB), 0U);
   }
 }
 
@@ -133,7 +136,7 @@ TEST(BlockHeapTest, AnOffsetShiftsEveryBlockAndTakesNothingFromTheSegment) {
   EXPECT_EQ(address_of(whole) % kPage, 768U);
   EXPECT_EQ(heap.bytes_reserved(), kMiB + kPage);
   std::memset(whole, 1, kMiB);
-  ASSERT_NE(heap.deallocate(whole), 0U);
+  ASSERT_NE(heap.deallocate(whole, kMiB), 0U);
   for (std::size_t i = 0; i < kMiB / kPage; ++i) {
     EXPECT_EQ(address_of(heap.allocate(kPage).data) % kPage, 768U);
   }
@@ -162,12 +165,14 @@ TEST(BlockHeapTest, ANewSegmentDoublesWhatThereIsUpToTheLimit) {
 TEST(BlockHeapTest, UnknownAndRepeatedPointersAreRefusedAndChangeNothing) {
   BlockHeap heap(options_with(64, kMiB));
   int outside = 0;
-  EXPECT_EQ(heap.deallocate(nullptr), 0U);
-  EXPECT_EQ(heap.deallocate(&outside), 0U);
+  EXPECT_EQ(heap.deallocate(nullptr, 64), 0U);
+  EXPECT_EQ(heap.deallocate(&outside, sizeof outside), 0U);
   void* block = heap.allocate(256).data;
-  EXPECT_EQ(heap.deallocate(static_cast<std::byte*>(block) + 64), 0U);
-  EXPECT_EQ(heap.deallocate(block), 256U);
-  EXPECT_EQ(heap.deallocate(block), 0U);
+  EXPECT_EQ(heap.deallocate(static_cast<std::byte*>(block) + 64, 256), 0U);
+  EXPECT_EQ(heap.deallocate(block, 192), 0U);
+  EXPECT_EQ(heap.deallocate(block, 257), 0U);
+  EXPECT_EQ(heap.deallocate(block, 256), 256U);
+  EXPECT_EQ(heap.deallocate(block, 256), 0U);
   EXPECT_EQ(heap.allocate(256).data, block);
   EXPECT_NE(heap.allocate(256).data, block);
 }
@@ -180,8 +185,8 @@ TEST(BlockHeapTest, ReleaseUnmapsUnusedSegmentsAndClearsFreePages) {
   std::memset(held, 1, 4 * kPage);
   std::memset(freed, 2, 4 * kPage);
   ASSERT_EQ(heap.num_segments(), 2U);
-  ASSERT_NE(heap.deallocate(freed), 0U);
-  ASSERT_NE(heap.deallocate(large), 0U);
+  ASSERT_NE(heap.deallocate(freed, 4 * kPage), 0U);
+  ASSERT_NE(heap.deallocate(large, 8 * kMiB), 0U);
 
   heap.release_cached();
 
@@ -195,8 +200,8 @@ TEST(BlockHeapTest, ReleaseUnmapsUnusedSegmentsAndClearsFreePages) {
   ASSERT_EQ(again, freed);
   for (std::size_t i = 0; i < 4 * kPage; ++i) ASSERT_EQ(again[i], 0) << "at " << i;
 
-  ASSERT_NE(heap.deallocate(held), 0U);
-  ASSERT_NE(heap.deallocate(freed), 0U);
+  ASSERT_NE(heap.deallocate(held, 4 * kPage), 0U);
+  ASSERT_NE(heap.deallocate(freed, 4 * kPage), 0U);
   heap.release_cached();
   EXPECT_EQ(heap.num_segments(), 0U);
   EXPECT_EQ(heap.bytes_reserved(), 0U);
@@ -210,7 +215,7 @@ TEST(BlockHeapTest, NoMemoryIsAnAnswerAndLeavesTheHeapUsable) {
   EXPECT_EQ(heap.num_segments(), 0U);
   void* block = heap.allocate(kPage).data;
   ASSERT_NE(block, nullptr);
-  ASSERT_NE(heap.deallocate(block), 0U);
+  ASSERT_NE(heap.deallocate(block, kPage), 0U);
   EXPECT_EQ(heap.allocate(far_too_much).data, nullptr);
   EXPECT_EQ(heap.allocate(kMiB).data, block);
   EXPECT_EQ(heap.num_segments(), 1U);
@@ -256,12 +261,12 @@ TEST(BlockHeapTest, BlocksInUseNeverOverlapAndKeepTheirContents) {
         for (std::size_t i = 0; i < victim->second.size_bytes; ++i) {
           ASSERT_EQ(static_cast<unsigned char>(victim->first[i]), victim->second.pattern);
         }
-        ASSERT_NE(heap.deallocate(victim->first), 0U);
+        ASSERT_NE(heap.deallocate(victim->first, victim->second.size_bytes), 0U);
         model.erase(victim);
       }
       if (step % 5000 == 4999) heap.release_cached();
     }
-    for (const auto& [data, held] : model) ASSERT_NE(heap.deallocate(data), 0U);
+    for (const auto& [data, held] : model) ASSERT_NE(heap.deallocate(data, held.size_bytes), 0U);
     heap.release_cached();
     EXPECT_EQ(heap.num_segments(), 0U) << "something did not merge";
   }
@@ -292,7 +297,7 @@ void expect_anonymous_memory_that_works() {
   EXPECT_EQ(heap.find_segment(block)->fd(), -1);
   std::memset(block, 7, 2 * kPage);
   ASSERT_NE(heap.allocate(kPage).data, nullptr);  // keeps the segment
-  ASSERT_NE(heap.deallocate(block), 0U);
+  ASSERT_NE(heap.deallocate(block, 2 * kPage), 0U);
   heap.release_cached();
   const auto* again = static_cast<unsigned char*>(heap.allocate(2 * kPage).data);
   ASSERT_EQ(again, block);

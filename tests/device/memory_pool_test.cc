@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 
 #include "device/detail/host_memory_pool.h"
 #include "device/detail/memory_segment.h"
@@ -305,6 +306,43 @@ TEST(MemoryPoolTest, ABlockThatIsNotOursIsLeftAlone) {
   EXPECT_EQ(pool.statistics().bytes_in_use, 0U);
   EXPECT_EQ(pool.allocate(100), block);
   EXPECT_NE(pool.allocate(100), block);
+}
+
+TEST(MemoryPoolTest, ABlockGivenBackWithAnotherSizeIsLeftAlone) {
+  HostMemoryPool pool("test", 0);
+  void* block = pool.allocate(1000);
+  void* large = pool.allocate(kMiB);
+  pool.deallocate(block, 2000);
+  pool.deallocate(block, kMiB);
+  pool.deallocate(large, 2 * kMiB);
+  EXPECT_EQ(pool.statistics().bytes_in_use, 1024 + kMiB);
+  pool.deallocate(block, 1000);
+  pool.deallocate(large, kMiB);
+  EXPECT_EQ(pool.statistics().bytes_in_use, 0U);
+}
+
+/// The sink has a lock of its own, and what it calls takes the pool's.
+TEST(MemoryPoolTest, TheLogSinkMayUseThePool) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that may hang
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        HostMemoryPool pool("test", 0);
+        std::size_t bytes_seen = 0;
+        set_log_sink([&](LogSeverity, std::string_view) {
+          pool.deallocate(pool.allocate(64), 64);
+          bytes_seen = pool.statistics().bytes_reserved;
+        });
+        pool.deallocate(&pool, 64);
+        _exit(bytes_seen > 0 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(MemorySegmentTest, ALongNameIsCut) {
+  const auto segment = detail::MemorySegment::map(4096, std::string(1000, 'n'));
+  ASSERT_NE(segment, nullptr);
+  EXPECT_GE(segment->fd(), 0);
 }
 
 /// One step of a training loop, as the pool sees it: every size at once, then

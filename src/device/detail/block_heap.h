@@ -50,8 +50,9 @@ class BlockHeap {
   };
   /// 0 bytes get a block too. `size_bytes` is at most half the address space.
   [[nodiscard]] Allocation allocate(std::size_t size_bytes);
-  /// The size of the block that began at `data`; 0 if no block in use begins there, and nothing happened.
-  [[nodiscard]] std::size_t deallocate(void* data) noexcept;
+  /// Takes back what allocate(size_bytes) returned: the size of that block. 0 if no block in use begins at `data`, or one of
+  /// another size does, and nothing happened.
+  [[nodiscard]] std::size_t deallocate(void* data, std::size_t size_bytes) noexcept;
 
   /// Unmaps segments without a block in use, and discards the pages of free blocks in the others.
   void release_cached();
@@ -88,6 +89,7 @@ class BlockHeap {
     BlockState state = BlockState::IN_USE;
   };
 
+  [[nodiscard]] std::size_t block_bytes_for(std::size_t size_bytes) const;
   [[nodiscard]] Block* take_uncached(std::size_t size_bytes);
   [[nodiscard]] Block* take_free(std::size_t size_bytes);
   [[nodiscard]] Block* take_fresh(std::size_t size_bytes);
