@@ -21,7 +21,6 @@
 // on a thread waking up, though: the caller claims chunks until none is left.
 #include "crossdevice/device/host_thread_pool.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -31,8 +30,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <sched.h>
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
@@ -96,16 +93,6 @@ void wait_for_others(Slot& slot) {
 
 /// The pool that this thread belongs to; only compared.
 thread_local const void* pool_of_this_thread = nullptr;
-
-std::size_t default_num_threads() {
-  if (const int wanted = environment().num_threads; wanted > 0)
-    return static_cast<std::size_t>(wanted);
-  // The mask of a machine with more processors than cpu_set_t has bits does not fit; then the library's count has to do.
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0)
-    return static_cast<std::size_t>(CPU_COUNT(&mask));
-  return std::max(1U, std::thread::hardware_concurrency());
-}
 
 }  // namespace
 
@@ -266,7 +253,8 @@ class detail::HostThreadPoolState {
 
 HostThreadPool& HostThreadPool::instance() {
   static HostThreadPool& pool = []() -> HostThreadPool& {
-    static HostThreadPool& made = *new HostThreadPool(default_num_threads());
+    static HostThreadPool& made =
+        *new HostThreadPool(static_cast<std::size_t>(environment().num_threads));
     detail::stop_at_shutdown([] { made.stop(); });
     return made;
   }();
@@ -289,7 +277,10 @@ HostThreadPool::~HostThreadPool() {
 
 std::size_t HostThreadPool::num_threads() const { return state_->num_threads(); }
 
-bool HostThreadPool::help() { return state_->help(0); }
+bool HostThreadPool::help() {
+  detail::require_not_forked();
+  return state_->help(0);
+}
 
 void HostThreadPool::stop() {
   if (!detail::is_forked_child()) state_->stop();

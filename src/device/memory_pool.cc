@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "device/detail/host_memory_pool.h"
 
@@ -21,6 +22,7 @@ class PoolTable {
     Bucket& bucket =
         buckets_[std::hash<Device>{}(device) / alignof(std::max_align_t) % buckets_.size()];
     if (MemoryPool* pool = find(bucket, device)) return *pool;
+    detail::require_not_forked();
     const std::lock_guard lock(mutex_);
     if (MemoryPool* pool = find(bucket, device)) return *pool;
     auto* entry = new Entry{device, detail::HostMemoryPool(device.short_name(), device.index()),

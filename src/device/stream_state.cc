@@ -83,6 +83,7 @@ void StreamState::wait_until(std::uint64_t position, const Deadline& deadline, c
 }
 
 void StreamState::rethrow_error() {
+  require_not_forked();  // the stream's thread may have held the lock
   std::exception_ptr error;
   {
     const std::scoped_lock lock(mutex_);

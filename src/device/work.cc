@@ -115,6 +115,7 @@ void WorkState::finish(std::exception_ptr error) {
 }
 
 bool WorkState::cancel() {
+  require_not_forked();
   std::exception_ptr error = cancelled();
   const std::scoped_lock lock(data_->mutex);
   if (data_->phase.load(std::memory_order_relaxed) != Phase::QUEUED) return false;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,8 +21,10 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/host_thread_pool.h"
+#include "crossdevice/device/memory_pool.h"
 #include "crossdevice/device/progress.h"
 #include "crossdevice/device/stream.h"
+#include "crossdevice/device/tensor.h"
 #include "crossdevice/device/work.h"
 
 #include "device/detail/shutdown_list.h"
@@ -194,6 +197,10 @@ void a_child_of_a_user_is_refused_everywhere_and_hangs_nowhere() {
   CLAIM(state->start());
   state->complete_item(1);
   auto work = std::make_unique<Work>(state);
+  Stream idle("CPU:0", "idle");
+  idle.launch([] {});
+  idle.synchronize(Deadline::never());
+  float element = 0;
 
   const pid_t child = fork();
   if (child == 0) {
@@ -209,6 +216,12 @@ void a_child_of_a_user_is_refused_everywhere_and_hangs_nowhere() {
     CLAIM(throws<Refused>([&] { work->wait(); }));
     CLAIM(throws<Refused>([&] { (void)state->wait_for_completed(1, Deadline::never()); }));
     CLAIM(throws<Refused>([&] { (void)state->wait_for_item(0, Deadline::never()); }));
+    // What would not wait, but takes a lock that a thread of the parent may have held.
+    CLAIM(throws<Refused>([&] { idle.synchronize(Deadline::never()); }));
+    CLAIM(throws<Refused>([&] { work->cancel(); }));
+    CLAIM(throws<Refused>([&] { (void)Tensor::view(std::span(&element, 1), "CPU:0"); }));
+    CLAIM(throws<Refused>([] { (void)MemoryPool::of("CPU:0"); }));
+    CLAIM(throws<Refused>([] { (void)HostThreadPool::instance().help(); }));
     // What needs no thread can still be asked.
     CLAIM(past.has_completed() && !future.has_completed());
     past.wait(Deadline::never());

@@ -65,6 +65,8 @@ class CROSSDEVICE_EXPORT HostThreadPool {
   }
 
   /// Lets a thread that would only wait do something useful: runs one chunk of a job in progress, and returns whether there was one.
+  ///
+  /// Errors   FailedPreconditionError: in a child of fork(), where the jobs are those of threads that did not come along.
   bool help();
 
   /// Stops and joins the threads; jobs run on their callers alone from then on. May be repeated, and called while jobs run.

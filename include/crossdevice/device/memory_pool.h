@@ -51,6 +51,7 @@ class CROSSDEVICE_EXPORT MemoryPool {
   /// The pool of a device; made on first use, never destroyed.
   ///
   /// Errors   ValueError: the device is not present.
+  ///          FailedPreconditionError: the first use, in a child of fork().
   [[nodiscard]] static MemoryPool& of(const Device& device);
 
   MemoryPool(const MemoryPool&) = delete;

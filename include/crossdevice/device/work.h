@@ -38,6 +38,8 @@ class CROSSDEVICE_EXPORT WorkState {
   /// -> done. `error` is null for success, which completes what is left of the items, in order. The first end counts.
   void finish(std::exception_ptr error);
   /// queued -> done with CancelledError; false when it runs already or is done.
+  ///
+  /// Errors   FailedPreconditionError: in a child of fork(), where the lock may be held for ever.
   bool cancel();
   /// Says that somebody wants it to stop early: a running operation asks between its steps.
   void request_stop();
@@ -87,6 +89,8 @@ class CROSSDEVICE_EXPORT Work {
   /// Errors   also DeadlineExceededError when `deadline` passes first; the work goes on.
   void wait(const Deadline& deadline);
   /// Cancels what has not started, asks what runs to stop; wait() then throws CancelledError unless it had finished.
+  ///
+  /// Errors   FailedPreconditionError: in a child of fork().
   void cancel();
 
  protected:

@@ -15,6 +15,7 @@ namespace crossdevice::detail {
 
 /// The spare pieces of one size. Never shrinks: it holds as many as were in use at once.
 ///
+/// Errors   take(): FailedPreconditionError in a child of fork(), where the lock may be held for ever.
 /// Threads  any.
 template <std::size_t Size, std::size_t Alignment>
 class RecyclingStore {
@@ -26,6 +27,7 @@ class RecyclingStore {
   }
 
   [[nodiscard]] void* take() {
+    require_not_forked();
     {
       const std::lock_guard lock(mutex_);
       if (Spare* spare = first_) {
