@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <sched.h>
+#include "crossdevice/core/usable_cores.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -77,17 +77,6 @@ Cache second_level_cache(const std::filesystem::path& directory, int core) {
   }
 }
 
-std::set<int> allowed_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  std::set<int> cores;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<unsigned>(core), &allowed)) cores.insert(core);
-  }
-  return cores;
-}
-
 }  // namespace
 
 std::size_t second_level_cache_bytes(const std::filesystem::path& directory,
@@ -105,7 +94,7 @@ std::size_t second_level_cache_bytes(const std::filesystem::path& directory,
 
 std::size_t second_level_cache_bytes() {
   static const std::size_t bytes = [] {
-    const std::set<int> cores = allowed_cores();
+    const std::set<int> cores = usable_cores();
     const std::size_t described = second_level_cache_bytes("/sys/devices/system/cpu", cores);
     return described != 0 ? described
                           : kDefaultBytesPerCore * std::max<std::size_t>(cores.size(), 1);

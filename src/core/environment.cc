@@ -9,13 +9,11 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/usable_cores.h"
 
 namespace crossdevice {
 namespace {
@@ -86,18 +84,10 @@ std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
   throw_expected(name, "info, warning, failure or none", *text);
 }
 
-/// The cores in the main thread's affinity mask: what taskset, cpusets and launchers leave the process. Not the calling
-/// thread's, which may have been bound to a core of its own.
-int usable_cores() {
-  // The kernel refuses a mask shorter than its own, so ask with longer ones.
-  for (std::size_t num_sets = 1; num_sets <= 64; num_sets *= 2) {
-    std::vector<cpu_set_t> mask(num_sets);
-    const std::size_t size_bytes = num_sets * sizeof(cpu_set_t);
-    if (sched_getaffinity(getpid(), size_bytes, mask.data()) == 0) {
-      return std::clamp(CPU_COUNT_S(size_bytes, mask.data()), 1, kMaxCount);
-    }
-  }
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxCount);
+int default_num_threads() {
+  const std::size_t num_cores = detail::usable_cores().size();
+  const std::size_t count = num_cores > 0 ? num_cores : std::thread::hardware_concurrency();
+  return static_cast<int>(std::clamp<std::size_t>(count, 1, kMaxCount));
 }
 
 }  // namespace
@@ -105,7 +95,7 @@ int usable_cores() {
 Environment parse_environment(const char* (*lookup)(const char* name)) {
   Environment result;
   result.cpu_devices = parse_count(lookup, "CROSSDEVICE_CPU_DEVICES", result.cpu_devices);
-  result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", usable_cores());
+  result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", default_num_threads());
   result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
   result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);

@@ -5,9 +5,15 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "crossdevice/core/usable_cores.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -74,6 +80,26 @@ TEST_F(CacheSizeTest, NonsenseIsNotASize) {
 TEST_F(CacheSizeTest, IsKnownOnEveryMachine) {
   EXPECT_GE(second_level_cache_bytes(), 16 * kKiB);
   EXPECT_EQ(second_level_cache_bytes(), second_level_cache_bytes());
+}
+
+TEST(CacheSizeDeathTest, AThreadBoundToOneCoreLearnsWhatTheProcessHas) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the answer is found out once per process
+  EXPECT_EXIT(
+      {
+        std::size_t seen = 0;
+        std::thread([&seen] {
+          cpu_set_t one;
+          CPU_ZERO(&one);
+          CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+          sched_setaffinity(0, sizeof one, &one);
+          seen = second_level_cache_bytes();
+        }).join();
+        const std::set<int> cores = usable_cores();
+        std::size_t expected = second_level_cache_bytes("/sys/devices/system/cpu", cores);
+        if (expected == 0) expected = cores.size() * 1024 * kKiB;
+        _exit(seen == expected ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
