@@ -46,6 +46,7 @@ LabelledImages read_part(const std::filesystem::path& directory, const std::stri
     fail(label_path, fmt::format("has {} dimensions, expected 1", labels.dims.size()));
   }
   if (images.dims[0] == 0) fail(image_path, "holds no images");
+  if (images.bytes.empty()) fail(image_path, "holds images without pixels");
   if (labels.dims[0] != images.dims[0]) {
     fail(label_path, fmt::format("has {} labels for {} images", labels.dims[0], images.dims[0]));
   }

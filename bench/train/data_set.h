@@ -37,8 +37,8 @@ inline constexpr const char* kDefaultDataDirectory = "/usr/share/datasets/fashio
 
 /// Reads the four files of MNIST's names, {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without ".gz".
 ///
-/// Errors   std::runtime_error: a file is not there (says how to install the data), is damaged, holds another number of labels than of
-///          images, or a class that is not below 10.
+/// Errors   std::runtime_error: a file is not there (says how to install the data), is damaged, holds images without pixels,
+///          another number of labels than of images, or a class that is not below 10.
 [[nodiscard]] DataSet read_data_set(const std::filesystem::path& directory);
 
 /// Pixel values as the network sees them: shifted and scaled to mean 0 and standard deviation 1 over Fashion-MNIST.

@@ -55,6 +55,10 @@ class Reader {
     const int got = gzread(file_.get(), &byte, 1);
     if (got < 0) fail("damaged: zlib cannot decompress it");
     if (got > 0) fail("goes on behind its data");
+    // An archive that ends before its checksum has given all its data and is damaged all the same.
+    int error = Z_OK;
+    (void)gzerror(file_.get(), &error);
+    if (error != Z_OK && error != Z_STREAM_END) fail("damaged: its archive ends early");
   }
 
  private:
@@ -85,8 +89,13 @@ IdxArray read_idx_file(const std::filesystem::path& path) {
     size_bytes *= dim;
     array.dims.push_back(dim);
   }
-  array.bytes.resize(size_bytes);
-  reader.read(array.bytes, "elements");
+  // Step by step: a header that promises much does not get memory that the file cannot fill.
+  constexpr std::size_t kStepBytes = std::size_t{16} << 20U;
+  while (array.bytes.size() < size_bytes) {
+    const std::size_t done = array.bytes.size();
+    array.bytes.resize(done + std::min(kStepBytes, size_bytes - done));
+    reader.read(std::span(array.bytes).subspan(done), "elements");
+  }
   reader.expect_end();
   return array;
 }

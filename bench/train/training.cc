@@ -40,6 +40,8 @@ Training::Training(const DataSet& data, const TrainingOptions& options)
           {.devices = options.devices,
            .cross_device_ops = make_logging_ops(options.cross_device_ops, options.devices, log_)}) {
   if (options.batch_size == 0) throw programs::ArgumentError("the batch size must be at least 1");
+  // A larger batch is the whole data set, for which there is work space and whose steps can be counted.
+  options_.batch_size = std::min(options.batch_size, data.train.size());
   const NetworkShape network = network_shape(data, options);
   const std::vector<ParameterShape> shapes = parameter_shapes(network);
 
@@ -60,7 +62,7 @@ Training::Training(const DataSet& data, const TrainingOptions& options)
     }
     gradients_.emplace_back(components);
   }
-  const std::size_t share = (options.batch_size + num_replicas() - 1) / num_replicas();
+  const std::size_t share = (options_.batch_size + num_replicas() - 1) / num_replicas();
   for (std::size_t r = 0; r < num_replicas(); ++r) {
     std::vector<Tensor> weights;
     std::vector<Tensor> gradients;

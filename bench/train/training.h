@@ -31,7 +31,7 @@ struct TrainingOptions {
   bool deterministic = false;
   std::vector<std::size_t> hidden_widths = {256};
   std::size_t epochs = 5;
-  std::size_t batch_size = 128;  ///< global: of all replicas together
+  std::size_t batch_size = 128;  ///< global: of all replicas together; at most all images count
   float rate = 0.05F;            ///< of the first step; falls linearly to 0 at the end
   float momentum = 0.9F;
   std::uint64_t seed = 1;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "bench/small_data_set.h"
 #include "train/data_set.h"
@@ -86,6 +87,29 @@ TEST_F(IdxFileTest, RefusesADamagedArchive) {
   EXPECT_NE(refusal(content), "");
 }
 
+TEST_F(IdxFileTest, RefusesAnArchiveWithoutItsChecksum) {
+  const auto path = directory_.path() / "file.gz";
+  write_compressed(path, idx_bytes({5000}, Bytes(5000, 3)));
+  const Bytes whole = read_bytes(path);
+  for (const std::size_t missing : {1U, 4U, 8U}) {
+    EXPECT_NE(refusal(Bytes(whole.begin(), whole.end() - static_cast<std::ptrdiff_t>(missing))), "")
+        << missing;
+  }
+}
+
+/// The memory is taken as the elements come, so a small file cannot ask for a large machine.
+TEST_F(IdxFileTest, AHeaderThatPromisesMuchCostsNothing) {
+  const auto peak_kib = [] {
+    rusage usage{};
+    EXPECT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_maxrss;
+  };
+  const long before = peak_kib();
+  EXPECT_NE(refusal({0, 0, 8, 1, 0x40, 0, 0, 0, 1, 2, 3}).find("ends within its elements"),
+            std::string::npos);
+  EXPECT_LT(peak_kib() - before, 128 << 10);
+}
+
 TEST_F(IdxFileTest, RefusesAFileThatIsNotThere) {
   EXPECT_THROW((void)read_idx_file(directory_.path() / "nothing"), std::runtime_error);
 }
@@ -138,6 +162,13 @@ TEST_F(DataSetTest, RefusesFilesThatDoNotFitTogether) {
   EXPECT_NE(refusal().find("holds the class 10"), std::string::npos);
   write_compressed(labels, idx_bytes({15, 2}, Bytes(30, 0)));
   EXPECT_NE(refusal().find("has 2 dimensions, expected 1"), std::string::npos);
+}
+
+TEST_F(DataSetTest, RefusesImagesWithoutPixels) {
+  write_small_data_set(directory_.path(), {.num_train = 30, .num_test = 20});
+  write_compressed(directory_.path() / "train-images-idx3-ubyte.gz", idx_bytes({30, 4, 0}, {}));
+  EXPECT_NE(refusal().find("train-images-idx3-ubyte.gz: holds images without pixels"),
+            std::string::npos);
 }
 
 TEST_F(DataSetTest, NormalisedPixelsAscendAroundTheMean) {

@@ -3,6 +3,7 @@
 #include "train/training.h"
 
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -127,6 +128,18 @@ TEST_F(TrainingTest, PacksCoverEveryGradient) {
   for (const std::size_t pack : training.pack_sizes_bytes()) size_bytes += pack;
   EXPECT_EQ(size_bytes, training.weights(0).size() * sizeof(float));
   EXPECT_GT(training.pack_sizes_bytes().size(), 1U);
+}
+
+TEST_F(TrainingTest, ABatchLargerThanTheDataSetIsTheDataSet) {
+  TrainingOptions whole = options(3);
+  whole.batch_size = data_.train.size();
+  const std::uint64_t expected = checksum(trained(whole));
+  for (const std::size_t batch_size :
+       {std::size_t{501}, std::size_t{1} << 50U, std::numeric_limits<std::size_t>::max()}) {
+    TrainingOptions larger = whole;
+    larger.batch_size = batch_size;
+    EXPECT_EQ(checksum(trained(larger)), expected) << batch_size;
+  }
 }
 
 TEST_F(TrainingTest, RefusesABatchOfNothing) {
