@@ -45,10 +45,10 @@ bool Case::can_run_in_place() const {
 }
 
 std::size_t Case::memory_bytes() const {
-  const std::size_t on_root_only =
+  const std::size_t num_outputs =
       collective == Collective::REDUCE || collective == Collective::GATHER ? 1 : devices.size();
-  return devices.size() * num_input_elements() * size_in_bytes(dtype) +
-         on_root_only * output_bytes();
+  const std::size_t input_bytes = devices.size() * num_input_elements() * size_in_bytes(dtype);
+  return input_bytes + std::max(input_bytes, num_outputs * output_bytes());
 }
 
 CaseBuffers::CaseBuffers(const Case& test_case, OwnerThreads& owners)

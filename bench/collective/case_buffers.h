@@ -39,7 +39,7 @@ struct Case {
   [[nodiscard]] std::size_t output_bytes() const;
   /// Whether outputs may be the inputs: not for GATHER, nor where the result has another dtype.
   [[nodiscard]] bool can_run_in_place() const;
-  /// What the buffers take.
+  /// What the buffers take, with what the limit's copy needs to write as much as it reads.
   [[nodiscard]] std::size_t memory_bytes() const;
 };
 
