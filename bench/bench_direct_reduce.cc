@@ -22,7 +22,7 @@
 #include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/reduce_kernel.h"
 
-#include "workload.h"
+#include "collective/gradient_list.h"
 
 namespace crossdevice {
 namespace {
@@ -189,8 +189,11 @@ void out_of_place_against_streaming_copy(benchmark::State& state) {
 /// ResNet-50's gradients as one batch; the limit is one tensor of as many bytes.
 void resnet50_against_flat(benchmark::State& state) {
   const auto n = static_cast<std::size_t>(state.range(0));
-  const std::vector<std::size_t> counts =
-      bench::read_element_counts(CROSSDEVICE_WORKLOADS_DIR "/resnet50.csv");
+  std::vector<std::size_t> counts;
+  for (const bench::Gradient& gradient :
+       bench::read_gradient_list(CROSSDEVICE_WORKLOADS_DIR "/resnet50.csv")) {
+    counts.push_back(gradient.num_elements());
+  }
   constexpr std::size_t kAlign =
       16;  // elements: every gradient starts at a cache line, as from an allocator
   std::size_t total = 0;

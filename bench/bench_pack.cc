@@ -8,7 +8,7 @@
 
 #include "crossdevice/collective/pack.h"
 
-#include "workload.h"
+#include "collective/gradient_list.h"
 
 namespace crossdevice {
 namespace {
@@ -29,8 +29,8 @@ const Rule kRules[] = {
 void make_packs_of(benchmark::State& state, const char* model, const PackingOptions& options) {
   std::vector<TensorSize> tensors;
   const std::string path = std::string(CROSSDEVICE_WORKLOADS_DIR) + "/" + model + ".csv";
-  for (const std::size_t count : bench::read_element_counts(path)) {
-    tensors.push_back({DType::FLOAT32, count});
+  for (const bench::Gradient& gradient : bench::read_gradient_list(path)) {
+    tensors.push_back({DType::FLOAT32, gradient.num_elements()});
   }
   std::size_t num_packs = 0;
   for ([[maybe_unused]] auto iteration : state) {

@@ -16,6 +16,9 @@ namespace crossdevice::bench {
 struct Gradient {
   std::string name;
   Shape shape;  ///< "64x3x7x7" in the file; empty for a scalar
+  [[nodiscard]] std::size_t num_elements() const {
+    return static_cast<std::size_t>(shape.num_elements());
+  }
 };
 
 /// `source` names the stream in messages.

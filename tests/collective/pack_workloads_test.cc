@@ -8,7 +8,7 @@
 
 #include "crossdevice/collective/pack.h"
 
-#include "workload.h"
+#include "collective/gradient_list.h"
 
 namespace crossdevice {
 namespace {
@@ -16,7 +16,12 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 std::vector<std::size_t> read_counts(const std::string& model) {
-  return bench::read_element_counts(std::string(CROSSDEVICE_WORKLOADS_DIR) + "/" + model + ".csv");
+  std::vector<std::size_t> counts;
+  const std::string path = std::string(CROSSDEVICE_WORKLOADS_DIR) + "/" + model + ".csv";
+  for (const bench::Gradient& gradient : bench::read_gradient_list(path)) {
+    counts.push_back(gradient.num_elements());
+  }
+  return counts;
 }
 
 std::vector<TensorSize> batch_of(const std::string& model, DType dtype) {
