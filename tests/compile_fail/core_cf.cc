@@ -57,11 +57,11 @@ const std::vector<std::int64_t> dims = {1, 2};
 cd::Shape implicit = dims;
 #endif
 
-#if defined(DTYPE_OF_A_STRING)  // error: constraint
+#if defined(DTYPE_OF_A_STRING)  // error: (constraint|invalid variable template)
 cd::DType text = cd::dtype_of<std::string>;
 #endif
 
-#if defined(DTYPE_OF_A_CONST_TYPE)  // error: constraint
+#if defined(DTYPE_OF_A_CONST_TYPE)  // error: (constraint|invalid variable template)
 cd::DType constant = cd::dtype_of<const float>;
 #endif
 
