@@ -32,8 +32,8 @@ Each epoch's line says where its time went:
   hidden         time in which gradients were reduced while back-propagation still ran
 An epoch takes compute + communication - hidden, plus the test, which is not counted.
 
-The weights' checksum is equal for equal bits. With --deterministic two runs end with the same bits, and another number of replicas ends
-with the same weights but for rounding.
+The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
+cut for its caches), and another number of replicas ends with the same weights but for rounding.
 
 The last line is "test accuracy NN.N %".
 )";
@@ -80,7 +80,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_flag("--deterministic", training.deterministic,
-               "The weights' bits depend on the arguments and the data alone");
+               "The weights' bits depend on the arguments, the data and the machine alone");
   app.add_option("--seed", training.seed, "Of the first weights and the order of the images")
       ->capture_default_str();
   try {
