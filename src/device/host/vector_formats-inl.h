@@ -52,17 +52,13 @@ HWY_INLINE unsigned unordered_lanes(hn::Vec<hn::ScalableTag<float>> a,
 }
 #endif
 
-/// Elements that are computed with in their own type.
+/// Formats whose elements fill one vector of D: what does not depend on how they are stored.
 template <class D>
-struct Direct : MayHoldNan {
+struct OneVector : MayHoldNan {
   using Compute = D;
-  using Element = hn::TFromD<D>;
   using Value = hn::Vec<D>;
 
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
-  static HWY_INLINE Value load(const Element* from) { return hn::LoadU(D(), from); }
-  static HWY_INLINE void store(Value value, Element* to) { hn::StoreU(value, D(), to); }
-  static HWY_INLINE void stream(Value value, Element* to) { hn::Stream(value, D(), to); }
 
   template <class Op>
   static HWY_INLINE Value prepare(Value value) {
@@ -73,10 +69,21 @@ struct Direct : MayHoldNan {
     return Op::combine(D(), a, b);
   }
   template <class Op>
-  static HWY_INLINE Value finish(Value value, Element divisor) {
+  static HWY_INLINE Value finish(Value value, hn::TFromD<D> divisor) {
     return Op::finish(D(), value, divisor);
   }
   static HWY_INLINE Value canonical(Value value) { return canonical_nan(D(), value); }
+};
+
+/// Elements that are computed with in their own type.
+template <class D>
+struct Direct : OneVector<D> {
+  using Element = hn::TFromD<D>;
+  using Value = hn::Vec<D>;
+
+  static HWY_INLINE Value load(const Element* from) { return hn::LoadU(D(), from); }
+  static HWY_INLINE void store(Value value, Element* to) { hn::StoreU(value, D(), to); }
+  static HWY_INLINE void stream(Value value, Element* to) { hn::Stream(value, D(), to); }
 };
 
 /// A small float of 1 + kExponentBits + kMantissaBits bits, in the low bits of 32-bit lanes, to and from float32.
@@ -170,14 +177,12 @@ struct BFloat16Codec {
 
 /// Elements of type T that are widened to one float32 lane each.
 template <class D, class T, class Codec>
-struct Widened : MayHoldNan {
-  using Compute = D;
+struct Widened : OneVector<D> {
   using Element = T;
   using Value = hn::Vec<D>;
   using Narrow = hn::Rebind<T, D>;
   using Wide = hn::RebindToSigned<D>;
 
-  static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
   static HWY_INLINE Value load(const Element* from) {
     return Codec::decode(D(), hn::PromoteTo(Wide(), hn::LoadU(Narrow(), from)));
   }
@@ -188,19 +193,6 @@ struct Widened : MayHoldNan {
     hn::StoreU(narrow(value), Narrow(), to);
   }
   static HWY_INLINE void stream(Value value, Element* to) { store(value, to); }
-
-  template <class Op>
-  static HWY_INLINE Value prepare(Value value) {
-    return Op::prepare(D(), value);
-  }
-  template <class Op>
-  static HWY_INLINE Value combine(Value a, Value b) {
-    return Op::combine(D(), a, b);
-  }
-  template <class Op>
-  static HWY_INLINE Value finish(Value value, float divisor) {
-    return Op::finish(D(), value, divisor);
-  }
   static HWY_INLINE Value canonical(Value value) {
     if constexpr (Codec::kEncodesEveryNan) return value;
     return canonical_nan(D(), value);
@@ -210,14 +202,12 @@ struct Widened : MayHoldNan {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 /// float16 with the processor's own conversions, which agree with Float16Codec.
 template <class D>
-struct NativeFloat16 {
-  using Compute = D;
+struct NativeFloat16 : OneVector<D> {
   using Element = std::uint16_t;
   using Value = hn::Vec<D>;
   using Narrow = hn::Rebind<hwy::float16_t, D>;
   using Bits = hn::Rebind<std::uint16_t, D>;
 
-  static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
   static HWY_INLINE Value load(const Element* from) {
     return hn::PromoteTo(D(), hn::BitCast(Narrow(), hn::LoadU(Bits(), from)));
   }
@@ -226,20 +216,6 @@ struct NativeFloat16 {
   }
   static HWY_INLINE void store(Value value, Element* to) { hn::StoreU(narrow(value), Bits(), to); }
   static HWY_INLINE void stream(Value value, Element* to) { hn::Stream(narrow(value), Bits(), to); }
-
-  template <class Op>
-  static HWY_INLINE Value prepare(Value value) {
-    return Op::prepare(D(), value);
-  }
-  template <class Op>
-  static HWY_INLINE Value combine(Value a, Value b) {
-    return Op::combine(D(), a, b);
-  }
-  template <class Op>
-  static HWY_INLINE Value finish(Value value, float divisor) {
-    return Op::finish(D(), value, divisor);
-  }
-  static HWY_INLINE Value canonical(Value value) { return canonical_nan(D(), value); }
   template <std::size_t kSize>
   static HWY_INLINE bool may_hold_nan(const Value (&values)[kSize]) {
 #if HWY_TARGET == HWY_AVX3
