@@ -6,6 +6,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/progress.h"
+#include "crossdevice/device/shutdown.h"
 #include "crossdevice/ops/cross_device_ops.h"
 
 #include "ops/detail/active_operation.h"
@@ -56,6 +57,8 @@ struct CrossDeviceOps::Async {
   CrossDeviceOps& ops;
 
   [[nodiscard]] std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
+    detail::
+        require_not_forked();  // before a ticket is drawn: in a child nobody serves those before it
     if (ops.queue_->is_held_by_this_thread()) {
       throw FailedPreconditionError(
           "an asynchronous form was called from a hook of the same object: waiting for it there "

@@ -12,6 +12,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/host_thread_pool.h"
+#include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
 
@@ -60,8 +61,14 @@ std::string seconds(std::chrono::nanoseconds time) {
 ReplicaRendezvous::ReplicaRendezvous(const RendezvousSettings& settings)
     : settings_(settings),
       num_spins_(HostThreadPool::instance().num_threads() >= settings.num_replicas ? kSpins : 0),
+      changed_(std::make_unique<std::condition_variable>()),
       slots_(settings.num_replicas),
       round_(settings.num_replicas) {}
+
+ReplicaRendezvous::~ReplicaRendezvous() {
+  // Destroying a condition variable waits until its sleepers have left. In a child of fork() they never do.
+  if (is_forked_child()) (void)changed_.release();
+}
 
 void ReplicaRendezvous::begin() {
   const std::lock_guard lock(mutex_);
@@ -129,7 +136,7 @@ void ReplicaRendezvous::release_all(Outcome outcome) {
     slot.outcome.store(outcome, std::memory_order_release);
   }
   num_waiting_ = 0;
-  if (num_sleeping_ > 0) changed_.notify_all();
+  if (num_sleeping_ > 0) changed_->notify_all();
 }
 
 void ReplicaRendezvous::wait(std::size_t replica, const ReplicaCall& call) {
@@ -190,13 +197,23 @@ void ReplicaRendezvous::wait_asleep(std::unique_lock<std::mutex>& lock, std::siz
       continue;
     }
     const bool has_deadline = !is_executing_ && !call.deadline().is_never();
-    changed_.wait_until(lock, has_deadline ? std::min(call.deadline().moment(), warn_at) : warn_at);
+    changed_->wait_until(lock,
+                         has_deadline ? std::min(call.deadline().moment(), warn_at) : warn_at);
   }
   --num_sleeping_;
 }
 
 void ReplicaRendezvous::give_up(const ReplicaCall& call) {
   broken_.reason = Broken::Reason::DEADLINE;
+  try {
+    describe_timeout(call);
+  } catch (const std::bad_alloc&) {
+    broken_.text.clear();  // the others learn that, if not who is missing
+  }
+  release_all(Outcome::ABANDONED);
+}
+
+void ReplicaRendezvous::describe_timeout(const ReplicaCall& call) {
   broken_.details.culprits = missing_replicas();
   broken_.details.operation.kind = to_string(call.description().kind);
   broken_.details.operation.sequence = call.sequence();
@@ -210,7 +227,6 @@ void ReplicaRendezvous::give_up(const ReplicaCall& call) {
   if (timeout) text << " after " << *timeout << " s";
   text << ": waiting for " << join(broken_.details.culprits);
   broken_.text = text.str();
-  release_all(Outcome::ABANDONED);
 }
 
 void ReplicaRendezvous::leave(std::size_t replica) noexcept {
@@ -250,9 +266,13 @@ std::exception_ptr ReplicaRendezvous::take_first_error() {
 
 void ReplicaRendezvous::warn_of_stall(std::unique_lock<std::mutex>& lock, std::size_t replica,
                                       const ReplicaCall& call, std::chrono::nanoseconds waited) {
-  const std::string text = "replica " + std::to_string(id(replica)) + " has waited " +
-                           seconds(waited) + " in " + call.to_string() + " for " +
-                           join(missing_replicas());
+  std::string text;
+  try {
+    text = "replica " + std::to_string(id(replica)) + " has waited " + seconds(waited) + " in " +
+           call.to_string() + " for " + join(missing_replicas());
+  } catch (const std::bad_alloc&) {
+    return;  // a warning is not worth the round: the call must stay until its outcome is set
+  }
   lock.unlock();  // the sink is the program's
   log(LogSeverity::WARNING, text);
   lock.lock();

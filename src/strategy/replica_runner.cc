@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "strategy/detail/context_frame.h"
 
@@ -72,12 +73,13 @@ void ReplicaRunner::run(const ReplicaBody& body) {
                                .kind = ContextKind::REPLICA});
       body(contexts_[r], r);
     } catch (...) {
-      rendezvous_.leave(r, std::current_exception());
+      if (!is_forked_child()) rendezvous_.leave(r, std::current_exception());
       return;
     }
-    rendezvous_.leave(r);
+    if (!is_forked_child()) rendezvous_.leave(r);  // there the lock may be held for ever
   };
   threads_.run(ChunkBody(serve));
+  require_not_forked();  // a replica's error is lost in a child, and its result may be missing
   if (const std::exception_ptr error = rendezvous_.take_first_error())
     std::rethrow_exception(error);
 }

@@ -54,8 +54,7 @@ struct ReplicaThreads::State {
   static void serve(const std::shared_ptr<State>& state, std::size_t replica, std::uint64_t seen);
 
   const std::size_t num_replicas;
-  std::mutex run_mutex;              // held for a run, and to join the threads
-  std::vector<std::thread> threads;  // guarded by run_mutex
+  std::vector<std::thread> threads;  // the caller's: one run at a time
   std::mutex mutex;
   std::condition_variable begin;
   std::condition_variable end;
@@ -78,6 +77,9 @@ void ReplicaThreads::State::serve(const std::shared_ptr<State>& state, std::size
     const ChunkBody body = *state->body;
     lock.unlock();
     body(replica);
+    // A child of fork() that returns from its replica has nobody to return to, and the lock may be held for ever: its only thread ends,
+    // and the process with it.
+    if (is_forked_child()) return;
     lock.lock();
     if (state->num_running.fetch_sub(1) == 1) state->end.notify_one();
   }

@@ -46,10 +46,24 @@ int drop_what_is_in_flight(std::unique_ptr<GatedOps> ops, std::optional<PendingB
     (void)in_flight.span<const float>();
     return 1;
   } catch (const FailedPreconditionError&) {
-    pending.reset();
-    ops.reset();
-    return 0;
   }
+  float memory[] = {1, 2};
+  const PerReplica views{Tensor::view(std::span(memory).first(1), cpu(0)),
+                         Tensor::view(std::span(memory).last(1), cpu(1))};
+  for (const bool asynchronous : {false, true}) {
+    try {
+      if (asynchronous) {
+        (void)ops->reduce_into_async(ReduceOp::SUM, views, views);
+      } else {
+        ops->reduce_into(ReduceOp::SUM, views, views);
+      }
+      return 2;
+    } catch (const FailedPreconditionError&) {  // and not a wait for the operation before it
+    }
+  }
+  pending.reset();
+  ops.reset();
+  return 0;
 }
 
 TEST(Fork, AChildDropsOperationsInFlightAndWaitsForNone) {

@@ -112,5 +112,73 @@ TEST(ReplicaThreadsTest, AForkInsideTheFirstReplicaEndsTheChildsRun) {
   EXPECT_EQ(status.load(), 7);
 }
 
+TEST(ReplicaThreadsTest, AChildMadeWhileAReplicaSleepsIsRefusedAndItsDestructorsEnd) {
+  auto strategy = std::make_unique<MirroredStrategy>(on_cpus(3));
+  std::atomic<int> status = -1;
+  const auto fork_and_return = [&](ReplicaContext& context) {
+    if (context.replica_id_in_sync_group() == 0) {
+      usleep(20000);  // long enough for the others to fall asleep in their call; any time is right
+      if (fork() == 0) {
+        alarm(30);
+        return;  // and so into the end of run, in the child
+      }
+      int result = 0;
+      wait(&result);
+      status = WIFEXITED(result) ? WEXITSTATUS(result) : 1000 + result;
+    }
+    (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
+  };
+  const pid_t parent = getpid();
+  const std::string refused =
+      thrown<FailedPreconditionError>([&] { strategy->run(fork_and_return); });
+  if (getpid() != parent) {
+    strategy.reset();
+    _exit(refused.empty() ? 1 : 7);
+  }
+  EXPECT_EQ(status.load(), 7);
+  EXPECT_EQ(refused, "");
+}
+
+TEST(ReplicaThreadsTest, AChildMadeByAnotherReplicaEndsWithItsBody) {
+  MirroredStrategy strategy(on_cpus(2));
+  std::atomic<bool> ended = false;
+  strategy.run([&](ReplicaContext& context) {
+    if (context.replica_id_in_sync_group() != 1) return;
+    const pid_t child = fork();
+    if (child == 0) {
+      sigset_t alarm_only;  // blocked in replicas
+      sigemptyset(&alarm_only);
+      sigaddset(&alarm_only, SIGALRM);
+      pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
+      alarm(30);  // a thread that waits for the next run ends the child by a signal
+      return;
+    }
+    int result = 0;
+    waitpid(child, &result, 0);
+    ended = WIFEXITED(result);
+  });
+  EXPECT_TRUE(ended.load());
+}
+
+TEST(ReplicaThreadsTest, AChildOfASingleReplicaIsToldToo) {
+  MirroredStrategy strategy(on_cpus(1));
+  const int status = [&] {
+    const pid_t parent = getpid();
+    pid_t child = -1;
+    const std::string text = thrown<FailedPreconditionError>([&] {
+      (void)strategy.run([&](ReplicaContext&) {
+        child = fork();
+        if (child == 0) throw std::runtime_error("lost");
+        return 1;
+      });
+    });
+    if (getpid() != parent) _exit(text.empty() ? 1 : 7);
+    int result = 0;
+    waitpid(child, &result, 0);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 1000 + result;
+  }();
+  EXPECT_EQ(status, 7);
+}
+
 }  // namespace
 }  // namespace crossdevice

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct RendezvousSettings {
 class ReplicaRendezvous {
  public:
   explicit ReplicaRendezvous(const RendezvousSettings& settings);
+  ~ReplicaRendezvous();
+  ReplicaRendezvous(const ReplicaRendezvous&) = delete;
+  ReplicaRendezvous& operator=(const ReplicaRendezvous&) = delete;
 
   /// A run begins: nobody waits, nothing has gone wrong.
   void begin();
@@ -83,6 +87,7 @@ class ReplicaRendezvous {
   // Under mutex_:
   void release_all(Outcome outcome);
   void give_up(const ReplicaCall& call);
+  void describe_timeout(const ReplicaCall& call);
   void record_failure(std::size_t replica, const std::exception_ptr& error);
   void warn_of_stall(std::unique_lock<std::mutex>& lock, std::size_t replica,
                      const ReplicaCall& call, std::chrono::nanoseconds waited);
@@ -96,7 +101,7 @@ class ReplicaRendezvous {
   const RendezvousSettings settings_;
   const std::size_t num_spins_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_;  // see the destructor
   std::vector<Slot> slots_;
   std::vector<ReplicaCall*> round_;  // the executor's; kept so that rounds allocate nothing
   std::size_t num_waiting_ = 0;

@@ -21,7 +21,7 @@ class ReplicaThreads {
   /// Calls body(replica) for every replica, each on its own thread, and returns when all have returned. `body` must not throw.
   ///
   /// Errors   ResourceExhaustedError: a thread could not be started; then nothing was called. FailedPreconditionError: the body of replica 0 returned in a
-  ///          child of fork(), where the other replicas do not exist.
+  ///          child of fork(), where the other replicas do not exist. (In a child made by another replica the process ends with its body.)
   void run(ChunkBody body);
 
  private:
