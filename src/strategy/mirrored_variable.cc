@@ -40,6 +40,7 @@ class MirroredVariable::Assignment final : public detail::ReplicaCall {
   Assignment(MirroredVariable& variable, detail::VariableUpdate update, const VariableValue& value,
              std::size_t replica)
       : ReplicaCall({.kind = kind_of(update),
+                     .options = &variable.extended().communication_options(),
                      .variable = variable.components().values()[0].data(),
                      .variable_name = variable.name()},
                     variable.extended().communication_options().deadline()),

@@ -18,6 +18,8 @@ const char* to_string(CallKind kind) {
       return "all_gather";
     case CallKind::MERGE_CALL:
       return "merge_call";
+    case CallKind::UPDATE:
+      return "update";
     case CallKind::ASSIGN:
       return "assign";
     case CallKind::ASSIGN_ADD:
@@ -114,6 +116,7 @@ std::string ReplicaCall::to_string() const {
       break;
     case CallKind::MERGE_CALL:
       break;
+    case CallKind::UPDATE:
     case CallKind::ASSIGN:
     case CallKind::ASSIGN_ADD:
     case CallKind::ASSIGN_SUB:

@@ -45,11 +45,12 @@ class CollectiveCall final : public ReplicaCall {
   ReplicaRunner& runner_;
 };
 
+/// merge_call and update.
 class MergeRound final : public ReplicaCall {
  public:
-  MergeRound(ReplicaRunner& runner, detail::MergeCallBase& merge)
-      : ReplicaCall({.kind = CallKind::MERGE_CALL, .type = &merge.type()},
-                    CommunicationOptions().deadline()),
+  MergeRound(ReplicaRunner& runner, detail::MergeCallBase& merge, CallDescription description)
+      : ReplicaCall(completed(description, runner, merge),
+                    runner.extended().communication_options().deadline()),
         runner_(runner),
         merge_(merge) {}
 
@@ -62,6 +63,13 @@ class MergeRound final : public ReplicaCall {
   }
 
  private:
+  static CallDescription completed(CallDescription description, const ReplicaRunner& runner,
+                                   const detail::MergeCallBase& merge) {
+    description.type = &merge.type();
+    description.options = &runner.extended().communication_options();
+    return description;
+  }
+
   ReplicaRunner& runner_;
   detail::MergeCallBase& merge_;
 };
@@ -85,7 +93,7 @@ Tensor ReplicaContext::all_reduce(ReduceOpArgument op, const Variable& variable,
 
 void ReplicaContext::all_reduce_into(ReduceOpArgument op, std::span<const Tensor> values,
                                      const CommunicationOptions& options) {
-  leaves_.clear();
+  begin_call("all_reduce_into");
   for (const Tensor& value : values) leaves_.push_back({.tensor = &value});
   all_reduce_leaves_into(op.op(), options);
 }
@@ -127,7 +135,19 @@ void ReplicaContext::all_gather_leaves(int axis, const CommunicationOptions& opt
 }
 
 void ReplicaContext::run_merge_call(detail::MergeCallBase& call) {
-  MergeRound round(runner_, call);
+  MergeRound round(runner_, call, {.kind = CallKind::MERGE_CALL});
+  meet(round);
+}
+
+void ReplicaContext::run_update(const DistributedVariable& variable, detail::MergeCallBase& call) {
+  if (&variable.extended() != &runner_.extended()) {
+    throw ValueError("update: variable '" + variable.name() + "' on " +
+                     variable.devices().to_string() + " belongs to another strategy");
+  }
+  MergeRound round(runner_, call,
+                   {.kind = CallKind::UPDATE,
+                    .variable = variable.components().values()[0].data(),
+                    .variable_name = variable.name()});
   meet(round);
 }
 
@@ -148,15 +168,23 @@ void ReplicaContext::require_tensors(const char* method) const {
   }
 }
 
-void ReplicaContext::meet(ReplicaCall& call) {
+void ReplicaContext::begin_call(const char* method) {
+  require_here(method);
+  leaves_.clear();
+}
+
+void ReplicaContext::require_here(const char* method) const {
   detail::require_not_forked();
-  if (get_replica_context() != this) {
-    throw FailedPreconditionError(
-        std::string(to_string(call.description().kind)) + " of replica " + std::to_string(id_) +
-        (in_cross_replica_context()
-             ? ": this thread is in cross-replica context (inside merge_call, update or a scope)"
-             : ": this thread does not run that replica"));
-  }
+  if (get_replica_context() == this) return;
+  throw FailedPreconditionError(
+      std::string(method) + " of replica " + std::to_string(id_) +
+      (in_cross_replica_context()
+           ? ": this thread is in cross-replica context (inside merge_call, update or a scope)"
+           : ": this thread does not run that replica"));
+}
+
+void ReplicaContext::meet(ReplicaCall& call) {
+  require_here(to_string(call.description().kind));
   runner_.call(local_id_, call);
 }
 

@@ -39,6 +39,11 @@ void hand_out(std::span<const Mirrored> results, std::span<ReplicaCall* const> c
     }
     for (std::size_t r = 0; r < calls.size(); ++r) {
       const ReplicaLeaf& leaf = calls[r]->description().leaves[i];
+      if (results[i].is_sparse() != (leaf.slices != nullptr)) {
+        throw InternalError("the cross-device ops returned " + results[i].to_string() +
+                            " for value " + std::to_string(i) + ", which is " +
+                            (leaf.slices != nullptr ? "sparse" : "dense"));
+      }
       if (results[i].is_sparse()) {
         *leaf.slices_result = results[i].slices()[r];
       } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bad days of a run: different calls, missing replicas, exceptions, deadlines, wrong threads. Never a hang.
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <thread>
 
@@ -316,6 +317,121 @@ TEST(ReplicaFailuresTest, CallsFromElsewhereAreRefused) {
             "all_reduce of replica 0: this thread is in cross-replica context (inside merge_call, "
             "update or a scope)");
   EXPECT_EQ(texts[2], "all_reduce of replica 0: this thread does not run that replica");
+}
+
+TEST(ReplicaFailuresTest, ACallFromElsewhereDoesNotDisturbTheOneThatAReplicaWaitsIn) {
+  MirroredStrategy strategy(on_cpus(2));
+  std::atomic<ReplicaContext*> first = nullptr;
+  const std::vector<std::vector<float>> sums = strategy.run([&](ReplicaContext& context) {
+    if (context.replica_id_in_sync_group() == 0) {
+      first = &context;
+      first.notify_all();
+    } else {
+      first.wait(nullptr);
+      // More values than replica 0 has, so that what they would be collected into moves.
+      const std::vector<Tensor> many = list_on(context, 1000);
+      for (int i = 0; i < 100; ++i) {
+        EXPECT_THROW((void)first.load()->all_reduce("SUM", many), FailedPreconditionError);
+        EXPECT_THROW(first.load()->all_reduce_into("SUM", std::span<const Tensor>(many)),
+                     FailedPreconditionError);
+        EXPECT_THROW((void)first.load()->all_gather(many, 0), FailedPreconditionError);
+      }
+    }
+    std::vector<float> all;
+    for (const Tensor& sum : context.all_reduce("SUM", list_on(context, 3))) {
+      for (const float element : elements(sum)) all.push_back(element);
+    }
+    return all;
+  });
+  EXPECT_EQ(sums, std::vector<std::vector<float>>(2, {2, 4, 2, 4, 2, 4}));
+}
+
+/// Returns results of the other kind.
+class ConfusedOps : public ReductionToOneDevice {
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override {
+    if (!value.is_sparse()) {
+      return Mirrored(std::vector<IndexedSlices>(2, slices_of({1}, {0}, {2, 1}, cpu(0))));
+    }
+    (void)ReductionToOneDevice::reduce_implementation(op, value, destinations, options);
+    return Mirrored(std::vector<Tensor>(2, scalar_of(1.0F, cpu(0))));
+  }
+};
+
+TEST(ReplicaFailuresTest, OpsThatReturnAnotherKindOfValueAreAnErrorNotACrash) {
+  MirroredStrategy strategy(on_cpus(2, std::make_shared<ConfusedOps>()));
+  EXPECT_THAT(thrown_in_replicas<InternalError>(
+                  strategy, [](ReplicaContext& c) { (void)c.all_reduce("SUM", pair_on(c)); }),
+              Each(HasSubstr("for value 0, which is dense")));
+  EXPECT_THAT(thrown_in_replicas<InternalError>(
+                  strategy,
+                  [](ReplicaContext& c) {
+                    (void)c.all_reduce("SUM", slices_of({1}, {0}, {2, 1}, c.device()));
+                  }),
+              Each(HasSubstr("for value 0, which is sparse")));
+}
+
+TEST(ReplicaFailuresTest, CallsWithoutOptionsHaveTheStrategysDeadline) {
+  MirroredStrategyOptions options = on_cpus(2);
+  options.communication_options.timeout_seconds = 0.05;
+  MirroredStrategy strategy(options);
+  MirroredVariable variable(strategy, vector_of<float>({0, 0}, cpu(0)),
+                            {.name = "w", .aggregation = VariableAggregation::SUM});
+  using Call = void (*)(ReplicaContext&, MirroredVariable&);
+  struct Row {
+    Call call;
+    const char* text;
+  };
+  const Row rows[] = {
+      {[](ReplicaContext& c, MirroredVariable&) { c.merge_call([](Strategy&) {}); },
+       "merge_call #1 timed out after 0.05 s: waiting for replica 1"},
+      {[](ReplicaContext& c, MirroredVariable& v) { c.update(v, [](VariableComponent&) {}); },
+       "update #1 (variable 'w') timed out after 0.05 s: waiting for replica 1"},
+      {[](ReplicaContext& c, MirroredVariable& v) { v.assign(pair_on(c)); },
+       "assign #1 (variable 'w') timed out after 0.05 s: waiting for replica 1"},
+  };
+  for (const Row& row : rows) {
+    std::atomic<bool> gave_up = false;
+    std::string text;
+    strategy.run([&](ReplicaContext& context) {
+      if (context.replica_id_in_sync_group() == 0) {
+        text = thrown<DeadlineExceededError>([&] { row.call(context, variable); });
+        gave_up = true;
+        gave_up.notify_all();
+      } else {
+        const auto start =
+            std::chrono::steady_clock::now();  // bounded: without a deadline it never comes
+        while (!gave_up && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
+          std::this_thread::yield();
+        }
+      }
+    });
+    EXPECT_EQ(text, row.text);
+  }
+}
+
+TEST(ReplicaFailuresTest, UpdatesOfDifferentVariablesAreNamed) {
+  MirroredStrategy strategy(on_cpus(2));
+  MirroredStrategy other(on_cpus(2));
+  const Tensor zero = scalar_of(0.0F, cpu(0));
+  MirroredVariable a(strategy, zero, {.name = "a"});
+  MirroredVariable b(strategy, zero, {.name = "b"});
+  MirroredVariable foreign(other, zero, {.name = "foreign"});
+  const auto add_one = [](VariableComponent& component) { component.assign_add(1); };
+  EXPECT_THAT(
+      thrown_in_replicas<ValueError>(
+          strategy,
+          [&](ReplicaContext& c) { c.update(c.replica_id_in_sync_group() == 0 ? a : b, add_one); }),
+      Each("the replicas made different calls: replica 0 called update #1 (variable 'a'), "
+           "replica 1 called update #1 (variable 'b')"));
+  EXPECT_THAT(thrown_in_replicas<ValueError>(
+                  strategy, [&](ReplicaContext& c) { c.update(foreign, add_one); }),
+              Each(HasSubstr("variable 'foreign' on [CPU:0, CPU:1] belongs to another strategy")));
+  for (const MirroredVariable* variable : {&a, &b, &foreign}) {
+    expect_mirrored(variable->components(), cpus(2), {0});
+  }
 }
 
 TEST(ReplicaFailuresTest, OneReplicaFailingAfterManyRoundsLeavesNobodyWaiting) {

@@ -33,8 +33,9 @@ class ReplicaRunner;
 /// Order    complete on return, on host devices.
 /// Errors   ValueError, on every replica: they made different calls; names both sides. Nothing was changed; the replicas may go on.
 ///          ValueError also as the strategy's cross-device ops.
-///          DeadlineExceededError: options.timeout_seconds passed before every replica came; names those that did not. AbortedError: another
-///          replica failed, or gave up waiting; every later call of this run throws it too.
+///          DeadlineExceededError: options.timeout_seconds (the strategy's, for calls without options and assignments to variables) passed before
+///          every replica came; names those that did not. AbortedError: another replica failed, or gave up waiting; every later call of
+///          this run throws it too.
 ///          FailedPreconditionError: not on the thread that runs this replica, or inside merge_call.
 /// Threads  the replica's own.
 /// TF       different calls hang there. In-place forms are an addition.
@@ -57,7 +58,7 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   [[nodiscard]] Nest all_reduce(ReduceOpArgument op, const Nest& value,
                                 const CommunicationOptions& options = {}) {
     Nest result = value;
-    collect(result);
+    collect(result, "all_reduce");
     all_reduce_leaves(op.op(), options);
     return result;
   }
@@ -73,7 +74,7 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   template <TensorStructure Nest>
   void all_reduce_into(ReduceOpArgument op, const Nest& value,
                        const CommunicationOptions& options = {}) {
-    collect(value);
+    collect(value, "all_reduce_into");
     all_reduce_leaves_into(op.op(), options);
   }
   void all_reduce_into(ReduceOpArgument op, std::span<const Tensor> values,
@@ -86,7 +87,7 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   [[nodiscard]] Nest all_gather(const Nest& value, int axis,
                                 const CommunicationOptions& options = {}) {
     Nest result = value;
-    collect(result);
+    collect(result, "all_gather");
     all_gather_leaves(axis, options);
     return result;
   }
@@ -103,7 +104,10 @@ class CROSSDEVICE_EXPORT ReplicaContext {
     return call.take_result();
   }
 
-  /// Calls fn(component, args...) for each component of `variable`, with that replica's arguments, when every replica has come.
+  /// Calls fn(component, args...) for each component of `variable`, with that replica's arguments, when every replica has come. The replicas name
+  /// the same variable.
+  ///
+  /// Errors   also ValueError: a variable of another strategy.
   template <class F, class... Args>
   void update(const DistributedVariable& variable, F&& fn, const Args&... args);
 
@@ -111,16 +115,21 @@ class CROSSDEVICE_EXPORT ReplicaContext {
   friend class MirroredVariable;
 
   template <class Nest>
-  void collect(Nest& nest) {
-    leaves_.clear();
+  void collect(Nest& nest, const char* method) {
+    begin_call(method);
     detail::TensorNest<std::remove_const_t<Nest>>::collect(nest, leaves_);
   }
   void all_reduce_leaves(ReduceOp op, const CommunicationOptions& options);
   void all_reduce_leaves_into(ReduceOp op, const CommunicationOptions& options);
   void all_gather_leaves(int axis, const CommunicationOptions& options);
   void run_merge_call(detail::MergeCallBase& call);
+  void run_update(const DistributedVariable& variable, detail::MergeCallBase& call);
   [[nodiscard]] CommunicationOptions merged_options(const CommunicationOptions& options) const;
   void require_tensors(const char* method) const;
+  /// Before leaves_ are touched: another thread's call must not disturb the one that this replica waits in.
+  void begin_call(const char* method);
+  /// Errors   FailedPreconditionError: the calling thread does not run this replica, or is in cross-replica context.
+  void require_here(const char* method) const;
   /// Makes the call together with the other replicas.
   void meet(detail::ReplicaCall& call);
 
@@ -136,14 +145,14 @@ class CROSSDEVICE_EXPORT ReplicaContext {
 template <class F, class... Args>
 void ReplicaContext::update(const DistributedVariable& variable, F&& fn, const Args&... args) {
   const std::span<const Tensor> components = variable.components().values();
-  merge_call(
-      [&](Strategy&, const auto&... merged) {
-        for (std::size_t r = 0; r < components.size(); ++r) {
-          VariableComponent component(components[r], r, components.size());
-          fn(component, detail::MergedArgument<std::decay_t<const Args&>>::part(merged, r)...);
-        }
-      },
-      args...);
+  const auto update_all = [&](Strategy&, const auto&... merged) {
+    for (std::size_t r = 0; r < components.size(); ++r) {
+      VariableComponent component(components[r], r, components.size());
+      fn(component, detail::MergedArgument<std::decay_t<const Args&>>::part(merged, r)...);
+    }
+  };
+  detail::MergeCall<decltype(update_all), Args...> call(update_all, args...);
+  run_update(variable, call);
 }
 
 }  // namespace crossdevice

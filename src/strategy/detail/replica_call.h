@@ -21,6 +21,7 @@ enum class CallKind : std::uint8_t {
   ALL_REDUCE_INTO,
   ALL_GATHER,
   MERGE_CALL,
+  UPDATE,
   ASSIGN,
   ASSIGN_ADD,
   ASSIGN_SUB,
@@ -35,8 +36,8 @@ struct CallDescription {
   int axis = 0;                 ///< all_gather
   std::span<const ReplicaLeaf> leaves{};
   const CommunicationOptions* options = nullptr;
-  const std::type_info* type = nullptr;  ///< merge_call: of its function and arguments
-  const void* variable = nullptr;        ///< assignments: the variable's identity
+  const std::type_info* type = nullptr;  ///< merge_call, update: of its function and arguments
+  const void* variable = nullptr;        ///< update, assignments: the variable's identity
   std::string_view variable_name{};
 };
 
