@@ -2,6 +2,7 @@
 // Making a variable's components, and updating all of them.
 #include "crossdevice/strategy/distributed_variable.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "crossdevice/core/error.h"
@@ -90,6 +91,12 @@ void DistributedVariable::update_components(detail::VariableUpdate update,
   std::vector<Tensor> parts;  // all checked before the first is written
   for (std::size_t r = 0; r < tensors.size(); ++r) {
     parts.push_back(value.for_component(tensors[r], r, tensors.size()));
+    // A value that lies in a component, as read() gives it, means what was there before this update.
+    const auto earlier = tensors.first(r);
+    const auto is_part = [&](const Tensor& tensor) { return tensor.data() == parts[r].data(); };
+    if (std::any_of(earlier.begin(), earlier.end(), is_part)) {
+      parts[r] = copy_to_device(parts[r], parts[r].device());
+    }
   }
   for (std::size_t r = 0; r < tensors.size(); ++r) {
     detail::apply_update(update, tensors[r], parts[r]);

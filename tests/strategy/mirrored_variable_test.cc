@@ -162,6 +162,14 @@ TEST_P(MirroredVariableOf, APerReplicaFitsInsideReplicasOnly) {
               HasSubstr("the components would differ"));
 }
 
+TEST_P(MirroredVariableOf, AValueReadFromTheVariableMeansWhatWasThereBefore) {
+  MirroredVariable variable = make(VariableAggregation::NONE, {3, 4});
+  variable.assign_add(variable.read());
+  expect_mirrored(variable.components(), cpus(replicas), {6, 8});
+  variable.assign_sub(variable.components().values()[replicas - 1]);
+  expect_mirrored(variable.components(), cpus(replicas), {0, 0});
+}
+
 class TwoReplicas : public ::testing::Test {
  protected:
   MirroredStrategy strategy{on_cpus(2)};
