@@ -7,6 +7,9 @@
 namespace crossdevice {
 
 std::int64_t InputContext::get_per_replica_batch_size(Int64 global_batch_size) const {
+  if (num_replicas_in_sync == 0) {
+    throw ValueError("get_per_replica_batch_size: num_replicas_in_sync must be 1 or more, not 0");
+  }
   const auto replicas = static_cast<std::int64_t>(num_replicas_in_sync);
   const std::int64_t size = global_batch_size.value();
   if (size < 0 || size % replicas != 0) {

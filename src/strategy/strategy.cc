@@ -66,6 +66,12 @@ Tensor Strategy::reduce(ReduceOpArgument op, const PerReplica& value, const Axes
   if (!axis.has_value()) return single(extended_->reduce_to(op, value, host()));
 
   require_dense(value);
+  for (std::size_t r = 1; r < value.size(); ++r) {  // the partial results are all of one wide type
+    if (value.values()[r].dtype() == value.dtype()) continue;
+    throw ValueError("reduce: values differ: replica 0 " + std::string(to_string(value.dtype())) +
+                     ", replica " + std::to_string(r) + " " +
+                     std::string(to_string(value.values()[r].dtype())));
+  }
   std::vector<Tensor> partials;
   std::vector<Tensor> counts;
   for (const Tensor& component : value.values()) {

@@ -173,6 +173,8 @@ TEST(StrategyConformanceOfOne, S10_InputContext) {
   EXPECT_EQ(thrown<ValueError>([&] { (void)context.get_per_replica_batch_size(13); }),
             "global_batch_size 13 is not divisible by num_replicas_in_sync 6");
   EXPECT_THROW((void)context.get_per_replica_batch_size(-6), ValueError);
+  const InputContext nobody{.num_replicas_in_sync = 0};
+  EXPECT_THROW((void)nobody.get_per_replica_batch_size(12), ValueError);
   const InputContext named{
       .num_input_pipelines = 3, .input_pipeline_id = 1, .num_replicas_in_sync = 42};
   EXPECT_EQ(named.to_string(), "InputContext(input pipeline id 1, total: 3)");

@@ -217,6 +217,13 @@ TEST_F(ReduceTwo, TheNumberOfComponentsMustBeThatOfTheReplicas) {
   EXPECT_THROW((void)strategy.gather(three, 0), ValueError);
 }
 
+TEST_F(ReduceTwo, DTypesThatDifferAreRefusedWithAxesToo) {
+  const PerReplica mixed{vector_of<float>({1, 2}, cpu(0)), vector_of<double>({3, 4}, cpu(1))};
+  EXPECT_THROW((void)strategy.reduce("SUM", mixed, std::nullopt), ValueError);
+  EXPECT_EQ(thrown<ValueError>([&] { (void)strategy.reduce("SUM", mixed, 0); }),
+            "reduce: values differ: replica 0 float32, replica 1 float64");
+}
+
 TEST_F(ReduceTwo, ValuesThatAreEqualEverywhereHaveAMeanButNoSum) {
   const Tensor five = vector_of<float>({5}, cpu(0));
   const Mirrored mirrored = strategy.extended().broadcast_to(five, cpus(2));
