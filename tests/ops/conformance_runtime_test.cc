@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFlow's tests of its collective runtime (catalogue 8.10) that need one process, on host devices. Names are the catalogue's ids.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -155,31 +158,48 @@ TEST_P(RuntimeConformance, RT11_PythonCollectiveOps) {
                ValueError);
 }
 
+/// Sum and mean of `devices` ranks with `count` elements each. Element i on rank d is 10^(d mod 3) i for floats, 10 d + i for integers: every sum
+/// of theirs is an integer that float32 (the large row: float64) holds exactly, so there is one right answer.
+template <class T>
+void check_ring_row(CrossDeviceOps& ops, std::size_t devices, std::size_t count) {
+  using W =
+      std::conditional_t<std::is_same_v<T, double>, double, float>;  // what a mean is computed in
+  constexpr double kMagnitudes[] = {1, 10, 100};
+  std::vector<std::vector<T>> components(devices);
+  std::vector<double> totals(count, 0.0);
+  for (std::size_t d = 0; d < devices; ++d) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const double value = std::is_integral_v<T> ? static_cast<double>(10 * d + i)
+                                                 : kMagnitudes[d % 3] * static_cast<double>(i);
+      const T element = static_cast<T>(static_cast<W>(value));
+      components[d].push_back(element);
+      totals[i] += static_cast<double>(static_cast<W>(element));
+    }
+  }
+  const PerReplica value = per_replica<T>(components);
+  std::vector<T> sums;
+  std::vector<T> means;
+  for (const double total : totals) {
+    sums.push_back(static_cast<T>(static_cast<W>(total)));
+    means.push_back(static_cast<T>(static_cast<W>(total) / static_cast<W>(devices)));
+  }
+  const Mirrored sum = ops.reduce(ReduceOp::SUM, value, value);
+  for (const Tensor& tensor : sum.values()) {
+    ASSERT_TRUE(elements<T>(tensor) == sums) << devices << " devices, " << count << " elements";
+  }
+  if constexpr (!std::is_integral_v<T>) {
+    const Mirrored mean = ops.reduce(ReduceOp::MEAN, value, value);
+    for (const Tensor& tensor : mean.values()) {
+      ASSERT_TRUE(elements<T>(tensor) == means) << devices << " devices, " << count << " elements";
+    }
+  }
+}
+
 template <class T>
 void check_ring_matrix(CrossDeviceOps& ops) {
   for (const std::size_t devices : {2u, 4u, 8u}) {
-    for (const std::size_t count : {1u, 2u, 8u, 16u, 1001u, 4095u, 4096u, 9408u}) {
-      // Element i on rank d is 10^d i for floats, 10 d + i for integers; kept below 2^24 so that every sum is exact.
-      const auto element = [&](std::size_t d, std::size_t i) {
-        const double value = std::is_integral_v<T> ? static_cast<double>(10 * d + i)
-                                                   : std::pow(10.0, static_cast<double>(d % 3)) *
-                                                         static_cast<double>(i);
-        return static_cast<T>(value);
-      };
-      std::vector<std::vector<T>> components(devices);
-      for (std::size_t d = 0; d < devices; ++d) {
-        for (std::size_t i = 0; i < count; ++i) components[d].push_back(element(d, i));
-      }
-      const PerReplica value = per_replica<T>(components);
-      const Mirrored sum = ops.reduce(ReduceOp::SUM, value, value);
-      for (const Tensor& tensor : sum.values()) {
-        const auto actual = tensor.span<const T>();
-        for (std::size_t i = 0; i < count; ++i) {
-          T expected{};
-          for (std::size_t d = 0; d < devices; ++d) expected += element(d, i);
-          ASSERT_EQ(actual[i], expected) << devices << " devices, element " << i;
-        }
-      }
+    for (const std::size_t count : {1u, 2u, 8u, 16u, 128u, 1001u, 4095u, 4096u, 9408u}) {
+      check_ring_row<T>(ops, devices, count);
     }
   }
 }
@@ -187,44 +207,70 @@ void check_ring_matrix(CrossDeviceOps& ops) {
 TEST_P(RuntimeConformance, RT13_RingReducerValueMatrix) {
   check_ring_matrix<double>(*ops);
   check_ring_matrix<float>(*ops);
+  check_ring_matrix<bfloat16>(*ops);
   check_ring_matrix<std::int32_t>(*ops);
   check_ring_matrix<std::int64_t>(*ops);
+  check_ring_row<double>(*ops, 8, 1045991);
+  check_ring_row<double>(*ops, 16, 1045991);
 }
 
 // Every op on float and double tensors of shape (2, 3); element k on rank r is (k + 1) * 0.01 * 10^r.
-TEST_P(RuntimeConformance, RT15_NcclManagerReductions) {
-  for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::PROD, ReduceOp::MAX, ReduceOp::MIN}) {
-    for (const std::size_t ranks : {1u, 2u, 4u}) {
-      std::vector<Tensor> components;
-      std::vector<double> expected;
-      for (std::size_t r = 0; r < ranks; ++r) {
-        std::vector<double> component;
-        for (int k = 0; k < 6; ++k) {
-          component.push_back((k + 1) * 0.01 * std::pow(10.0, static_cast<double>(r)));
-        }
-        for (std::size_t k = 0; k < 6; ++k) {
-          if (r == 0) {
-            expected.push_back(component[k]);
-            continue;
-          }
-          double& total = expected[k];
-          if (op == ReduceOp::SUM) total += component[k];
-          if (op == ReduceOp::PROD) total *= component[k];
-          if (op == ReduceOp::MAX) total = std::max(total, component[k]);
-          if (op == ReduceOp::MIN) total = std::min(total, component[k]);
-        }
-        components.push_back(tensor_of<double>(component, {2, 3}, cpu(r)));
+template <class T>
+void check_nccl_manager(CrossDeviceOps& ops, ReduceOp op, std::size_t ranks) {
+  std::vector<Tensor> components;
+  std::vector<T> expected;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<T> component;
+    for (std::size_t k = 0; k < 6; ++k) {
+      const T x = static_cast<T>(static_cast<double>(k + 1) * 0.01 *
+                                 std::pow(10.0, static_cast<double>(r)));
+      component.push_back(x);
+      if (r == 0) {
+        expected.push_back(x);
+        continue;
       }
-      const PerReplica value(components);
-      const Mirrored result = ops->reduce(op, value, value);
-      for (const Tensor& tensor : result.values()) {
-        EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
-        const std::vector<double> actual = elements<double>(tensor);
-        for (std::size_t k = 0; k < 6; ++k)
-          EXPECT_DOUBLE_EQ(actual[k], expected[k]) << to_string(op);
-      }
+      if (op == ReduceOp::SUM) expected[k] += x;
+      if (op == ReduceOp::PROD) expected[k] *= x;
+      if (op == ReduceOp::MAX) expected[k] = std::max(expected[k], x);
+      if (op == ReduceOp::MIN) expected[k] = std::min(expected[k], x);
+    }
+    components.push_back(tensor_of<T>(component, {2, 3}, cpu(r)));
+  }
+  const PerReplica value(components);
+  const Mirrored result = ops.reduce(op, value, value);
+  for (const Tensor& tensor : result.values()) {
+    EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
+    const std::vector<T> actual = elements<T>(tensor);
+    for (std::size_t k = 0; k < 6; ++k) {
+      const T tolerance = 4 * std::numeric_limits<T>::epsilon() * std::abs(expected[k]);
+      EXPECT_NEAR(actual[k], expected[k], tolerance) << to_string(op);
     }
   }
+}
+
+constexpr ReduceOp kManagerOps[] = {ReduceOp::SUM, ReduceOp::PROD, ReduceOp::MAX, ReduceOp::MIN};
+
+TEST_P(RuntimeConformance, RT15_NcclManagerReductions) {
+  for (const ReduceOp op : kManagerOps) {
+    for (const std::size_t ranks : {1u, 2u, 4u}) {
+      check_nccl_manager<float>(*ops, op, ranks);
+      check_nccl_manager<double>(*ops, op, ranks);
+    }
+  }
+}
+
+// Ten collectives from threads of their own, again and again.
+TEST_P(RuntimeConformance, RT15_NcclManagerMultipleCallers) {
+  std::vector<std::thread> callers;
+  for (unsigned caller = 0; caller < 10; ++caller) {
+    callers.emplace_back([this, caller] {
+      std::mt19937 random(caller);
+      for (int i = 0; i < 50; ++i) {
+        check_nccl_manager<float>(*ops, kManagerOps[random() % 4], 1 + random() % 4);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
 }
 
 // {2, 4, 8} devices x {16, 128, 1048576} elements.
@@ -251,17 +297,52 @@ TEST_P(RuntimeConformance, RT19_CollectiveSizes) {
   }
 }
 
-// The order of devices is the caller's: [1, 2, 0] and [1, 0].
-TEST_P(RuntimeConformance, RT20_DeviceOrders) {
+// float16, float32, int32, int64 and float64 tensors of shape (3, 4), devices in the orders [1, 2, 0] and [1, 0].
+template <class T>
+void check_nccl_ops(CrossDeviceOps& ops) {
+  const auto on = [](std::size_t device, float x) {
+    return tensor_of<T>(std::vector<T>(12, static_cast<T>(x)), {3, 4}, cpu(device));
+  };
+  const PerReplica three{on(1, 2), on(2, 4), on(0, 1)};
+  const PerReplica two{on(1, 2), on(0, 1)};
+  const auto expect_all = [](const Mirrored& result, const Devices& devices, float expected) {
+    ASSERT_EQ(result.devices(), devices);
+    for (const Tensor& tensor : result.values()) {
+      EXPECT_EQ(elements<T>(tensor), std::vector<T>(12, static_cast<T>(expected)));
+    }
+  };
+  struct Row {
+    ReduceOp op;
+    float of_three;
+    float of_two;
+  };
+  for (const Row& row : {Row{ReduceOp::SUM, 7, 3}, Row{ReduceOp::PROD, 8, 2},
+                         Row{ReduceOp::MIN, 1, 1}, Row{ReduceOp::MAX, 4, 2}}) {
+    expect_all(ops.reduce(row.op, three, three), {cpu(1), cpu(2), cpu(0)}, row.of_three);
+    expect_all(ops.reduce(row.op, two, two), {cpu(1), cpu(0)}, row.of_two);
+  }
+}
+
+TEST_P(RuntimeConformance, RT20_EveryOpAndDTypeInTheCallersDeviceOrder) {
+  check_nccl_ops<float16>(*ops);
+  check_nccl_ops<float>(*ops);
+  check_nccl_ops<std::int32_t>(*ops);
+  check_nccl_ops<std::int64_t>(*ops);
+  check_nccl_ops<double>(*ops);
+}
+
+TEST_P(RuntimeConformance, RT20_NoDevicesAreRefused) {
+  EXPECT_THROW((void)ops->reduce(ReduceOp::SUM, PerReplica(), "CPU:0"), ValueError);
+  const PerReplica one = per_replica({{1.0f}});
+  EXPECT_THROW((void)ops->reduce(ReduceOp::SUM, one, PerReplica()), ValueError);
+  EXPECT_THROW((void)ops->broadcast(one.values()[0], Devices()), ValueError);
+}
+
+TEST_P(RuntimeConformance, RT20_DestinationsNeedNotBeTheValuesDevices) {
   const Tensor on0 = tensor_of<float>(std::vector<float>(12, 1.0f), {3, 4}, cpu(0));
   const Tensor on1 = tensor_of<float>(std::vector<float>(12, 2.0f), {3, 4}, cpu(1));
   const Tensor on2 = tensor_of<float>(std::vector<float>(12, 4.0f), {3, 4}, cpu(2));
   const PerReplica three{on1, on2, on0};
-  expect_mirrored(ops->reduce(ReduceOp::SUM, three, three), Devices({cpu(1), cpu(2), cpu(0)}),
-                  std::vector<float>(12, 7.0f));
-  const PerReplica two{on1, on0};
-  expect_mirrored(ops->reduce(ReduceOp::PROD, two, two), Devices({cpu(1), cpu(0)}),
-                  std::vector<float>(12, 2.0f));
   expect_mirrored(ops->reduce(ReduceOp::SUM, three, Devices({cpu(0), cpu(5)})),
                   Devices({cpu(0), cpu(5)}), std::vector<float>(12, 7.0f));
 }

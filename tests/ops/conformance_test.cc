@@ -71,7 +71,7 @@ PerReplica scalars(std::size_t devices, float offset) {
 }
 
 // C14-1 and V1-1: reduce and batch_reduce, MEAN and SUM, to the same devices, to a Mirrored on one device, to a device string; broadcast to each.
-TEST_P(OpsConformance, C14_1_ReductionAndBroadcast) {
+TEST_P(OpsConformance, C14_1_V1_1_ReductionAndBroadcast) {
   for (const std::size_t n : {1u, 2u, 4u}) {
     const PerReplica value = scalars(n, 0);
     const PerReplica value2 = scalars(n, 1);
@@ -108,7 +108,7 @@ PerReplica two_slices() {
 }
 
 // C14-3 and V1-3.
-TEST_P(OpsConformance, C14_3_SimpleReduceWithIndexedSlices) {
+TEST_P(OpsConformance, C14_3_V1_3_SimpleReduceWithIndexedSlices) {
   const Mirrored sum = ops->reduce(ReduceOp::SUM, two_slices(), "/device:CPU:0");
   ASSERT_EQ(sum.size(), 1u);
   expect_slices(sum.slices()[0], {1, 2, 3, 4, 5, 6}, {1, 1, 3});
@@ -116,7 +116,7 @@ TEST_P(OpsConformance, C14_3_SimpleReduceWithIndexedSlices) {
 }
 
 // C14-4, C14-8, V1-4 and V1-8: through reduce and batch_reduce, destination = the value.
-TEST_P(OpsConformance, C14_4_IndexedSlicesAllReduce) {
+TEST_P(OpsConformance, C14_4_V1_4_IndexedSlicesAllReduce) {
   const PerReplica value = two_slices();
   for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::MEAN}) {
     const float f = op == ReduceOp::SUM ? 1.0f : 0.5f;
@@ -134,7 +134,7 @@ TEST_P(OpsConformance, C14_4_IndexedSlicesAllReduce) {
 }
 
 // C14-8 and V1-8: 1-element vectors d and d + 1 on two devices of one process.
-TEST_P(OpsConformance, C14_8_ReductionLocal) {
+TEST_P(OpsConformance, C14_8_V1_8_ReductionLocal) {
   const PerReplica value = per_replica({{0.0f}, {1.0f}});
   const PerReplica value2 = per_replica({{1.0f}, {2.0f}});
   for (const int bytes_per_pack : {0, 1, 4}) {
@@ -163,7 +163,7 @@ class PlainVariable : public Variable {
 };
 
 // V1-5 and VA-24: a variable as value and destination gives tensors of its own, not the variable.
-TEST_P(OpsConformance, V1_5_ReduceDistributedVariable) {
+TEST_P(OpsConformance, V1_5_VA24_ReduceDistributedVariable) {
   const PlainVariable variable(per_replica({{1.0f}, {1.0f}}));
   std::vector<Mirrored> results =
       ops->batch_reduce(ReduceOp::MEAN, {{variable.components(), variable}});
@@ -177,7 +177,7 @@ TEST_P(OpsConformance, V1_5_ReduceDistributedVariable) {
 }
 
 // V1-9 and C2-12: two threads, each a batch of two; no deadlock, right results.
-TEST_P(OpsConformance, V1_9_MultiThread) {
+TEST_P(OpsConformance, V1_9_C2_12_MultiThread) {
   const auto run = [this](float x, std::vector<Mirrored>& results) {
     const PerReplica value = per_replica({{x}, {x}});
     for (int i = 0; i < 20; ++i) {

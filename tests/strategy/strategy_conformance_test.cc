@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorFlow's own tests of strategies (catalogue 8.8, and VL-5), in one process, on host devices. Names are the catalogue's ids, numbers are its rows'.
+// TensorFlow's own tests of strategies (catalogue 8.8, C2-7 to C2-9 and VL-5), in one process, on host devices. Names are the catalogue's ids, numbers are its rows'.
 #include <array>
 #include <map>
 #include <mutex>
@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/strategy/input_context.h"
 #include "crossdevice/strategy/mirrored_variable.h"
@@ -276,6 +277,64 @@ TEST_P(StrategyConformance, S14_AllReduceDenseSparseTuplesAndNests) {
         "SUM", std::tuple(one, sparse, scalar_of(2.0F, context.device()), std::vector{twice}));
     return value(std::get<0>(nest)) == n() && row0(std::get<1>(nest)) == n() &&
            value(std::get<2>(nest)) == 2 * n() && row0(std::get<3>(nest)[0]) == 2 * n();
+  });
+}
+
+/// The catalogue's C2 rows that all-reduce in replica context, over every kind of ops; g replicas.
+template <class F>
+void with_every_ops(std::size_t replicas, F check) {
+  const std::shared_ptr<CrossDeviceOps> kinds[] = {std::make_shared<ReductionToOneDevice>(),
+                                                   std::make_shared<HierarchicalCopyAllReduce>(1),
+                                                   std::make_shared<NcclAllReduce>(1)};
+  for (const std::shared_ptr<CrossDeviceOps>& ops : kinds) {
+    MirroredStrategy strategy(on_cpus(replicas, ops));
+    EXPECT_EQ(strategy.run(check), std::vector<bool>(replicas, true));
+  }
+}
+/// `value` at `row` of (5, 1).
+IndexedSlices sparse_at(const ReplicaContext& context, float value, std::int64_t row) {
+  return slices_of({value}, {row}, {5, 1}, context.device());
+}
+std::vector<float> only(float value, std::size_t row) {
+  std::vector<float> dense(5, 0.0F);
+  dense[row] = value;
+  return dense;
+}
+
+TEST_P(StrategyConformance, C2_7_AllReduceDense) {
+  with_every_ops(replicas, [g = n()](ReplicaContext& context) {
+    const Tensor one = scalar_of(1.0F, context.device());
+    const auto pair = std::pair(one, scalar_of(2.0F, context.device()));
+    const auto sum = context.all_reduce("SUM", pair);
+    const auto mean = context.all_reduce("MEAN", pair);
+    return elements(context.all_reduce("SUM", one)) == std::vector{g} &&
+           elements(context.all_reduce("MEAN", one)) == std::vector{1.0F} &&
+           elements(sum.first) == std::vector{g} && elements(sum.second) == std::vector{2 * g} &&
+           elements(mean.first) == std::vector{1.0F} && elements(mean.second) == std::vector{2.0F};
+  });
+}
+
+TEST_P(StrategyConformance, C2_8_AllReduceSparse) {
+  with_every_ops(replicas, [g = n()](ReplicaContext& context) {
+    const auto pair = std::pair(sparse_at(context, 1, 0), sparse_at(context, 1, 2));
+    const auto sum = context.all_reduce("SUM", pair);
+    // A third of one, three times, need not be one.
+    const float mean = row0(context.all_reduce("MEAN", pair.first));
+    return row0(context.all_reduce("SUM", pair.first)) == g && std::abs(mean - 1) < 1e-6F &&
+           elements(to_dense(sum.first)) == only(g, 0) &&
+           elements(to_dense(sum.second)) == only(g, 2);
+  });
+}
+
+TEST_P(StrategyConformance, C2_9_AllReduceMixedDenseAndSparse) {
+  with_every_ops(replicas, [g = n()](ReplicaContext& context) {
+    const auto sum = context.all_reduce(
+        "SUM", std::tuple(sparse_at(context, 1, 0), scalar_of(1.0F, context.device()),
+                          sparse_at(context, 3, 4), scalar_of(2.0F, context.device())));
+    return elements(to_dense(std::get<0>(sum))) == only(g, 0) &&
+           elements(std::get<1>(sum)) == std::vector{g} &&
+           elements(to_dense(std::get<2>(sum))) == only(3 * g, 4) &&
+           elements(std::get<3>(sum)) == std::vector{2 * g};
   });
 }
 

@@ -61,7 +61,7 @@ TEST_P(VariableConformance, VA1_OnWriteAssignInBothContexts) {
       MirroredVariable outside = on_write(aggregation);
       (outside.*row.update)(row.value);
       expect_all(outside, 1);
-      // The row skips SUM; NONE is an error inside replicas here (tests/conformance_exceptions_strategy.md).
+      // The row skips SUM; NONE is an error inside replicas here (tests/conformance.md).
       const bool one = replicas == 1;
       if (!one && (aggregation == Aggregation::SUM || aggregation == Aggregation::NONE)) continue;
       MirroredVariable inside = on_write(aggregation);
