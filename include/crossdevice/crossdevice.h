@@ -2,6 +2,20 @@
 /// Everything a program needs: cross-device ops and the strategies built on them. For users; the library itself never includes it.
 #pragma once
 
+#include "crossdevice/comm/callback_cluster_resolver.h"
+#include "crossdevice/comm/cluster_resolver.h"
+#include "crossdevice/comm/cluster_spec.h"
+#include "crossdevice/comm/detect_cluster_resolver.h"
+#include "crossdevice/comm/environment_cluster_resolver.h"
+#include "crossdevice/comm/mpich_cluster_resolver.h"
+#include "crossdevice/comm/multi_worker_util.h"
+#include "crossdevice/comm/open_mpi_cluster_resolver.h"
+#include "crossdevice/comm/pmix_cluster_resolver.h"
+#include "crossdevice/comm/simple_cluster_resolver.h"
+#include "crossdevice/comm/slurm_cluster_resolver.h"
+#include "crossdevice/comm/tf_config_cluster_resolver.h"
+#include "crossdevice/comm/torchrun_cluster_resolver.h"
+#include "crossdevice/comm/union_cluster_resolver.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/int64.h"

@@ -63,8 +63,11 @@ inline constexpr const char* kNumWorkersVariable = "CROSSDEVICE_NUM_WORKERS";
 inline constexpr const char* kLocalRankVariable = "CROSSDEVICE_LOCAL_RANK";
 /// How many of the workers are on this host.
 inline constexpr const char* kLocalNumWorkersVariable = "CROSSDEVICE_LOCAL_NUM_WORKERS";
-/// "host:port" where rank 0 listens for the others.
+/// "host:port" where rank 0 listens for the others; wins over what torchrun, Open MPI or Slurm say, and is what MPICH and PMIx lack.
 inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS";
+/// Whose variables say who this worker is: crossdevice, tf_config, torchrun, openmpi, pmix, mpich, slurm or none (default: all that
+/// are there are asked, and must agree).
+inline constexpr const char* kLauncherVariable = "CROSSDEVICE_LAUNCHER";
 /// A file for its owner only with the secret that the workers of a job prove to each other; needed unless all are on one machine.
 inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
 /// Workers with equal texts share a machine (its memory and its loopback); default: what the kernel says.

@@ -51,6 +51,11 @@ class LauncherVariables {
   [[nodiscard]] std::optional<Place> find_place(const char* rank_name, const char* size_name) const;
   [[nodiscard]] Place require_place(const char* rank_name, const char* size_name) const;
 
+  /// CROSSDEVICE_CHIEF_ADDRESS, which wins over what the launcher says; empty where it is unset.
+  [[nodiscard]] std::string find_chief_address() const {
+    return find(kChiefAddressVariable).value_or("");
+  }
+
   /// "torchrun: MASTER_PORT: expected a port, got '99999'".
   [[nodiscard]] ValueError error(const char* name, std::string_view expected,
                                  std::string_view got) const;
