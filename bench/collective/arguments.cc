@@ -14,6 +14,7 @@
 
 #include "collective/help.h"
 #include "support/byte_size.h"
+#include "support/command_line.h"
 #include "support/device_list.h"
 #include "support/named_ops.h"
 #include "support/program.h"
@@ -238,14 +239,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   app.footer(std::string(kHelpFooter) + "\n" + std::string(programs::kExitCodesHelp));
   Raw raw;
   declare_options(app, raw);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& done) {  // --help, --version
-    app.exit(done);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw programs::ArgumentError(error.what());
-  }
+  if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
   if (!raw.gradients.empty()) {
     if (app.count("--op") > 0 && raw.op != to_string(Collective::BATCH_REDUCE)) {
       throw programs::ArgumentError(

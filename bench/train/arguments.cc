@@ -10,6 +10,7 @@
 #include "crossdevice/core/version.h"
 
 #include "support/byte_size.h"
+#include "support/command_line.h"
 #include "support/device_list.h"
 #include "support/named_ops.h"
 #include "support/program.h"
@@ -83,14 +84,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
                "The weights' bits depend on the arguments, the data and the machine alone");
   app.add_option("--seed", training.seed, "Of the first weights and the order of the images")
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& done) {  // --help, --version
-    app.exit(done);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw programs::ArgumentError(error.what());
-  }
+  if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
 
   programs::require_known_ops(training.cross_device_ops);
   training.bytes_per_pack = programs::parse_byte_size(bytes_per_pack);
