@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,19 +14,13 @@
 
 #include "crossdevice/core/error.h"
 
+#include "support/thrown.h"
+
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using ::testing::HasSubstr;
-
-std::string value_error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ValueError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 unsigned char pattern(std::size_t i) { return static_cast<unsigned char>(i * 31 + i / 251 + 1); }
 
@@ -80,19 +73,20 @@ TEST(CopyTest, BadCopiesAreRefusedBeforeAnythingIsWritten) {
   const Tensor source = Tensor::view(std::span(elements).first(5), "CPU:0");
   const Tensor target = Tensor::zeros(DType::FLOAT32, {5}, "CPU:1");
   EXPECT_THAT(
-      value_error_of([&] { copy(Tensor::view(elements.data() + 3, {5}, "CPU:1"), source); }),
+      thrown<ValueError>([&] { copy(Tensor::view(elements.data() + 3, {5}, "CPU:1"), source); }),
       HasSubstr("overlap in part"));
-  EXPECT_THAT(value_error_of([&] { copy(target.as_read_only(), source); }),
+  EXPECT_THAT(thrown<ValueError>([&] { copy(target.as_read_only(), source); }),
               AllOf(HasSubstr("destination"), HasSubstr("read-only")));
-  EXPECT_THAT(value_error_of([&] {
+  EXPECT_THAT(thrown<ValueError>([&] {
                 copy(target.reshape({5, 1}), source);
               }),
               AllOf(HasSubstr("float32 (5, 1) on CPU:1"), HasSubstr("float32 (5) on CPU:0")));
-  EXPECT_THAT(value_error_of([&] { copy(Tensor::zeros(DType::INT32, {5}, "CPU:0"), source); }),
+  EXPECT_THAT(thrown<ValueError>([&] { copy(Tensor::zeros(DType::INT32, {5}, "CPU:0"), source); }),
               AllOf(HasSubstr("int32"), HasSubstr("float32")));
-  EXPECT_THAT(value_error_of([&] { copy(Tensor(), source); }),
+  EXPECT_THAT(thrown<ValueError>([&] { copy(Tensor(), source); }),
               HasSubstr("destination is no tensor"));
-  EXPECT_THAT(value_error_of([&] { copy(target, Tensor()); }), HasSubstr("source is no tensor"));
+  EXPECT_THAT(thrown<ValueError>([&] { copy(target, Tensor()); }),
+              HasSubstr("source is no tensor"));
   for (const float element : elements) EXPECT_EQ(element, 1.0F);
   for (const float element : target.span<float>()) EXPECT_EQ(element, 0.0F);
 }
@@ -139,8 +133,9 @@ TEST(CopyToDeviceTest, TheResultIsFreshAlsoOnTheSameDevice) {
 
 TEST(CopyToDeviceTest, AbsentDevicesAndNoTensorAreRefused) {
   const Tensor source = Tensor::zeros(DType::FLOAT32, {2}, "CPU:0");
-  EXPECT_THAT(value_error_of([&] { (void)copy_to_device(source, "GPU:0"); }), HasSubstr("GPU:0"));
-  EXPECT_THAT(value_error_of([&] { (void)copy_to_device(Tensor(), "CPU:0"); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)copy_to_device(source, "GPU:0"); }),
+              HasSubstr("GPU:0"));
+  EXPECT_THAT(thrown<ValueError>([&] { (void)copy_to_device(Tensor(), "CPU:0"); }),
               HasSubstr("no tensor"));
 }
 

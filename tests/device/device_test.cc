@@ -19,27 +19,18 @@
 
 #include "device/detail/label_filter.h"
 #include "support/allocation_counter.h"
+#include "support/thrown.h"
 
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-template <class F>
-std::string value_error(const F& f) {
-  try {
-    f();
-  } catch (const ValueError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no ValueError";
-  return "";
-}
-
 std::string naming_error(std::string_view name) {
-  return value_error([&] { (void)Device(name); });
+  return thrown<ValueError>([&] { (void)Device(name); });
 }
 
 // Leaves the number of logical devices as it was found.
@@ -117,14 +108,14 @@ TEST(DeviceTest, NamesThatAreNoDeviceAreRefusedWithTheirText) {
   EXPECT_THAT(naming_error("CPU:0/GPU:0"), HasSubstr("Multiple device types"));
   EXPECT_THAT(naming_error("bogus"), HasSubstr("Unknown attribute 'bogus'"));
   const char* null = nullptr;
-  EXPECT_THAT(value_error([&] { (void)Device(null); }), HasSubstr("null pointer"));
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Device(null); }), HasSubstr("null pointer"));
   EXPECT_EQ(Device("CPU:2147483647").index(), 2147483647);
 }
 
 TEST(DeviceTest, NamingIsNotUsing) {
   const Device absent("GPU:9");
   EXPECT_FALSE(absent.is_present());
-  EXPECT_EQ(value_error([&] { absent.require_present(); }), "GPU:9: this host has 0 GPUs");
+  EXPECT_EQ(thrown<ValueError>([&] { absent.require_present(); }), "GPU:9: this host has 0 GPUs");
   EXPECT_EQ(num_gpus(), 0);
 }
 
@@ -135,10 +126,10 @@ TEST(DeviceTest, AsManyHostDevicesArePresentAsTheProgramSays) {
   EXPECT_TRUE(Device("CPU:1").is_present());
   EXPECT_NO_THROW(Device("CPU:1").require_present());
   EXPECT_FALSE(Device("CPU:2").is_present());
-  EXPECT_EQ(value_error([] { Device("CPU:2").require_present(); }),
+  EXPECT_EQ(thrown<ValueError>([] { Device("CPU:2").require_present(); }),
             "CPU:2: this process has 2 logical host devices (CROSSDEVICE_CPU_DEVICES)");
   const CpuDevices one(1);
-  EXPECT_EQ(value_error([] { Device("/job:w/cpu:1").require_present(); }),
+  EXPECT_EQ(thrown<ValueError>([] { Device("/job:w/cpu:1").require_present(); }),
             "/job:w/replica:0/task:0/device:CPU:1: this process has 1 logical host device "
             "(CROSSDEVICE_CPU_DEVICES)");
 }
@@ -146,7 +137,7 @@ TEST(DeviceTest, AsManyHostDevicesArePresentAsTheProgramSays) {
 TEST(DeviceTest, TheNumberOfHostDevicesHasLimits) {
   const CpuDevices restored(3);
   for (const int bad : {0, -1, 4097}) {
-    EXPECT_THAT(value_error([&] { set_logical_cpu_devices(bad); }),
+    EXPECT_THAT(thrown<ValueError>([&] { set_logical_cpu_devices(bad); }),
                 AllOf(HasSubstr("1 to 4096"), HasSubstr("got " + std::to_string(bad))));
     EXPECT_EQ(num_logical_cpu_devices(), 3);
   }
@@ -165,7 +156,7 @@ TEST(DeviceTest, ALabelFilterNarrowsWhatIsPresent) {
   EXPECT_TRUE(Device("/job:mine/cpu:1").is_present());
   EXPECT_FALSE(Device("/job:mine/cpu:100000").is_present());
   EXPECT_FALSE(Device("/job:theirs").is_present());
-  const std::string error = value_error([] { Device("/job:theirs").require_present(); });
+  const std::string error = thrown<ValueError>([] { Device("/job:theirs").require_present(); });
   detail::set_label_filter(nullptr);
   EXPECT_EQ(error,
             "/job:theirs/replica:0/task:0/device:CPU:0: job, replica and task are those of another "

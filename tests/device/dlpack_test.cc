@@ -19,20 +19,14 @@
 #include "crossdevice/device/interop_dlpack.h"
 #include "crossdevice/device/memory_pool.h"
 
+#include "support/thrown.h"
+
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string value_error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ValueError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 /// A float32 (2, 3) tensor as another library would hand it over; counts how often it is given back.
 template <class Managed>
@@ -148,7 +142,7 @@ TYPED_TEST(DlpackTest, CompactStridesAreAcceptedAndOthersRefused) {
                 Shape(std::span<const std::int64_t>(test.shape)));
       EXPECT_EQ(foreign.num_deletions, 1);
     } else {
-      EXPECT_THAT(value_error_of([&] { (void)from_dlpack(&foreign.managed); }),
+      EXPECT_THAT(thrown<ValueError>([&] { (void)from_dlpack(&foreign.managed); }),
                   HasSubstr("expected compact row-major"))
           << ::testing::PrintToString(test.shape) << ::testing::PrintToString(test.strides);
       EXPECT_EQ(foreign.num_deletions, 0);
@@ -183,7 +177,7 @@ template <class Managed>
 void expect_refused(const std::function<void(DLTensor&)>& spoil, const std::string& text) {
   Foreign<Managed> foreign;
   spoil(foreign.managed.dl_tensor);
-  EXPECT_THAT(value_error_of([&] { (void)from_dlpack(&foreign.managed); }), HasSubstr(text));
+  EXPECT_THAT(thrown<ValueError>([&] { (void)from_dlpack(&foreign.managed); }), HasSubstr(text));
   EXPECT_EQ(foreign.num_deletions, 0);
 }
 
@@ -233,7 +227,7 @@ TYPED_TEST(DlpackTest, ScalarsNeedNoShape) {
 }
 
 TYPED_TEST(DlpackTest, NullIsRefused) {
-  EXPECT_THAT(value_error_of([] { (void)from_dlpack(static_cast<TypeParam*>(nullptr)); }),
+  EXPECT_THAT(thrown<ValueError>([] { (void)from_dlpack(static_cast<TypeParam*>(nullptr)); }),
               HasSubstr("null"));
 }
 
@@ -254,7 +248,7 @@ TEST(DlpackVersionedTest, AnotherMinorVersionIsFineAnotherMajorOneIsGivenBack) {
     Foreign<DLManagedTensorVersioned> foreign;
     foreign.managed.version = {major, 3};
     foreign.managed.dl_tensor.ndim = -7;  // whatever lies there has another meaning
-    EXPECT_THAT(value_error_of([&] { (void)from_dlpack(&foreign.managed); }),
+    EXPECT_THAT(thrown<ValueError>([&] { (void)from_dlpack(&foreign.managed); }),
                 AllOf(HasSubstr("1.x"), HasSubstr(std::to_string(major) + ".3")));
     EXPECT_EQ(foreign.num_deletions, 1);
     foreign.managed.deleter = nullptr;
@@ -300,10 +294,10 @@ TEST(ToDlpackTest, TheVersionedFormSaysItsVersionAndWhetherItIsReadOnly) {
 
 TEST(ToDlpackTest, TheUnversionedFormRefusesReadOnlyTensors) {
   const Tensor tensor = Tensor::zeros(DType::FLOAT32, {5}, "CPU:0");
-  EXPECT_THAT(value_error_of([&] { (void)to_dlpack(tensor.as_read_only()); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)to_dlpack(tensor.as_read_only()); }),
               HasSubstr("to_dlpack_versioned"));
-  EXPECT_THAT(value_error_of([] { (void)to_dlpack(Tensor()); }), HasSubstr("none"));
-  EXPECT_THAT(value_error_of([] { (void)to_dlpack_versioned(Tensor()); }), HasSubstr("none"));
+  EXPECT_THAT(thrown<ValueError>([] { (void)to_dlpack(Tensor()); }), HasSubstr("none"));
+  EXPECT_THAT(thrown<ValueError>([] { (void)to_dlpack_versioned(Tensor()); }), HasSubstr("none"));
 }
 
 TEST(ToDlpackTest, TensorsWithoutElementsAndScalarsGoOutToo) {

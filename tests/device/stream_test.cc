@@ -23,10 +23,12 @@
 #include "crossdevice/core/log.h"
 
 #include "support/allocation_counter.h"
+#include "support/thrown.h"
 
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -77,17 +79,6 @@ class LogCapture {
 
 Deadline soon() { return Deadline::after(std::chrono::milliseconds(5)); }
 
-template <class Error, class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
 TEST(StreamTest, TasksRunInOrderOnOneThreadThatIsNotTheCallers) {
   Stream stream("CPU:0", "order");
   std::vector<int> order;
@@ -115,7 +106,7 @@ TEST(StreamTest, NothingToWaitForIsNoWait) {
 }
 
 TEST(StreamTest, ADeviceThatIsNotPresentIsRefused) {
-  EXPECT_EQ(text_of<ValueError>([] { const Stream stream("GPU:0", "x"); }),
+  EXPECT_EQ(thrown<ValueError>([] { const Stream stream("GPU:0", "x"); }),
             "GPU:0: this host has 0 GPUs");
 }
 
@@ -157,7 +148,7 @@ TEST(StreamTest, TheFirstErrorIsThrownOnceAndLaterTasksRunAllTheSame) {
   stream.launch([] { throw std::runtime_error("first"); });
   stream.launch([] { throw std::runtime_error("second"); });
   stream.launch([&] { ran = true; });
-  EXPECT_EQ(text_of<std::runtime_error>([&] { stream.synchronize(Deadline::never()); }), "first");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { stream.synchronize(Deadline::never()); }), "first");
   EXPECT_TRUE(ran);
   EXPECT_NO_THROW(stream.synchronize(Deadline::never()));
   EXPECT_THAT(log.messages, ElementsAre(AllOf(HasSubstr("\"errors\""), HasSubstr("second"))));
@@ -193,7 +184,7 @@ TEST(StreamTest, SynchronizeEndsAtItsDeadlineAndTheWorkGoesOn) {
   gate.hold(stream);
   bool ran = false;
   stream.launch([&] { ran = true; });
-  EXPECT_THAT(text_of<DeadlineExceededError>([&] { stream.synchronize(soon()); }),
+  EXPECT_THAT(thrown<DeadlineExceededError>([&] { stream.synchronize(soon()); }),
               AllOf(HasSubstr("\"slow\""), HasSubstr("0 of 2 tasks")));
   gate.open();
   stream.synchronize(Deadline::never());
@@ -253,10 +244,10 @@ TEST(StreamTest, ItsOwnThreadCannotWaitForItself) {
   stream.launch([&] {
     inside = stream.is_current();
     const Event later = stream.record();
-    errors.push_back(text_of<FailedPreconditionError>(
+    errors.push_back(thrown<FailedPreconditionError>(
         [&] { stream.synchronize(Deadline::after(std::chrono::hours(1))); }));
-    errors.push_back(text_of<FailedPreconditionError>([&] { later.wait(Deadline::never()); }));
-    errors.push_back(text_of<FailedPreconditionError>([&] { stream.stop(); }));
+    errors.push_back(thrown<FailedPreconditionError>([&] { later.wait(Deadline::never()); }));
+    errors.push_back(thrown<FailedPreconditionError>([&] { stream.stop(); }));
   });
   stream.synchronize(Deadline::never());
   EXPECT_TRUE(inside);
@@ -277,7 +268,7 @@ TEST(StreamTest, AStoppedStreamHasRunEverythingAndTakesNoMore) {
   stream.stop();
   EXPECT_EQ(runs, 100);
   EXPECT_TRUE(event.has_completed());
-  EXPECT_THAT(text_of<FailedPreconditionError>([&] { stream.launch([] {}); }),
+  EXPECT_THAT(thrown<FailedPreconditionError>([&] { stream.launch([] {}); }),
               HasSubstr("\"stopped\": it was stopped"));
   EXPECT_NO_THROW(stream.synchronize(Deadline::never()));
 }
@@ -365,7 +356,7 @@ TEST(EventTest, AFailedTaskCompletesItTooAndTheErrorStaysWithItsStream) {
   producer.launch([] { throw std::runtime_error("mine"); });
   consumer.wait(producer.record());
   EXPECT_NO_THROW(consumer.synchronize(Deadline::never()));
-  EXPECT_EQ(text_of<std::runtime_error>([&] { producer.synchronize(Deadline::never()); }), "mine");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { producer.synchronize(Deadline::never()); }), "mine");
 }
 
 // Streams hand a plain counter round and round: each step is ordered by events alone.

@@ -7,7 +7,6 @@
 #include <complex>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -25,21 +24,13 @@
 #include "crossdevice/device/memory_pool.h"
 
 #include "support/allocation_counter.h"
+#include "support/thrown.h"
 
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using ::testing::HasSubstr;
-
-/// What() of the ValueError that `call` throws.
-std::string value_error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ValueError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::size_t bytes_in_use(const Device& device) {
   return MemoryPool::of(device).statistics().bytes_in_use;
@@ -144,7 +135,7 @@ TEST(TensorTest, ConstMemoryGivesAReadOnlyTensor) {
         Tensor::view(static_cast<const void*>(elements.data()), DType::FLOAT32, {3}, "CPU:0")}) {
     EXPECT_TRUE(tensor.is_read_only());
     EXPECT_EQ(tensor.span<const float>()[2], 3.0F);
-    EXPECT_THAT(value_error_of([&] { (void)tensor.span<float>(); }), HasSubstr("read-only"));
+    EXPECT_THAT(thrown<ValueError>([&] { (void)tensor.span<float>(); }), HasSubstr("read-only"));
     EXPECT_TRUE(tensor.reshape({3, 1}).is_read_only());
   }
 }
@@ -167,7 +158,7 @@ TEST(TensorTest, ReshapeKeepsMemoryAndRefusesAnotherNumberOfElements) {
   EXPECT_EQ(flat.shape(), Shape({12}));
   EXPECT_EQ(flat.data(), tensor.data());
   EXPECT_EQ(&flat.readiness(), &tensor.readiness());
-  EXPECT_THAT(value_error_of([&] { (void)tensor.reshape({11}); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)tensor.reshape({11}); }),
               AllOf(HasSubstr("float32 (4, 3) on CPU:0"), HasSubstr("12"), HasSubstr("(11)")));
 }
 
@@ -181,7 +172,7 @@ TEST(TensorTest, IsSameMeansTheSameHandle) {
 
 TEST(TensorTest, SpanRefusesAnotherElementType) {
   const Tensor tensor = Tensor::zeros(DType::FLOAT32, {2}, "CPU:0");
-  EXPECT_THAT(value_error_of([&] { (void)tensor.span<double>(); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)tensor.span<double>(); }),
               AllOf(HasSubstr("float32 (2) on CPU:0"), HasSubstr("float64")));
   EXPECT_THROW((void)tensor.span<const int>(), ValueError);
 }
@@ -205,18 +196,20 @@ TEST(TensorTest, SpanWaitsForOperationsOnAnyTensorOverTheMemory) {
 TEST(TensorTest, BadViewsAreRefusedWithWhatWasExpected) {
   std::vector<float> elements(12);
   float* null = nullptr;
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::view(null, {3}, "CPU:0"); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Tensor::view(null, {3}, "CPU:0"); }),
               AllOf(HasSubstr("float32 (3) on CPU:0"), HasSubstr("null")));
   EXPECT_TRUE(Tensor::view(null, {3, 0}, "CPU:0"));
-  EXPECT_THAT(value_error_of([&] {
+  EXPECT_THAT(thrown<ValueError>([&] {
                 (void)Tensor::view(std::span(elements), {3, 5}, "CPU:0");
               }),
               AllOf(HasSubstr("12"), HasSubstr("(3, 5)"), HasSubstr("15")));
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::copy_of(std::span(elements), {11}, "CPU:0"); }),
-              HasSubstr("12"));
+  EXPECT_THAT(
+      thrown<ValueError>([&] { (void)Tensor::copy_of(std::span(elements), {11}, "CPU:0"); }),
+      HasSubstr("12"));
   void* shifted = reinterpret_cast<char*>(elements.data()) + 2;
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::view(shifted, DType::FLOAT32, {2}, "CPU:0"); }),
-              AllOf(HasSubstr("float32 (2) on CPU:0"), HasSubstr("aligned to 4 bytes")));
+  EXPECT_THAT(
+      thrown<ValueError>([&] { (void)Tensor::view(shifted, DType::FLOAT32, {2}, "CPU:0"); }),
+      AllOf(HasSubstr("float32 (2) on CPU:0"), HasSubstr("aligned to 4 bytes")));
   EXPECT_TRUE(Tensor::view(shifted, DType::FLOAT16, {2}, "CPU:0"));
   // A product of dimensions that fits, of bytes that does not.
   EXPECT_THROW((void)Tensor::view(elements.data(), {std::int64_t{1} << 62}, "CPU:0"), ValueError);
@@ -238,13 +231,16 @@ TEST(TensorTest, ComplexElementsAreAlignedAsTheirPartsAre) {
 TEST(TensorTest, AbsentDevicesAreRefusedEverywhere) {
   std::vector<float> elements(4);
   const auto expected = HasSubstr("GPU:9: this host has 0 GPUs");
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::empty(DType::FLOAT32, {4}, "GPU:9"); }), expected);
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::zeros(DType::FLOAT32, {4}, "GPU:9"); }), expected);
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::copy_of(std::span(elements), {4}, "GPU:9"); }),
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Tensor::empty(DType::FLOAT32, {4}, "GPU:9"); }),
               expected);
-  EXPECT_THAT(value_error_of([&] { (void)Tensor::view(std::span(elements), "GPU:9"); }), expected);
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Tensor::zeros(DType::FLOAT32, {4}, "GPU:9"); }),
+              expected);
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Tensor::copy_of(std::span(elements), {4}, "GPU:9"); }),
+              expected);
+  EXPECT_THAT(thrown<ValueError>([&] { (void)Tensor::view(std::span(elements), "GPU:9"); }),
+              expected);
   CUstream_st* stream = nullptr;
-  EXPECT_THAT(value_error_of([&] {
+  EXPECT_THAT(thrown<ValueError>([&] {
                 (void)Tensor::view(elements.data(), DType::FLOAT32, {4}, "GPU:9",
                                    from_cuda(stream));
               }),

@@ -20,9 +20,12 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/stream.h"
 
+#include "support/thrown.h"
+
 namespace crossdevice {
 namespace {
 
+using crossdevice::testing::thrown;
 using detail::WorkState;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -33,17 +36,6 @@ Deadline soon() { return Deadline::after(std::chrono::milliseconds(5)); }
 
 std::exception_ptr failure(const char* text) {
   return std::make_exception_ptr(std::runtime_error(text));
-}
-
-template <class Error, class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 std::vector<std::size_t> completed(const WorkState& state) {
@@ -97,7 +89,7 @@ TEST(WorkStateTest, FailureLeavesUnfinishedItemsIncompleteAndSaysSo) {
   EXPECT_THAT(completed(state), ElementsAre(2));
   EXPECT_TRUE(state.wait_for_item(2, Deadline::never()));
   EXPECT_FALSE(state.wait_for_item(0, Deadline::never()));
-  EXPECT_EQ(text_of<std::runtime_error>([&] { std::rethrow_exception(state.error()); }), "broken");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { std::rethrow_exception(state.error()); }), "broken");
 }
 
 TEST(WorkStateTest, TheFirstEndCounts) {
@@ -105,7 +97,7 @@ TEST(WorkStateTest, TheFirstEndCounts) {
   ASSERT_TRUE(state.start());
   state.finish(failure("first"));
   state.finish(nullptr);
-  EXPECT_EQ(text_of<std::runtime_error>([&] { std::rethrow_exception(state.error()); }), "first");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { std::rethrow_exception(state.error()); }), "first");
   EXPECT_FALSE(state.wait_for_item(0, Deadline::never()));
 }
 
@@ -122,7 +114,7 @@ TEST(WorkStateTest, CancelledWorkIsNotStarted) {
   EXPECT_FALSE(state.cancel());
   EXPECT_FALSE(state.start());
   EXPECT_TRUE(state.is_done());
-  EXPECT_THAT(text_of<CancelledError>([&] { std::rethrow_exception(state.error()); }),
+  EXPECT_THAT(thrown<CancelledError>([&] { std::rethrow_exception(state.error()); }),
               HasSubstr("cancelled before it started"));
   EXPECT_THAT(completed(state), ElementsAre());
   EXPECT_FALSE(state.stop_requested());
@@ -140,7 +132,7 @@ TEST(WorkStateTest, AskingToStopIsAWishThatRunningWorkCanSee) {
 
 TEST(WorkStateTest, ItemsThatAreNoneAreRefused) {
   WorkState state(2);
-  EXPECT_EQ(text_of<ValueError>([&] { (void)state.wait_for_item(2, Deadline::never()); }),
+  EXPECT_EQ(thrown<ValueError>([&] { (void)state.wait_for_item(2, Deadline::never()); }),
             "expected an item below 2, got 2");
   EXPECT_THROW(state.complete_item(2), ValueError);
 }
@@ -259,8 +251,8 @@ TEST(WorkTest, WaitReturnsAfterTheWorkAndRethrowsItsErrorEachTime) {
   EXPECT_EQ(value, 5);
   EXPECT_TRUE(first.is_done());
   first.wait();
-  EXPECT_EQ(text_of<std::runtime_error>([&] { second.wait(); }), "bad");
-  EXPECT_EQ(text_of<std::runtime_error>([&] { second.wait(soon()); }), "bad");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { second.wait(); }), "bad");
+  EXPECT_EQ(thrown<std::runtime_error>([&] { second.wait(soon()); }), "bad");
 }
 
 TEST(WorkTest, WaitWithADeadlineLeavesTheWorkGoing) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Short ways to run replicas in tests: strategies on host devices, and what calls throw as text.
+/// Short ways to run replicas in tests: strategies on host devices, what they throw and what they log.
 #pragma once
 
 #include <exception>
@@ -13,20 +13,10 @@
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/strategy/mirrored_strategy.h"
 
+#include "support/thrown.h"
 #include "support/values.h"
 
 namespace crossdevice::testing {
-
-/// The text of the Error that `call` throws; another exception passes; "" when it throws nothing.
-template <class Error = std::exception, class F>
-std::string thrown(F&& call) {
-  try {
-    std::forward<F>(call)();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 /// Replicas on CPU:0 .. CPU:n-1.
 inline MirroredStrategyOptions on_cpus(std::size_t count,
