@@ -10,7 +10,9 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -103,6 +105,11 @@ class TestBatch {
     views_.push_back({dtype, num_elements, tensor.input_addresses, tensor.output_addresses});
   }
 
+  /// Tensor t has to become this instead, for engines with another order of additions.
+  void expect(std::size_t t, std::vector<std::byte> expected) {
+    tensors_[t]->expected = std::move(expected);
+  }
+  [[nodiscard]] std::span<const DirectReduceTensor> views() const { return views_; }
   [[nodiscard]] DirectReduceRequest request() const {
     return {.op = op_, .first_group = first_group_, .tensors = views_};
   }
