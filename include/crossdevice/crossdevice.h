@@ -32,6 +32,7 @@
 #include "crossdevice/device/shutdown.h"
 #include "crossdevice/device/stream.h"
 #include "crossdevice/device/tensor.h"
+#include "crossdevice/ops/all_reduce_spec.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/cross_device_ops.h"
 #include "crossdevice/ops/destinations.h"
