@@ -39,6 +39,7 @@
 #include "crossdevice/ops/gradient_bucketer.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/indexed_slices.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/pending_batch.h"
 #include "crossdevice/ops/reduction_to_one_device.h"

@@ -28,14 +28,16 @@ class ProgressReporter final : public OperationObserver {
   std::span<const HostReduceItem> items_;
 };
 
-void run(DirectReduceRequest& request, std::span<const HostReduceItem> items,
-         ActiveOperation& active) {
+/// Runs a request on its engine, and turns the outcome into what hooks throw.
+template <class Request>
+void run(DirectReduceOutcome (*engine)(const Request&), Request& request,
+         std::span<const HostReduceItem> items, ActiveOperation& active) {
   active.require_time_left();
   active.set_written();
   ProgressReporter reporter(active, items);
   request.deadline = active.deadline();
   if (active.reports_progress()) request.observer = &reporter;
-  const DirectReduceOutcome outcome = direct_reduce(request);
+  const DirectReduceOutcome outcome = engine(request);
   request.observer = nullptr;  // the reporter ends with this function
   switch (outcome) {
     case DirectReduceOutcome::COMPLETED:
@@ -106,7 +108,7 @@ void run_one(ReduceOp op, DType dtype, std::size_t num_elements, std::size_t fir
                               .first_group = first_group,
                               .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
                               .packs = {}};
-  run(request, {}, active);
+  run(direct_reduce, request, {}, active);
 }
 
 }  // namespace
@@ -127,7 +129,18 @@ void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const Hos
   const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   DirectReduceRequest request{
       .op = op, .first_group = first_group, .tensors = tensors, .packs = packs};
-  run(request, items, active);
+  run(direct_reduce, request, items, active);
+}
+
+void host_scheduled_reduce(ReduceOp op, std::span<const HostReduceItem> items,
+                           std::span<const ScheduledPack> packs, ActiveOperation& active) {
+  if (items.empty()) return;
+  const ScratchLease<BatchAddresses> scratch;
+  scratch->reserve(items);
+  for (const HostReduceItem& item : items) scratch->add(item);
+  const std::span<const DirectReduceTensor> tensors = scratch->tensors;
+  ScheduledReduceRequest request{.op = op, .tensors = tensors, .packs = packs};
+  run(scheduled_reduce, request, items, active);
 }
 
 void host_broadcast(const Tensor& source, const Mirrored& result, ActiveOperation& active) {

@@ -10,6 +10,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
@@ -25,6 +26,7 @@ constexpr float kUntouched = 7.0f;
 std::shared_ptr<CrossDeviceOps> make_ops(int kind) {
   if (kind == 0) return std::make_shared<ReductionToOneDevice>();
   if (kind == 1) return std::make_shared<HierarchicalCopyAllReduce>(2);
+  if (kind == 2) return std::make_shared<MultiWorkerAllReduce>(Device("/job:localhost"), 2);
   return std::make_shared<NcclAllReduce>(2);
 }
 
@@ -248,7 +250,7 @@ TEST_P(BadInput, GatherOfWhatCannotBeConcatenated) {
   EXPECT_THROW((void)ops->gather(PerReplica(), "CPU:0", 0), ValueError);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryOps, BadInput, ::testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(EveryOps, BadInput, ::testing::Values(0, 1, 2, 3));
 
 TEST(BadConstruction, NegativeNumPacksAndAbsentDevices) {
   EXPECT_THAT([] { NcclAllReduce ops(-1); },

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
@@ -51,6 +52,14 @@ const Kind kKinds[] = {
     {"Nccl0", [] { return std::make_shared<NcclAllReduce>(0); }},
     {"Hierarchical8", [] { return std::make_shared<HierarchicalCopyAllReduce>(8); }},
     {"Hierarchical0", [] { return std::make_shared<HierarchicalCopyAllReduce>(0); }},
+    {"MultiWorkerDefault",
+     [] { return std::make_shared<MultiWorkerAllReduce>(Device("/job:localhost"), 2); }},
+    {"MultiWorkerRing",
+     [] {
+       return std::make_shared<MultiWorkerAllReduce>(
+           Device("/job:localhost"), 2,
+           MultiWorkerAllReduceOptions{.all_reduce_spec = "nccl:4:xring#2", .num_packs = 2});
+     }},
 };
 
 class OpsConformance : public ::testing::TestWithParam<Kind> {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
@@ -30,6 +31,15 @@ template <class Ops, int num_packs>
 std::shared_ptr<CrossDeviceOps> packed() {
   return std::make_shared<Ops>(num_packs);
 }
+template <int num_packs, int aggregated_bytes>
+std::shared_ptr<CrossDeviceOps> multi_worker() {
+  // Algorithms that combine all replicas in one step, in their order.
+  return std::make_shared<MultiWorkerAllReduce>(
+      Device("/job:localhost"), 2,
+      MultiWorkerAllReduceOptions{.all_reduce_spec = "psgpu#2:300:pscpu#3",
+                                  .num_packs = num_packs,
+                                  .agg_small_grads_max_bytes = aggregated_bytes});
+}
 std::shared_ptr<CrossDeviceOps> to_one_device() { return std::make_shared<ReductionToOneDevice>(); }
 
 const Configuration kConfigurations[] = {
@@ -44,6 +54,9 @@ const Configuration kConfigurations[] = {
      {.deterministic = true},
      false},
     {"Nccl2", packed<NcclAllReduce, 2>, {}, false},
+    {"MultiWorker", multi_worker<0, 0>, {}, false},
+    {"MultiWorker3", multi_worker<3, 0>, {}, false},
+    {"MultiWorkerAggregated", multi_worker<0, 500>, {}, false},
     {"NcclBytes", packed<NcclAllReduce, 1>, {.bytes_per_pack = 1}, false},
 };
 

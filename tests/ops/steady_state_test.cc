@@ -6,6 +6,7 @@
 
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
@@ -37,8 +38,9 @@ TEST_F(SteadyState, AnInPlaceReductionAllocatesNothing) {
   ReductionToOneDevice to_one;
   HierarchicalCopyAllReduce hierarchical(1);
   NcclAllReduce nccl(1);
+  MultiWorkerAllReduce rings(Device("/job:localhost"), 2, {.all_reduce_spec = "rechd:1k:xring#2"});
   for (CrossDeviceOps* ops :
-       std::initializer_list<CrossDeviceOps*>{&to_one, &hierarchical, &nccl}) {
+       std::initializer_list<CrossDeviceOps*>{&to_one, &hierarchical, &nccl, &rings}) {
     for (const std::size_t devices : {2u, 8u}) {
       for (const std::size_t count : {2u, 1000u, 1u << 20}) {
         const PerReplica value =
@@ -55,8 +57,10 @@ TEST_F(SteadyState, AnInPlaceBatchAllocatesNothing) {
   ReductionToOneDevice to_one;
   HierarchicalCopyAllReduce hierarchical(2);
   NcclAllReduce unpacked(0);
+  MultiWorkerAllReduce rings(Device("/job:localhost"), 2,
+                             {.all_reduce_spec = "rechd:1k:xring#2", .num_packs = 3});
   for (CrossDeviceOps* ops :
-       std::initializer_list<CrossDeviceOps*>{&to_one, &hierarchical, &unpacked}) {
+       std::initializer_list<CrossDeviceOps*>{&to_one, &hierarchical, &unpacked, &rings}) {
     for (const std::size_t devices : {1u, 2u, 8u}) {
       std::vector<PerReplica> values;
       for (std::size_t i = 0; i < 50; ++i) {

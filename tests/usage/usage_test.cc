@@ -189,6 +189,34 @@ TEST(Usage, RunsAStrategyWithChosenOps) {
   EXPECT_EQ(elements(loss), constant(1, -21.0f));
 }
 
+// 7. TensorFlow 1.14's multi-worker ops, all workers in one process
+TEST(Usage, ReducesOverAllWorkersInOneProcess) {
+  cd::MultiWorkerAllReduce ops(
+      {"/job:worker/task:0", "/job:worker/task:1"},
+      /*num_gpus_per_worker=*/2,
+      {.all_reduce_spec = {{"nccl", 2, 1024}, {"pscpu/pscpu", 2, -1}}, .num_packs = 1});
+  cd::MultiWorkerAllReduce same({"/job:worker/task:0", "/job:worker/task:1"}, 2,
+                                {.all_reduce_spec = "nccl#2:1k:pscpu/pscpu#2", .num_packs = 1});
+  EXPECT_EQ(ops.all_reduce_spec(), same.all_reduce_spec());
+
+  const char* const devices[] = {"/job:worker/task:0/CPU:0", "/job:worker/task:0/CPU:1",
+                                 "/job:worker/task:1/CPU:0", "/job:worker/task:1/CPU:1"};
+  for (const std::size_t count : {std::size_t{10}, std::size_t{1000}}) {
+    std::vector<cd::Tensor> components;
+    for (std::size_t r = 0; r < 4; ++r) {
+      const std::vector<float> elements = constant(count, static_cast<float>(r));
+      components.push_back(cd::Tensor::copy_of(std::span(elements), {count}, devices[r]));
+    }
+    cd::PerReplica gradients(components);
+    for (cd::MultiWorkerAllReduce* each : {&ops, &same}) {
+      cd::Mirrored means = each->reduce(ReduceOp::MEAN, gradients, gradients);
+      for (const cd::Tensor& tensor : means.values()) {
+        EXPECT_EQ(elements(tensor), constant(count, 1.5f));
+      }
+    }
+  }
+}
+
 // 9. Sparse gradients
 TEST(Usage, ConcatenatesSparseGradients) {
   const float rows0[] = {1, 2, 3, 4};

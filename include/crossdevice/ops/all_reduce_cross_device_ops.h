@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What NcclAllReduce and HierarchicalCopyAllReduce share: all-reduce in packs where values and destinations match, else to one device.
+/// What NcclAllReduce, HierarchicalCopyAllReduce and MultiWorkerAllReduce share: all-reduce in packs where values and destinations match, else to one device.
 /// TF counterpart: AllReduceCrossDeviceOps.
 #pragma once
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// From values and results to the in-process engine: the one place where ops meet collective/direct_reduce.h.
+/// From values and results to the in-process engine: the one place where ops meet the engines of collective.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
 #include "crossdevice/collective/pack.h"
+#include "crossdevice/collective/scheduled_reduce.h"
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/ops/values.h"
 
@@ -29,6 +30,10 @@ void host_reduce(ReduceOp op, std::size_t first_group, const PerReplica& value,
 /// A batch in packs (none: one per value); each item is announced to `active` when it is complete.
 void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const HostReduceItem> items,
                        std::span<const Pack> packs, ActiveOperation& active);
+
+/// A batch in packs of which each has a plan of its own; they cover all items. Announces items as host_batch_reduce.
+void host_scheduled_reduce(ReduceOp op, std::span<const HostReduceItem> items,
+                           std::span<const ScheduledPack> packs, ActiveOperation& active);
 
 /// The same bytes into every tensor of `result`.
 void host_broadcast(const Tensor& source, const Mirrored& result, ActiveOperation& active);

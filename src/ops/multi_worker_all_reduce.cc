@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/multi_worker_all_reduce.h"
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/device_spec.h"
+#include "crossdevice/device/scratch_lease.h"
+
+#include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
+#include "ops/detail/host_reduce.h"
+#include "ops/detail/worker_batch_plans.h"
+
+namespace crossdevice {
+namespace {
+
+void require_not_negative(const char* name, std::int64_t value) {
+  if (value < 0) throw ValueError(fmt::format("{} must be 0 or more, not {}", name, value));
+}
+
+void require_workers(const Devices& workers) {
+  if (workers.empty()) {
+    throw ValueError(
+        "worker_devices: expected at least one worker like /job:worker/task:0, got an empty list");
+  }
+  for (const Device& worker : workers) {
+    if (!worker.is_host() || worker.index() != 0) {
+      throw ValueError(
+          fmt::format("worker_devices: expected workers like /job:worker/task:0, not the device {}",
+                      worker.name()));
+    }
+  }
+  if (workers.has_duplicates()) {
+    throw ValueError(
+        fmt::format("worker_devices: a worker stands in it twice: {}", workers.to_string()));
+  }
+}
+
+/// Also checks what it is given.
+std::unique_ptr<detail::WorkerBatchPlans> make_plans(const Devices& worker_devices,
+                                                     int num_gpus_per_worker,
+                                                     const MultiWorkerAllReduceOptions& options) {
+  require_workers(worker_devices);
+  require_not_negative("num_gpus_per_worker", num_gpus_per_worker);
+  require_not_negative("agg_small_grads_max_bytes", options.agg_small_grads_max_bytes.value());
+  require_not_negative("agg_small_grads_max_group", options.agg_small_grads_max_group);
+  return std::make_unique<detail::WorkerBatchPlans>(detail::WorkerBatchPlans::Workers{
+      .devices = worker_devices,
+      .num_gpus_per_worker = num_gpus_per_worker,
+      .spec = options.all_reduce_spec,
+      .packing = {.num_packs = options.num_packs,
+                  .agg_small_grads_max_bytes = options.agg_small_grads_max_bytes,
+                  .agg_small_grads_max_group = options.agg_small_grads_max_group}});
+}
+
+/// Whether an algorithm of all_reduce_spec reduces this value. The others are sparse, go to other devices than those they lie on, or must not
+/// depend on an algorithm.
+bool is_scheduled(const PerReplica& value, const Destinations& destinations,
+                  const CommunicationOptions& options) {
+  return !options.deterministic && !value.is_sparse() &&
+         value.devices().same_set(destinations.devices());
+}
+
+/// The values of a batch that algorithms reduce.
+struct ScheduledItems {
+  std::vector<detail::HostReduceItem> items;
+  std::vector<detail::WorkerBatchItem> kinds;
+
+  void add(const PerReplica& value, const Mirrored& result, std::size_t item) {
+    items.push_back({&value, &result, item});
+    kinds.push_back({value.devices(), {value.dtype(), value.values()[0].num_elements()}});
+  }
+  void clear() {
+    items.clear();
+    kinds.clear();
+  }
+};
+
+}  // namespace
+
+MultiWorkerAllReduce::MultiWorkerAllReduce(const Devices& worker_devices, int num_gpus_per_worker,
+                                           const MultiWorkerAllReduceOptions& options)
+    : AllReduceCrossDeviceOps(options.num_packs),
+      plans_(make_plans(worker_devices, num_gpus_per_worker, options)) {}
+
+MultiWorkerAllReduce::~MultiWorkerAllReduce() = default;
+
+const AllReduceSpec& MultiWorkerAllReduce::all_reduce_spec() const {
+  return plans_->workers().spec;
+}
+
+Mirrored MultiWorkerAllReduce::reduce_implementation(ReduceOp op, const PerReplica& value,
+                                                     const Destinations& destinations,
+                                                     const CommunicationOptions& options) {
+  if (!is_scheduled(value, destinations, options)) {
+    return AllReduceCrossDeviceOps::reduce_implementation(op, value, destinations, options);
+  }
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  const detail::ScratchLease<ScheduledItems> scheduled;
+  scheduled->add(value, result, detail::PendingBatchState::kNoItem);
+  detail::host_scheduled_reduce(op, scheduled->items,
+                                plans_->packs(op, scheduled->kinds, options.bytes_per_pack),
+                                active_operation());
+  return result;
+}
+
+std::vector<Mirrored> MultiWorkerAllReduce::batch_reduce_implementation(
+    ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
+  if (options.deterministic) {
+    return AllReduceCrossDeviceOps::batch_reduce_implementation(op, pairs, options);
+  }
+  detail::ActiveOperation& active = active_operation();
+  std::vector<Mirrored> results = detail::make_results(pairs.size());
+  const detail::ScratchLease<ScheduledItems> scheduled;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!is_scheduled(value, destinations, options)) continue;
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+    scheduled->add(value, results[i], active.item_of(pairs[i]));
+  }
+  // Finds values that belong to no worker before anything is written.
+  const std::span<const ScheduledPack> packs =
+      plans_->packs(op, scheduled->kinds, options.bytes_per_pack);
+  detail::host_scheduled_reduce(op, scheduled->items, packs, active);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (is_scheduled(pairs[i].value, pairs[i].destinations, options)) continue;
+    std::vector<Mirrored> one =
+        AllReduceCrossDeviceOps::batch_reduce_implementation(op, pairs.subspan(i, 1), options);
+    results[i] = std::move(one[0]);
+  }
+  return results;
+}
+
+std::size_t MultiWorkerAllReduce::first_group(std::size_t /*num_replicas*/) const { return 0; }
+
+void MultiWorkerAllReduce::prepare(const Devices& /*devices*/,
+                                   const CommunicationOptions& /*options*/) {}
+
+}  // namespace crossdevice
