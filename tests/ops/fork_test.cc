@@ -40,16 +40,13 @@ class GatedOps : public ReductionToOneDevice {
 
 /// Runs in the child: 0 if all is well. A wait that does not end is ended by the alarm.
 int drop_what_is_in_flight(std::unique_ptr<GatedOps> ops, std::optional<PendingBatch> pending,
-                           const Tensor& in_flight) {
+                           const Tensor& in_flight, const PerReplica& views) {
   alarm(20);
   try {
     (void)in_flight.span<const float>();
     return 1;
   } catch (const FailedPreconditionError&) {
   }
-  float memory[] = {1, 2};
-  const PerReplica views{Tensor::view(std::span(memory).first(1), cpu(0)),
-                         Tensor::view(std::span(memory).last(1), cpu(1))};
   for (const bool asynchronous : {false, true}) {
     try {
       if (asynchronous) {
@@ -70,9 +67,12 @@ TEST(Fork, AChildDropsOperationsInFlightAndWaitsForNone) {
   auto ops = std::make_unique<GatedOps>();
   const PerReplica value = per_replica({{1.0f}, {2.0f}});
   std::optional<PendingBatch> pending = ops->reduce_into_async(ReduceOp::SUM, value, value);
+  float memory[] = {1, 2};
+  const PerReplica views{Tensor::view(std::span(memory).first(1), cpu(0)),
+                         Tensor::view(std::span(memory).last(1), cpu(1))};
   const pid_t child = fork();
   if (child == 0) {
-    _exit(drop_what_is_in_flight(std::move(ops), std::move(pending), value.values()[0]));
+    _exit(drop_what_is_in_flight(std::move(ops), std::move(pending), value.values()[0], views));
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
