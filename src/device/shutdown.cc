@@ -38,6 +38,7 @@ void shutdown() {
 }
 
 void detail::stop_at_shutdown(void (*stop)()) {
+  require_not_forked();
   {
     ShutdownList& list = shutdown_list();
     const std::scoped_lock lock(list.mutex);

@@ -201,6 +201,8 @@ void a_child_of_a_user_is_refused_everywhere_and_hangs_nowhere() {
   idle.launch([] {});
   idle.synchronize(Deadline::never());
   float element = 0;
+  HostThreadPool used_pool(2);
+  used_pool.run(2, [](std::size_t) {});
 
   const pid_t child = fork();
   if (child == 0) {
@@ -221,7 +223,8 @@ void a_child_of_a_user_is_refused_everywhere_and_hangs_nowhere() {
     CLAIM(throws<Refused>([&] { work->cancel(); }));
     CLAIM(throws<Refused>([&] { (void)Tensor::view(std::span(&element, 1), "CPU:0"); }));
     CLAIM(throws<Refused>([] { (void)MemoryPool::of("CPU:0"); }));
-    CLAIM(throws<Refused>([] { (void)HostThreadPool::instance().help(); }));
+    CLAIM(throws<Refused>([] { (void)HostThreadPool::instance(); }));
+    CLAIM(throws<Refused>([&] { (void)used_pool.help(); }));
     // What needs no thread can still be asked.
     CLAIM(past.has_completed() && !future.has_completed());
     past.wait(Deadline::never());

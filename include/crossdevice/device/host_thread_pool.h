@@ -42,6 +42,8 @@ class ChunkBody {
 class CROSSDEVICE_EXPORT HostThreadPool {
  public:
   /// CROSSDEVICE_NUM_THREADS threads, by default one per core of this process's affinity mask; never destroyed, stopped by shutdown().
+  ///
+  /// Errors   FailedPreconditionError: the first use, in a child of fork().
   [[nodiscard]] static HostThreadPool& instance();
 
   /// `num_threads`, at least 1, includes the caller: num_threads - 1 threads are started, when the first job of more than one chunk comes.

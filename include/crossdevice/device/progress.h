@@ -11,6 +11,7 @@ namespace crossdevice {
 /// launched. Its thread starts with the first of them, sleeps when there are none, and ends with shutdown(): then launch()
 /// throws FailedPreconditionError.
 ///
+/// Errors   FailedPreconditionError: the first use, in a child of fork().
 /// Threads  any.
 [[nodiscard]] CROSSDEVICE_EXPORT Stream& progress_stream();
 
