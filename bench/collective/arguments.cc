@@ -58,6 +58,7 @@ struct Raw {
   std::size_t num_tensors = 16;
   std::string gradients;
   int num_packs = 1;
+  std::string all_reduce_spec = "pscpu/pscpu#2";
   std::string bytes_per_pack = "0";
   bool deterministic = false;
   bool percentiles = false;
@@ -146,6 +147,11 @@ void declare_options(CLI::App& app, Raw& raw) {
       ->group(how)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--all-reduce-spec", raw.all_reduce_spec,
+                 "all_reduce_spec of --ops multi_worker: xring#2, nccl:64k:pscpu/pscpu#2, ...; its "
+                 "workers are those of the devices")
+      ->group(how)
+      ->capture_default_str();
   app.add_option("--bytes-per-pack", raw.bytes_per_pack, "CommunicationOptions::bytes_per_pack")
       ->group(how)
       ->capture_default_str();
@@ -197,6 +203,7 @@ Arguments checked(const Raw& raw) {
   arguments.num_tensors = raw.num_tensors;
   if (!raw.gradients.empty()) arguments.gradients = raw.gradients;
   arguments.num_packs = raw.num_packs;
+  arguments.all_reduce_spec = raw.all_reduce_spec;
   arguments.communication = {.bytes_per_pack = programs::parse_byte_size(raw.bytes_per_pack),
                              .timeout_seconds = raw.timeout_seconds,
                              .deterministic = raw.deterministic};

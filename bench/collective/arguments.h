@@ -10,6 +10,7 @@
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/ops/all_reduce_spec.h"
 #include "crossdevice/ops/communication_options.h"
 
 #include "collective/collective.h"
@@ -32,6 +33,7 @@ struct Arguments {
   std::size_t num_tensors = 16;          ///< of a batch without a gradient list
   std::optional<std::string> gradients;  ///< path
   int num_packs = 1;
+  AllReduceSpec all_reduce_spec = {"pscpu/pscpu", 2, -1};
   CommunicationOptions communication;
   std::optional<std::string> json;  ///< path
 };

@@ -80,10 +80,11 @@ int run(int argc, char** argv) {
         *arguments->json);  // before measuring: a path that cannot be written is known at once
     if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments->json));
   }
-  programs::NamedOps ops =
-      programs::make_ops(arguments->ops, arguments->devices, arguments->num_packs);
-  std::string algorithm =
-      programs::algorithm_name(ops.name, arguments->devices, arguments->communication);
+  programs::NamedOps ops = programs::make_ops(
+      arguments->ops, arguments->devices,
+      {.num_packs = arguments->num_packs, .all_reduce_spec = arguments->all_reduce_spec});
+  std::string algorithm = programs::algorithm_name(
+      ops.name, arguments->devices, arguments->communication, arguments->all_reduce_spec);
   const MeasureOptions options{.ops = std::move(ops),
                                .algorithm = std::move(algorithm),
                                .communication = arguments->communication,

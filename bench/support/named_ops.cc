@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
+#include <vector>
 
 #include <fmt/core.h>
 
+#include "crossdevice/device/device_spec.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
@@ -22,11 +26,14 @@ constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kReductionToOneDevice = "reduction_to_one_device";
 constexpr std::string_view kHierarchicalCopy = "hierarchical_copy";
 constexpr std::string_view kNccl = "nccl";
-constexpr std::string_view kNames[] = {kAuto, kReductionToOneDevice, kHierarchicalCopy, kNccl};
+constexpr std::string_view kMultiWorker = "multi_worker";
+constexpr std::string_view kNames[] = {kAuto, kReductionToOneDevice, kHierarchicalCopy, kNccl,
+                                       kMultiWorker};
 
 std::string_view name_of(const CrossDeviceOps& ops) {
   if (dynamic_cast<const NcclAllReduce*>(&ops) != nullptr) return kNccl;
   if (dynamic_cast<const HierarchicalCopyAllReduce*>(&ops) != nullptr) return kHierarchicalCopy;
+  if (dynamic_cast<const MultiWorkerAllReduce*>(&ops) != nullptr) return kMultiWorker;
   return kReductionToOneDevice;
 }
 
@@ -48,15 +55,32 @@ void require_known_ops(std::string_view name) {
   }
 }
 
-NamedOps make_ops(std::string_view name, const Devices& devices, int num_packs) {
+Devices workers_of(const Devices& devices) {
+  std::vector<Device> workers;
+  for (const Device& device : devices) {
+    DeviceSpec worker = device.spec();
+    worker.device_type = "CPU";
+    worker.device_index = 0;
+    const Device host(worker.to_string());
+    if (std::ranges::find(workers, host) == workers.end()) workers.push_back(host);
+  }
+  return Devices(std::span<const Device>(workers));
+}
+
+NamedOps make_ops(std::string_view name, const Devices& devices, const OpsSettings& settings) {
   require_known_ops(name);
   std::shared_ptr<CrossDeviceOps> ops;
   if (name == kReductionToOneDevice) {
     ops = std::make_shared<ReductionToOneDevice>();
   } else if (name == kHierarchicalCopy) {
-    ops = std::make_shared<HierarchicalCopyAllReduce>(num_packs);
+    ops = std::make_shared<HierarchicalCopyAllReduce>(settings.num_packs);
   } else if (name == kNccl) {
-    ops = std::make_shared<NcclAllReduce>(num_packs);
+    ops = std::make_shared<NcclAllReduce>(settings.num_packs);
+  } else if (name == kMultiWorker) {
+    ops = std::make_shared<MultiWorkerAllReduce>(
+        workers_of(devices), static_cast<int>(devices.size()),
+        MultiWorkerAllReduceOptions{.all_reduce_spec = settings.all_reduce_spec,
+                                    .num_packs = settings.num_packs});
   } else {
     ops = select_cross_device_ops(devices);
   }
@@ -65,10 +89,12 @@ NamedOps make_ops(std::string_view name, const Devices& devices, int num_packs) 
 }
 
 std::string algorithm_name(std::string_view ops_name, const Devices& devices,
-                           const CommunicationOptions& options) {
+                           const CommunicationOptions& options,
+                           const AllReduceSpec& all_reduce_spec) {
   if (ops_name == kNccl && !devices.all_host()) return "nccl";
   // Determinism means the replica order, whatever the ops.
   if (ops_name == kHierarchicalCopy && !options.deterministic) return "direct_halves";
+  if (ops_name == kMultiWorker && !options.deterministic) return all_reduce_spec.to_string();
   return "direct";
 }
 

@@ -4,9 +4,11 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
@@ -19,7 +21,9 @@ namespace {
 template <class Ops>
 class LoggingOps final : public Ops {
  public:
-  explicit LoggingOps(CommunicationLog& log) : log_(log) {}
+  template <class... Arguments>
+  explicit LoggingOps(CommunicationLog& log, Arguments&&... arguments)
+      : Ops(std::forward<Arguments>(arguments)...), log_(log) {}
 
  protected:
   Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
@@ -43,10 +47,14 @@ class LoggingOps final : public Ops {
 
 std::shared_ptr<CrossDeviceOps> make_logging_ops(std::string_view name, const Devices& devices,
                                                  CommunicationLog& log) {
-  const std::string actual = programs::make_ops(name, devices, /*num_packs=*/1).name;
+  const std::string actual = programs::make_ops(name, devices, {}).name;
   if (actual == "nccl") return std::make_shared<LoggingOps<NcclAllReduce>>(log);
   if (actual == "hierarchical_copy") {
     return std::make_shared<LoggingOps<HierarchicalCopyAllReduce>>(log);
+  }
+  if (actual == "multi_worker") {
+    return std::make_shared<LoggingOps<MultiWorkerAllReduce>>(log, programs::workers_of(devices),
+                                                              static_cast<int>(devices.size()));
   }
   return std::make_shared<LoggingOps<ReductionToOneDevice>>(log);
 }

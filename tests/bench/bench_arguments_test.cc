@@ -62,11 +62,13 @@ TEST(BenchArgumentsTest, TakesTheirLongNames) {
 TEST(BenchArgumentsTest, TakesItsOwnFlags) {
   const Arguments a =
       parse({"--op", "batch_reduce", "--ops", "hierarchical_copy", "--devices", "CPU:2,CPU:0",
-             "--num-packs", "3", "--bytes-per-pack", "1M", "--deterministic", "--json", "x.json"});
+             "--num-packs", "3", "--bytes-per-pack", "1M", "--deterministic", "--json", "x.json",
+             "--all-reduce-spec", "xring#2:1k:nccl"});
   EXPECT_EQ(a.collective, Collective::BATCH_REDUCE);
   EXPECT_EQ(a.ops, "hierarchical_copy");
   EXPECT_EQ(a.devices, (Devices{"CPU:2", "CPU:0"}));
   EXPECT_EQ(a.num_packs, 3);
+  EXPECT_EQ(a.all_reduce_spec.to_string(), "xring#2:1024:nccl");
   EXPECT_EQ(a.communication.bytes_per_pack.value(), 1 << 20);
   EXPECT_TRUE(a.communication.deterministic);
   EXPECT_EQ(a.json, "x.json");

@@ -53,6 +53,11 @@ foreach(ops IN ITEMS reduction_to_one_device hierarchical_copy nccl)
   check_json("${json}" 10)
 endforeach()
 
+run_program(EXIT 0 SAYS "Wrong values         : 0 OK"
+            COMMAND "${PROGRAM}" --ops multi_worker --all-reduce-spec "xring#2:16k:pscpu/pscpu#2"
+                    --devices /job:worker/task:0/CPU:0,/job:worker/task:0/CPU:1,/job:worker/task:1/CPU:0
+                    -o all -d float -b 8 -e 64K -f 64 -n 5 -w 1)
+
 file(WRITE "${WORK}/small.csv" "name,shape,numel\nweights,30x20,600\nbiases,20,20\nscale,,1\n")
 run_program(EXIT 0 SAYS "batch of 3 tensors / one flat buffer" COMMAND "${PROGRAM}" --gradients "${WORK}/small.csv" ${quick})
 check_json("${json}" 4)

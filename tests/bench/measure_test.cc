@@ -14,7 +14,7 @@ namespace crossdevice::bench {
 namespace {
 
 MeasureOptions quick(const std::string& ops, const Devices& devices) {
-  return {.ops = programs::make_ops(ops, devices, /*num_packs=*/2),
+  return {.ops = programs::make_ops(ops, devices, {.num_packs = 2}),
           .algorithm = "direct",
           .communication = {},
           .timing = {.iterations = 5, .warmup = 1, .rounds = 5}};
@@ -35,7 +35,8 @@ Case make_case(Collective collective, DType dtype, ReduceOp op) {
 
 TEST(MeasureTest, EveryOperationOfEveryOpsIsRight) {
   OwnerThreads owners(3);
-  for (const std::string ops : {"auto", "reduction_to_one_device", "hierarchical_copy"}) {
+  for (const std::string ops :
+       {"auto", "reduction_to_one_device", "hierarchical_copy", "multi_worker"}) {
     for (const Collective collective : kAllCollectives) {
       const std::vector<Case> cases = {make_case(collective, DType::FLOAT32, ReduceOp::SUM)};
       const auto rows = measure_cases(cases, "", quick(ops, cases[0].devices), owners);
@@ -109,11 +110,25 @@ TEST(MeasureTest, ABatchIsHeldAgainstTheFlatBuffer) {
 
 TEST(NamedOpsTest, AlgorithmsAreNamedByWhatRuns) {
   const Devices host{"CPU:0", "CPU:1"};
-  EXPECT_EQ(programs::algorithm_name("reduction_to_one_device", host, {}), "direct");
-  EXPECT_EQ(programs::algorithm_name("hierarchical_copy", host, {}), "direct_halves");
-  EXPECT_EQ(programs::algorithm_name("hierarchical_copy", host, {.deterministic = true}), "direct");
-  EXPECT_EQ(programs::algorithm_name("nccl", host, {}), "direct");
-  EXPECT_EQ(programs::make_ops("auto", host, 1).name, "reduction_to_one_device");
+  const AllReduceSpec spec("xring#2:1024:rechd");
+  const auto algorithm = [&](std::string_view name, const CommunicationOptions& options) {
+    return programs::algorithm_name(name, host, options, spec);
+  };
+  EXPECT_EQ(algorithm("reduction_to_one_device", {}), "direct");
+  EXPECT_EQ(algorithm("hierarchical_copy", {}), "direct_halves");
+  EXPECT_EQ(algorithm("hierarchical_copy", {.deterministic = true}), "direct");
+  EXPECT_EQ(algorithm("nccl", {}), "direct");
+  EXPECT_EQ(algorithm("multi_worker", {}), "xring#2:1024:rechd");
+  EXPECT_EQ(algorithm("multi_worker", {.deterministic = true}), "direct");
+  EXPECT_EQ(programs::make_ops("auto", host, {}).name, "reduction_to_one_device");
+  EXPECT_EQ(programs::make_ops("multi_worker", host, {}).name, "multi_worker");
+}
+
+TEST(NamedOpsTest, WorkersAreThoseOfTheDevices) {
+  const Devices devices{"/job:worker/task:1/CPU:2", "/job:worker/task:0/CPU:0",
+                        "/job:worker/task:1/CPU:0", "CPU:3"};
+  EXPECT_EQ(programs::workers_of(devices),
+            Devices({"/job:worker/task:1", "/job:worker/task:0", "CPU:0"}));
 }
 
 }  // namespace

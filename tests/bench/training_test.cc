@@ -81,6 +81,8 @@ TEST_F(TrainingTest, BitsDoNotDependOnPackingOrOps) {
   TrainingOptions other_ops = options(4);
   other_ops.cross_device_ops = "hierarchical_copy";
   EXPECT_EQ(checksum(trained(other_ops)), expected);
+  other_ops.cross_device_ops = "multi_worker";
+  EXPECT_EQ(checksum(trained(other_ops)), expected);
 }
 
 TEST_F(TrainingTest, SeveralReplicasReachTheWeightsOfOneToRounding) {
