@@ -13,7 +13,9 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/ops/gradient_bucketer.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
+#include "crossdevice/strategy/mirrored_strategy.h"
 
 #include "ops/detail/worker_layout.h"
 #include "support/reference_schedule.h"
@@ -252,6 +254,41 @@ TEST(MultiWorkerAllReduceTest, InPlaceAndAsynchronousFormsGiveTheSame) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     for (const Tensor& tensor : values[i].values()) {
       EXPECT_EQ(elements(tensor), elements(expected[i].values()[0]));
+    }
+  }
+}
+
+TEST(MultiWorkerAllReduceTest, ABucketerOverlapsIt) {
+  const Devices devices = worker_devices(2, 2);
+  const std::vector<PerReplica> values = exact_batch(devices, {50, 3, 700, 1, 9000});
+  ReductionToOneDevice plain;
+  std::vector<std::vector<float>> expected;
+  for (const PerReplica& value : values) {
+    expected.push_back(elements(plain.reduce(ReduceOp::SUM, value, value).values()[0]));
+  }
+  MultiWorkerAllReduce ops(workers(2), 2, {.all_reduce_spec = "xring#2:1k:nccl/rechd"});
+  GradientBucketer bucketer(ops, values,
+                            {.op = ReduceOp::SUM, .communication = {.bytes_per_pack = 256}});
+  for (std::size_t i = values.size(); i-- > 0;) bucketer.ready(i);
+  bucketer.wait();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (const Tensor& tensor : values[i].values()) EXPECT_EQ(elements(tensor), expected[i]);
+  }
+}
+
+// TF's in-graph replication: one strategy over the devices of several workers.
+TEST(MultiWorkerAllReduceTest, AStrategyOverSeveralWorkersUsesIt) {
+  for (const char* const name : kAlgorithms) {
+    MirroredStrategy strategy(
+        {.devices = worker_devices(2, 2),
+         .cross_device_ops = std::make_shared<MultiWorkerAllReduce>(workers(2), 2, with(name))});
+    const PerReplica sums = strategy.run([](ReplicaContext& context) {
+      const std::size_t id = context.replica_id_in_sync_group();
+      const Tensor mine = vector_of<float>({static_cast<float>(id), 1}, context.device());
+      return context.all_reduce(ReduceOp::SUM, mine);
+    });
+    for (const Tensor& tensor : sums.values()) {
+      EXPECT_EQ(elements(tensor), (std::vector<float>{6, 4})) << name;
     }
   }
 }

@@ -198,6 +198,8 @@ TEST(Usage, ReducesOverAllWorkersInOneProcess) {
   cd::MultiWorkerAllReduce same({"/job:worker/task:0", "/job:worker/task:1"}, 2,
                                 {.all_reduce_spec = "nccl#2:1k:pscpu/pscpu#2", .num_packs = 1});
   EXPECT_EQ(ops.all_reduce_spec(), same.all_reduce_spec());
+  const cd::MultiWorkerAllReduce by_default({"/job:worker/task:0"}, /*num_gpus_per_worker=*/2);
+  EXPECT_EQ(by_default.all_reduce_spec(), cd::AllReduceSpec("pscpu/pscpu#2"));
 
   const char* const devices[] = {"/job:worker/task:0/CPU:0", "/job:worker/task:0/CPU:1",
                                  "/job:worker/task:1/CPU:0", "/job:worker/task:1/CPU:1"};

@@ -35,8 +35,8 @@ struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
 ///   xring                  per segment, in ring order from its owner's successor on
 ///   rechd                  pairs, pairs of pairs, ...
 ///
-/// float16, bfloat16 and float8 are rounded once per hop: xring and rechd n - 1 and log2 n times, pscpu and nccl once, two levels once
-/// per level. MEAN divides once at the end, in float32 at least. With CommunicationOptions::deterministic all of them take the
+/// float16, bfloat16 and float8 are rounded once per hop: nccl, pscpu and psgpu once, xring n - 1 times, rechd log2 n times, two-level
+/// algorithms once within a worker and then as their second level. MEAN divides once at the end, in float32 at least. With CommunicationOptions::deterministic all of them take the
 /// replica order and round once, as the other ops do.
 ///
 /// Devices  `worker_devices` names the workers: "/job:worker/task:0" (or its CPU:0). A component belongs to the worker whose job, replica
