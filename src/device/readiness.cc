@@ -2,12 +2,19 @@
 /// Waits for operations in flight.
 #include "crossdevice/device/readiness.h"
 
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/progress.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
 
 void Readiness::wait_slow() const {
   require_not_forked();  // nobody ends the operation in a child
+  if (progress_stream().is_current()) {
+    throw FailedPreconditionError(
+        "a tensor that an operation in flight writes was asked for by the thread that carries such "
+        "operations out (inside a hook): it would wait for itself");
+  }
   // Only the step to zero notifies; a change between other counts needs no second look.
   for (;;) {
     const std::uint32_t count = in_flight_.load(std::memory_order_acquire);

@@ -31,7 +31,11 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
     return;
   }
   require_not_forked();
-  queue_.begin_turn(ticket.has_value() ? *ticket : queue_.draw_ticket());
+  if (ticket.has_value()) {
+    queue_.begin_enqueued_turn(*ticket);
+  } else {
+    queue_.begin_turn(queue_.draw_blocking_ticket());
+  }
   record_ = {name.kind, queue_.next_sequence(), name.num_values, name.size_bytes};
   deadline_ = options.deadline();  // its clock starts here, at the head of the queue
   queue_.set_active(this);

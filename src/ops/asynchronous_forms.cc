@@ -22,13 +22,23 @@ using detail::PendingBatchState;
 
 namespace {
 
-/// The same components without the mark that an operation is in flight on them, for that very operation.
+/// The same components without the mark that an operation is in flight on them: for that very operation, and because one that stands behind it
+/// may write what it reads.
 template <class Values>
 Values unmarked(const Values& values) {
   detail::InlineVector<Tensor, 8> tensors;
   for (const Tensor& tensor : values.values())
     tensors.push_back(detail::with_own_readiness(tensor));
   return Values(tensors.view());
+}
+
+PerReplica unmarked_slices(const PerReplica& value) {
+  std::vector<IndexedSlices> slices;
+  for (const IndexedSlices& part : value.slices()) {
+    slices.push_back({detail::with_own_readiness(part.values),
+                      detail::with_own_readiness(part.indices), part.dense_shape});
+  }
+  return PerReplica(std::move(slices));
 }
 
 /// Adds one dense value: its result exists from now on. `result` has the right dtype and shape.
@@ -42,7 +52,7 @@ void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored resul
 void add_reduction(PendingBatchState& state, ReduceOp op, const PerReplica& value,
                    const Destinations& destinations) {
   if (value.is_sparse()) {
-    state.pairs.push_back({value, destinations.devices()});
+    state.pairs.push_back({unmarked_slices(value), destinations.devices()});
     return;
   }
   add_dense(state, value, destinations.make_result(result_dtype(op, value.dtype()), value.shape()));
@@ -57,8 +67,8 @@ struct CrossDeviceOps::Async {
   CrossDeviceOps& ops;
 
   [[nodiscard]] std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
-    detail::
-        require_not_forked();  // before a ticket is drawn: in a child nobody serves those before it
+    // Before a ticket is drawn: in a child nobody serves those before it.
+    detail::require_not_forked();
     if (ops.queue_->is_held_by_this_thread()) {
       throw FailedPreconditionError(
           "an asynchronous form was called from a hook of the same object: waiting for it there "
@@ -76,7 +86,7 @@ struct CrossDeviceOps::Async {
       // In one step: were two threads to draw in one order and enqueue in the other, the progress thread would wait for a ticket whose
       // task stands behind the one it runs.
       const std::lock_guard lock(ops.queue_->enqueue_mutex());
-      ticket = ops.queue_->draw_ticket();
+      ticket = ops.queue_->draw_enqueued_ticket();
       progress_stream().launch([state, name, options, ticket, body = std::move(body)] {
         run(*state, name, options, ticket, body);
       });
@@ -89,6 +99,7 @@ struct CrossDeviceOps::Async {
 
   static void run(PendingBatchState& state, const OperationName& name,
                   const CommunicationOptions& options, std::uint64_t ticket, const Body& body) {
+    detail::carries_out_operations() = true;
     if (!state.work->start()) {
       skip(state, ticket);
       return;
@@ -105,7 +116,7 @@ struct CrossDeviceOps::Async {
 
   /// A ticket that was drawn must be served, also when nothing is to be done with it.
   static void skip(PendingBatchState& state, std::uint64_t ticket) {
-    state.queue->begin_turn(ticket);
+    state.queue->begin_enqueued_turn(ticket);
     state.queue->end_turn();
     for (std::size_t i = 0; i < state.results.size(); ++i) state.release(i);
   }

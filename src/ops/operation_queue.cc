@@ -3,9 +3,35 @@
 
 #include <utility>
 
+#include "crossdevice/core/error.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
+
+bool& carries_out_operations() {
+  thread_local bool value = false;
+  return value;
+}
+
+std::uint64_t OperationQueue::draw_blocking_ticket() {
+  if (!carries_out_operations()) return draw_ticket();
+  const std::lock_guard lock(enqueue_mutex_);  // who enqueues later gets a later ticket
+  if (num_enqueued_ > 0) {
+    throw FailedPreconditionError(
+        "a blocking form was called from a hook of an asynchronous operation, on another object "
+        "whose "
+        "asynchronous operations stand behind that one: it would wait for itself");
+  }
+  return draw_ticket();
+}
+
+void OperationQueue::begin_enqueued_turn(std::uint64_t ticket) {
+  {
+    const std::lock_guard lock(enqueue_mutex_);
+    --num_enqueued_;
+  }
+  begin_turn(ticket);
+}
 
 void OperationQueue::begin_turn(std::uint64_t ticket) {
   constexpr int kSpins = 2000;  // some microseconds: most operations that overlap are short

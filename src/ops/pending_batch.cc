@@ -22,9 +22,24 @@ CompletionRange::Iterator& CompletionRange::Iterator::operator++() {
 PendingBatch::PendingBatch(std::shared_ptr<detail::PendingBatchState> state)
     : Work(state->work), batch_(std::move(state)) {}
 
+namespace {
+
+/// Whoever holds the turn of an operation's object, or carries operations out, would wait here for itself.
+void require_end(const detail::PendingBatchState& batch) {
+  if (batch.work->is_done()) return;
+  if (!batch.queue->is_held_by_this_thread() && !detail::carries_out_operations()) return;
+  throw FailedPreconditionError(
+      "an asynchronous operation was waited for inside a hook that has to end before it: it would "
+      "wait "
+      "for itself");
+}
+
+}  // namespace
+
 void PendingBatch::wait() { wait(Deadline::never()); }
 
 void PendingBatch::wait(const Deadline& deadline) {
+  require_end(*batch_);
   batch_->work->wait_until_done(deadline);
   if (const std::exception_ptr error = batch_->work->error()) {
     batch_->queue->forget_error(error);
@@ -38,6 +53,7 @@ Mirrored PendingBatch::value(std::size_t index) {
   if (index >= size()) {
     throw ValueError(fmt::format("value {} of a batch of {}", index, size()));
   }
+  require_end(*batch_);
   if (!batch_->work->wait_for_item(index, Deadline::never())) {
     wait();  // throws what the operation failed with
     throw InternalError("an operation ended without error and without this value");
@@ -46,10 +62,12 @@ Mirrored PendingBatch::value(std::size_t index) {
 }
 
 std::optional<std::size_t> PendingBatch::completed(std::size_t position) const {
+  require_end(*batch_);
   return batch_->work->wait_for_completed(position, Deadline::never());
 }
 
 PendingBatch::InCompletionOrder PendingBatch::in_completion_order() const {
+  require_end(*batch_);
   return InCompletionOrder(batch_->work);
 }
 

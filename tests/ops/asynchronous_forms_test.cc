@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -256,6 +260,108 @@ TEST(AsynchronousForms, AreRefusedInsideAHookOfTheSameObject) {
   TwoVectors data(2);
   EXPECT_EQ(elements(ops.reduce(ReduceOp::SUM, data.value(), "CPU:0").tensor()),
             std::vector<float>(2, 3.0f));
+}
+
+/// Runs `inside` in its hook, once the gate is open, and keeps what it throws.
+class OpsThatCall : public GatedOps {
+ public:
+  std::function<void()> inside;
+  std::string text;
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override {
+    Mirrored result = GatedOps::reduce_implementation(op, value, destinations, options);
+    try {
+      inside();
+    } catch (const FailedPreconditionError& error) {
+      text = error.what();
+    }
+    return result;
+  }
+};
+
+/// What a hook is told that waits, by `wait`, for an operation of `inner` that stands behind its own. Without the refusal: for ever.
+template <class Wait>
+std::string told_in_hook(Wait wait) {
+  ReductionToOneDevice inner;
+  OpsThatCall outer;
+  TwoVectors data(2), behind(3);
+  const PerReplica value = behind.value();
+  PendingBatch first = outer.reduce_async(ReduceOp::SUM, data.value(), "CPU:0");
+  PendingBatch second = inner.reduce_into_async(ReduceOp::SUM, value, value);
+  outer.inside = [&] { wait(inner, second, value); };
+  outer.open();
+  first.wait();
+  second.wait();
+  EXPECT_EQ(behind.a, std::vector<float>(3, 3.0f));
+  // With nothing behind it, a blocking form of another object is a call like any other.
+  outer.inside = [&] { (void)inner.reduce(ReduceOp::SUM, value, "CPU:0"); };
+  const std::string told = std::exchange(outer.text, "");
+  outer.reduce_async(ReduceOp::SUM, data.value(), "CPU:0").wait();
+  EXPECT_EQ(outer.text, "");
+  return told;
+}
+
+TEST(AsynchronousForms, HooksAreRefusedAWaitForWhatStandsBehindThem) {
+  const auto blocking = [](CrossDeviceOps& inner, PendingBatch&, const PerReplica&) {
+    TwoVectors other(1);
+    (void)inner.reduce(ReduceOp::SUM, other.value(), "CPU:0");
+  };
+  EXPECT_THAT(told_in_hook(blocking), HasSubstr("stand behind that one"));
+  const auto handle = [](CrossDeviceOps&, PendingBatch& pending, const PerReplica&) {
+    pending.wait();
+  };
+  EXPECT_THAT(told_in_hook(handle), HasSubstr("was waited for inside a hook"));
+  const auto value = [](CrossDeviceOps&, PendingBatch& pending, const PerReplica&) {
+    (void)pending.value(0);
+  };
+  EXPECT_THAT(told_in_hook(value), HasSubstr("was waited for inside a hook"));
+  const auto order = [](CrossDeviceOps&, PendingBatch& pending, const PerReplica&) {
+    for (const std::size_t item : pending.in_completion_order()) (void)item;
+  };
+  EXPECT_THAT(told_in_hook(order), HasSubstr("was waited for inside a hook"));
+  const auto span = [](CrossDeviceOps&, PendingBatch&, const PerReplica& values) {
+    (void)values.values()[0].span<const float>();
+  };
+  EXPECT_THAT(told_in_hook(span), HasSubstr("would wait for itself"));
+}
+
+TEST(AsynchronousForms, ABlockingHookIsRefusedAWaitForItsOwnObject) {
+  OpsThatCall ops;
+  ops.open();
+  TwoVectors data(2), behind(3);
+  std::optional<PendingBatch> pending;
+  ops.inside = [&] {
+    if (pending.has_value()) return;  // the operation behind
+    std::thread([&] {
+      pending.emplace(ops.reduce_async(ReduceOp::SUM, behind.value(), "CPU:0"));
+    }).join();
+    pending->wait();
+  };
+  (void)ops.reduce(ReduceOp::SUM, data.value(), "CPU:0");
+  EXPECT_THAT(ops.text, HasSubstr("was waited for inside a hook"));
+  EXPECT_EQ(elements(pending->value(0).tensor()), std::vector<float>(3, 3.0f));
+}
+
+TEST(AsynchronousForms, ASparseOperationDoesNotWaitForOneBehindItThatWritesWhatItReads) {
+  GatedOps gate;
+  ReductionToOneDevice ops;
+  TwoVectors data(1), written(2);
+  PendingBatch first = gate.reduce_async(ReduceOp::SUM, data.value(), "CPU:0");
+  const PerReplica rows = written.value();
+  std::vector<std::int64_t> both{0, 1};
+  const Tensor indices = Tensor::view(std::span(both), "CPU:0");
+  const PerReplica slices{IndexedSlices{.values = rows.values()[0], .indices = indices},
+                          IndexedSlices{.values = rows.values()[1], .indices = indices}};
+  PendingBatch sparse = ops.reduce_async(ReduceOp::SUM, slices, "CPU:0");
+  PendingBatch behind = ops.reduce_into_async(ReduceOp::SUM, rows, rows);
+  gate.open();
+  EXPECT_EQ(elements(sparse.value(0).slices()[0].values), (std::vector<float>{1, 1, 2, 2}));
+  behind.wait();
+  first.wait();
+  EXPECT_EQ(written.a, std::vector<float>(2, 3.0f));
 }
 
 TEST(AsynchronousForms, StressFromSeveralThreads) {

@@ -12,7 +12,8 @@ namespace crossdevice::detail {
 /// A count of operations in flight. Whoever enqueues one calls add() before the enqueueing returns; whoever ends it, by success,
 /// failure or cancellation, calls remove() exactly once. Every operation ends (completion, deadline, abort), so wait() does.
 ///
-/// Errors   wait(): FailedPreconditionError when it would have to wait in a child of fork(), where nobody works.
+/// Errors   wait(): FailedPreconditionError when it would have to wait in a child of fork(), where nobody works, or on progress_stream()'s
+///          thread, which would wait for itself.
 /// Ordering: remove() releases, ready() and wait() acquire, so the operation's writes are visible after them.
 class CROSSDEVICE_EXPORT Readiness {
  public:

@@ -53,6 +53,7 @@ class CROSSDEVICE_EXPORT CompletionRange {
 };
 
 /// Memory   keeps handles on the operation's tensors until it dies; a view's memory must outlive it.
+/// Errors   FailedPreconditionError: waiting inside a hook that has to end before the operation can.
 class CROSSDEVICE_EXPORT PendingBatch : public Work {
  public:
   explicit PendingBatch(std::shared_ptr<detail::PendingBatchState> state);

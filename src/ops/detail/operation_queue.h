@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -17,21 +18,32 @@ namespace crossdevice::detail {
 
 class ActiveOperation;
 
+/// Whether the calling thread is the one that carries asynchronous operations out; it says so of itself.
+[[nodiscard]] bool& carries_out_operations();
+
 /// A ticket lock that knows its holder, plus the errors that nobody has seen yet.
 ///
 /// Why every wait for a turn ends: a turn is held by an operation that runs, and every operation ends (completion, deadline, stop).
 /// Asynchronous operations draw their tickets and enter the progress thread's queue under enqueue_mutex(), so that thread meets the tickets of
 /// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
-/// recognised by its thread and needs no ticket.
+/// recognised by its thread and needs no ticket. A hook on the progress thread that calls a blocking form of another object is refused
+/// when asynchronous operations of that object stand behind it.
 class OperationQueue {
  public:
-  /// Draws the next ticket. The holder must call begin_turn() and end_turn(), whatever happens.
-  [[nodiscard]] std::uint64_t draw_ticket() {
-    return next_.fetch_add(1, std::memory_order_relaxed);
-  }
+  /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
+  ///
+  /// Errors   FailedPreconditionError: on the progress thread, and operations that were enqueued before would have to come first.
+  [[nodiscard]] std::uint64_t draw_blocking_ticket();
+  void begin_turn(std::uint64_t ticket);
+
   /// Held while an asynchronous operation draws its ticket and enqueues its task.
   [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
-  void begin_turn(std::uint64_t ticket);
+  /// The same for an asynchronous operation, with enqueue_mutex() held; then begin_enqueued_turn().
+  [[nodiscard]] std::uint64_t draw_enqueued_ticket() {
+    ++num_enqueued_;
+    return draw_ticket();
+  }
+  void begin_enqueued_turn(std::uint64_t ticket);
   void end_turn();
   /// Whether the calling thread holds the turn (it is inside a hook).
   [[nodiscard]] bool is_held_by_this_thread() const {
@@ -57,8 +69,12 @@ class OperationQueue {
 
  private:
   void rethrow_slow();
+  [[nodiscard]] std::uint64_t draw_ticket() {
+    return next_.fetch_add(1, std::memory_order_relaxed);
+  }
 
   std::mutex enqueue_mutex_;
+  std::size_t num_enqueued_ = 0;  // guarded by enqueue_mutex_: their turns have not begun
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> serving_{0};  // released by end_turn, acquired by begin_turn
   std::atomic<std::thread::id>
