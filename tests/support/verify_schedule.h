@@ -82,7 +82,7 @@ namespace crossdevice::testing {
 [[nodiscard]] inline std::vector<std::size_t> awkward_sizes(std::size_t n) {
   std::vector<std::size_t> sizes{0, 1, 2, n - 1, n, n + 1, 2 * n + 1, 97, 1'000'003};
   std::ranges::sort(sizes);
-  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
 
