@@ -3,6 +3,7 @@
 #pragma once
 
 #include "crossdevice/comm/callback_cluster_resolver.h"
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/cluster_resolver.h"
 #include "crossdevice/comm/cluster_spec.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
@@ -33,6 +34,7 @@
 #include "crossdevice/device/stream.h"
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/ops/all_reduce_spec.h"
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/cross_device_ops.h"
 #include "crossdevice/ops/destinations.h"

@@ -93,17 +93,23 @@ class ChunkedReduction {
 
 DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
   HostThreadPool& pool = HostThreadPool::instance();
+  const DirectReduceShare& share = request.share;
+  const std::size_t num_threads = share.is_single_threaded ? 1 : pool.num_threads();
   const detail::ScratchLease<Scratch> lease;
   Scratch& scratch = *lease;
-  scratch.plan.rebuild(request.op, request.tensors, request.packs, pool.num_threads());
+  scratch.plan.rebuild(request.op, request.tensors, request.packs, num_threads * share.count);
   if (request.observer != nullptr) scratch.start_counting();
 
   ChunkedReduction reduction(request, scratch);
   const std::size_t num_chunks = scratch.plan.num_chunks();
-  if (scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
-    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) reduction.run_chunk(chunk);
+  // Neighbouring chunks to one process, so that no two write to one page.
+  const std::size_t first = num_chunks * share.index / share.count;
+  const std::size_t last = num_chunks * (share.index + 1) / share.count;
+  if (share.is_single_threaded || scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
+    for (std::size_t chunk = first; chunk < last; ++chunk) reduction.run_chunk(chunk);
   } else {
-    pool.run(num_chunks, [&reduction](std::size_t chunk) { reduction.run_chunk(chunk); });
+    pool.run(last - first,
+             [&reduction, first](std::size_t chunk) { reduction.run_chunk(first + chunk); });
   }
   return reduction.outcome();
 }
@@ -111,6 +117,7 @@ DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
 /// Whether no plan is needed: little to do, and nobody watches in which order it is done.
 bool is_small(const DirectReduceRequest& request) {
   if (request.observer != nullptr && !request.packs.empty()) return false;
+  if (request.share.count > 1) return false;
   std::size_t traffic_bytes = 0;
   for (const DirectReduceTensor& tensor : request.tensors) {
     traffic_bytes += detail::traffic_bytes(request.op, tensor);

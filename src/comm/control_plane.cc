@@ -32,7 +32,6 @@
 #include "comm/detail/chief_link.h"
 #include "comm/detail/chief_service.h"
 #include "comm/detail/host_port.h"
-#include "comm/detail/status_error.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -213,7 +212,8 @@ void ControlPlane::State::meet(const Deadline& deadline) {
     const End reason = *end_;
     lock.unlock();
     leave();
-    throw_status(reason.code, reason.text, reason.culprits);
+    throw_op_error(reason.code, reason.text,
+                   {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
   }
 }
 
@@ -350,7 +350,8 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
   if (end_.has_value()) {
     const End reason = *end_;
     lock.unlock();
-    throw_status(reason.code, kind + ": " + reason.text, reason.culprits);
+    throw_op_error(reason.code, kind + ": " + reason.text,
+                   {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
   }
   pending_.emplace(id, &pending);
   const std::string operation = operation_;
@@ -378,7 +379,9 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
     reason = End{end_->code, kind + ": " + end_->text, end_->culprits};
   }
   lock.unlock();
-  if (reason.has_value()) throw_status(reason->code, reason->text, reason->culprits);
+  if (reason.has_value())
+    throw_op_error(reason->code, reason->text,
+                   {.operation = {}, .culprits = reason->culprits, .inputs_intact = true});
   const RankInfo chief = info_of(0);
   throw DeadlineExceededError(
       fmt::format("{} timed out: the chief, {}, does not answer", kind, to_string(chief)),

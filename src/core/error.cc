@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <ostream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -77,6 +78,28 @@ std::string_view to_string(StatusCode code) {
       return "INTERNAL";
   }
   return "invalid status code";
+}
+
+void throw_op_error(StatusCode code, const std::string& message, OpErrorDetails details) {
+  switch (code) {
+    case StatusCode::CANCELLED:
+      throw CancelledError(message, std::move(details));
+    case StatusCode::DEADLINE_EXCEEDED:
+      throw DeadlineExceededError(message, std::move(details));
+    case StatusCode::FAILED_PRECONDITION:
+      throw FailedPreconditionError(message, std::move(details));
+    case StatusCode::ABORTED:
+      throw AbortedError(message, std::move(details));
+    case StatusCode::UNAVAILABLE:
+      throw UnavailableError(message, std::move(details));
+    case StatusCode::UNIMPLEMENTED:
+      throw UnimplementedError(message, std::move(details));
+    case StatusCode::RESOURCE_EXHAUSTED:
+      throw ResourceExhaustedError(message, std::move(details));
+    case StatusCode::INTERNAL:
+      throw InternalError(message, std::move(details));
+  }
+  throw InternalError(message, std::move(details));
 }
 
 }  // namespace crossdevice

@@ -236,7 +236,7 @@ void BlockHeap::retract(Segment& segment) {
       std::min(segment.committed, segment.memory->begin() + kept / kHugePage * kHugePage);
 }
 
-const MemorySegment* BlockHeap::find_segment(const void* pointer) const {
+MemorySegment* BlockHeap::find_segment(const void* pointer) const {
   for (const auto& segment : segments_) {
     if (segment->memory->contains(pointer)) return segment->memory.get();
   }

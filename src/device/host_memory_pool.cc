@@ -84,14 +84,29 @@ void HostMemoryPool::deallocate(void* block, std::size_t size_bytes) noexcept {
 std::optional<SegmentLocation> HostMemoryPool::locate(const void* pointer) const {
   require_not_forked();
   const std::lock_guard lock(mutex_);
-  const MemorySegment* segment = large_.find_segment(pointer);
-  if (segment == nullptr) segment = small_.find_segment(pointer);
+  const MemorySegment* segment = find_segment(pointer);
   if (segment == nullptr) return std::nullopt;
   return SegmentLocation{.segment_fd = segment->fd(),
                          .segment_id = segment->id(),
                          .offset_bytes = static_cast<std::size_t>(
                              static_cast<const std::byte*>(pointer) - segment->begin()),
                          .segment_size_bytes = segment->size_bytes()};
+}
+
+MemorySegment* HostMemoryPool::find_segment(const void* pointer) const {
+  MemorySegment* const segment = large_.find_segment(pointer);
+  return segment != nullptr ? segment : small_.find_segment(pointer);
+}
+
+void HostMemoryPool::move_segment(const void* pointer) {
+  require_not_forked();
+  const std::lock_guard lock(mutex_);
+  MemorySegment* const segment = find_segment(pointer);
+  if (segment != nullptr && !segment->move()) {
+    throw ResourceExhaustedError(
+        fmt::format("{}: the system has no memory to move a segment of {} bytes", device_name_,
+                    segment->size_bytes()));
+  }
 }
 
 MemoryPoolStatistics HostMemoryPool::statistics() const {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -76,6 +78,24 @@ std::byte* map_aligned(std::size_t size_bytes, int flags, int fd) {
   return begin;
 }
 
+std::uint64_t make_id() {
+  static std::atomic<std::uint64_t> next_id{1};
+  return next_id.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Copies what `from` holds, but not its holes, to a mapping of another file.
+bool copy_data(int from, const std::byte* source, std::byte* target, std::size_t size_bytes) {
+  auto end = off_t{0};
+  while (static_cast<std::size_t>(end) < size_bytes) {
+    const off_t begin = lseek(from, end, SEEK_DATA);
+    if (begin < 0) return errno == ENXIO;  // nothing but a hole is left
+    end = lseek(from, begin, SEEK_HOLE);
+    if (end < 0) return false;
+    std::memcpy(target + begin, source + begin, static_cast<std::size_t>(end - begin));
+  }
+  return true;
+}
+
 /// On a machine with several memory nodes a page belongs near the thread that touches it first, so nobody else should fetch it.
 bool has_one_memory_node() {
   const int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC);
@@ -108,10 +128,7 @@ std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::s
 }
 
 MemorySegment::MemorySegment(std::byte* begin, std::size_t size_bytes, int fd)
-    : begin_(begin), size_bytes_(size_bytes), fd_(fd) {
-  static std::atomic<std::uint64_t> next_id{1};
-  id_ = next_id.fetch_add(1, std::memory_order_relaxed);
-}
+    : begin_(begin), size_bytes_(size_bytes), fd_(fd), id_(make_id()) {}
 
 MemorySegment::~MemorySegment() {
   munmap(begin_, size_bytes_);
@@ -126,6 +143,26 @@ bool MemorySegment::commit_huge_pages(std::byte* begin, std::size_t size_bytes) 
     if (fallocate(fd_, 0, begin + done - begin_, 1) != 0) return false;
   }
   return madvise(begin, size_bytes, MADV_COLLAPSE) == 0;
+}
+
+bool MemorySegment::move() {
+  if (fd_ < 0) return true;  // nobody else can have mapped it
+  const int fresh = make_memfd(size_bytes_, "crossdevice moved");
+  if (fresh < 0) return false;
+  void* const target = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fresh, 0);
+  const bool is_copied =
+      target != MAP_FAILED && copy_data(fd_, begin_, static_cast<std::byte*>(target), size_bytes_);
+  if (target != MAP_FAILED) munmap(target, size_bytes_);
+  if (!is_copied || mmap(begin_, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fresh,
+                         0) == MAP_FAILED) {
+    close(fresh);
+    return false;
+  }
+  (void)madvise(begin_, size_bytes_, MADV_DONTFORK);
+  close(fd_);
+  fd_ = fresh;
+  id_ = make_id();
+  return true;
 }
 
 void MemorySegment::discard(std::byte* begin, std::size_t size_bytes) const {

@@ -2,36 +2,26 @@
 // Workers are processes: this program starts itself once per rank, with the name of what the worker is to do.
 #include "crossdevice/comm/cluster.h"
 
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "crossdevice/core/environment.h"
+#include "support/worker_processes.h"
 
 namespace crossdevice {
 namespace {
 
-using ::testing::HasSubstr;
-
-/// What a worker of the parent's test does; its exit status is what it returns.
-using Work = std::function<int(Cluster&)>;
+using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 
 /// 0 when `call` throws an Error whose text has `text` and that blames exactly `culprit`; says what came otherwise.
 template <class Error, class Call>
@@ -118,8 +108,8 @@ int be_late(Cluster& cluster) {
     }
     return 1;
   }
-  return expect_error<DeadlineExceededError>("barrier #2 timed out after 0.3 s: waiting for rank 1",
-                                             1, [&] { cluster.barrier(0.3); });
+  return expect_error<DeadlineExceededError>(" s: waiting for rank 1 (", 1,
+                                             [&] { cluster.barrier(0.3); });
 }
 
 int differ(Cluster& cluster) {
@@ -156,8 +146,8 @@ int fork_off(Cluster& cluster) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 7;
 }
 
-const std::map<std::string, Work>& works() {
-  static const std::map<std::string, Work> all = {
+const Works& works() {
+  static const Works all = {
       {"meet", meet},
       {"split", split},
       {"lose the chief", [](Cluster& cluster) { return lose(cluster, 0); }},
@@ -169,73 +159,6 @@ const std::map<std::string, Work>& works() {
       {"fork", fork_off},
   };
   return all;
-}
-
-constexpr const char* kWorkVariable = "TEST_WORK";
-
-int be_worker(const std::string& name) {
-  try {
-    const std::shared_ptr<Cluster> cluster =
-        Cluster::join({.timeout_seconds = 60,
-                       .heartbeat_timeout_seconds = name.starts_with("silence") ? 0.5 : 10});
-    return works().at(name)(*cluster);
-  } catch (const std::exception& error) {
-    std::cerr << name << ": " << error.what() << '\n';
-    return 100;
-  }
-}
-
-std::uint16_t free_port() {
-  asio::io_context io;
-  asio::ip::tcp::acceptor acceptor(io,
-                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-  return acceptor.local_endpoint().port();
-}
-
-/// Starts the workers and returns how they ended: an exit status, or minus the signal. One that was stopped is killed at the end.
-std::vector<int> run_workers(const std::string& work, int num_workers, int stopped = -1) {
-  const std::string address = "127.0.0.1:" + std::to_string(free_port());
-  std::vector<pid_t> processes;
-  for (int rank = 0; rank < num_workers; ++rank) {
-    std::vector<std::string> variables;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      variables.emplace_back(*variable);
-    }
-    variables.push_back(std::string(kRankVariable) + "=" + std::to_string(rank));
-    variables.push_back(std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers));
-    variables.push_back(std::string(kChiefAddressVariable) + "=" + address);
-    variables.push_back(std::string(kWorkVariable) + "=" + work);
-    std::vector<char*> environment;
-    for (std::string& variable : variables) environment.push_back(variable.data());
-    environment.push_back(nullptr);
-    std::string program = "/proc/self/exe";
-    std::array<char*, 2> arguments = {program.data(), nullptr};
-    pid_t process = 0;
-    EXPECT_EQ(::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(),
-                            environment.data()),
-              0);
-    processes.push_back(process);
-  }
-  std::vector<int> results(processes.size());
-  const auto wait_for = [&](std::size_t rank) {
-    int status = 0;
-    while (::waitpid(processes[rank], &status, 0) < 0 && errno == EINTR) {
-    }
-    results[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  };
-  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    if (static_cast<int>(rank) != stopped) wait_for(rank);
-  }
-  if (stopped >= 0) {
-    const auto rank = static_cast<std::size_t>(stopped);
-    ::kill(processes[rank], SIGKILL);
-    wait_for(rank);
-  }
-  return results;
-}
-
-std::vector<int> all_well(int num_workers) {
-  return std::vector<int>(static_cast<std::size_t>(num_workers));
 }
 
 TEST(ClusterTest, WorkersMeet) {
@@ -306,9 +229,10 @@ TEST(ClusterTest, AnAbortBreaksTheClusterForGood) {
 }  // namespace crossdevice
 
 int main(int argc, char** argv) {
-  if (const char* work = std::getenv(crossdevice::kWorkVariable)) {
-    return crossdevice::be_worker(work);
-  }
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return crossdevice::testing::worker_main(
+      argc, argv, crossdevice::works(), [](const std::string& work) {
+        return crossdevice::JoinOptions{
+            .timeout_seconds = 60,
+            .heartbeat_timeout_seconds = work.starts_with("silence") ? 0.5 : 10};
+      });
 }

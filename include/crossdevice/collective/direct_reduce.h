@@ -32,6 +32,14 @@ class CROSSDEVICE_EXPORT OperationObserver {
   virtual void tensor_completed(std::size_t tensor) = 0;
 };
 
+/// A part of the work, where several processes do the same request together: every element belongs to exactly one of `count` shares.
+struct DirectReduceShare {
+  std::size_t index = 0;
+  std::size_t count = 1;
+  /// On the calling thread alone: where there is a process for every core already.
+  bool is_single_threaded = false;
+};
+
 struct DirectReduceRequest {
   ReduceOp op = ReduceOp::SUM;
   std::size_t first_group = 0;  ///< see ReducePass
@@ -39,7 +47,9 @@ struct DirectReduceRequest {
   /// Cover every tensor, as make_packs does; empty: one per tensor, in order.
   std::span<const Pack> packs{};
   Deadline deadline = Deadline::never();
-  OperationObserver* observer = nullptr;
+  OperationObserver* observer =
+      nullptr;  ///< only for the whole: with a share nobody knows when a tensor is complete
+  DirectReduceShare share{};
 };
 
 enum class DirectReduceOutcome : std::uint8_t { COMPLETED, DEADLINE_PASSED, STOPPED };

@@ -147,4 +147,8 @@ class CROSSDEVICE_EXPORT InternalError : public detail::OpErrorOf<StatusCode::IN
   ~InternalError() override;
 };
 
+/// Throws the kind of error that `code` names: for codes that came from another worker.
+[[noreturn]] CROSSDEVICE_EXPORT void throw_op_error(StatusCode code, const std::string& message,
+                                                    OpErrorDetails details = {});
+
 }  // namespace crossdevice

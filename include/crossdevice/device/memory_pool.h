@@ -64,6 +64,11 @@ class CROSSDEVICE_EXPORT MemoryPool {
   virtual void deallocate(void* block, std::size_t size_bytes) noexcept = 0;
   /// Where `pointer` lies, or nothing if it is not this pool's.
   [[nodiscard]] virtual std::optional<SegmentLocation> locate(const void* pointer) const = 0;
+  /// Puts the segment that `pointer` lies in into fresh memory at the same address, under a new id: other processes that have mapped it keep the old
+  /// memory, and whatever they write there is not seen here. No thread of this process may write to the segment meanwhile.
+  ///
+  /// Errors   ResourceExhaustedError: the system has no memory for it; nothing has changed then.
+  virtual void move_segment(const void* pointer) = 0;
   [[nodiscard]] virtual MemoryPoolStatistics statistics() const = 0;
   virtual void reset_peak() = 0;
   /// Returns segments without a block in use to the system, and the pages of cached blocks in the others.

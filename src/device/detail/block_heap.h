@@ -57,7 +57,7 @@ class BlockHeap {
   /// Unmaps segments without a block in use, and discards the pages of free blocks in the others.
   void release_cached();
 
-  [[nodiscard]] const MemorySegment* find_segment(const void* pointer) const;
+  [[nodiscard]] MemorySegment* find_segment(const void* pointer) const;
   [[nodiscard]] std::size_t bytes_reserved() const { return bytes_reserved_; }
   [[nodiscard]] std::size_t num_segments() const { return segments_.size(); }
 

@@ -27,6 +27,7 @@ class HostMemoryPool final : public MemoryPool {
   [[nodiscard]] void* allocate(std::size_t size_bytes) override;
   void deallocate(void* block, std::size_t size_bytes) noexcept override;
   [[nodiscard]] std::optional<SegmentLocation> locate(const void* pointer) const override;
+  void move_segment(const void* pointer) override;
   [[nodiscard]] MemoryPoolStatistics statistics() const override;
   void reset_peak() override;
   void release_cached() override;
@@ -35,6 +36,7 @@ class HostMemoryPool final : public MemoryPool {
   [[nodiscard]] BlockHeap& heap_of(std::size_t size_bytes) {
     return size_bytes < kLargeBlockBytes ? small_ : large_;
   }
+  [[nodiscard]] MemorySegment* find_segment(const void* pointer) const;
   [[noreturn]] void throw_exhausted(std::size_t size_bytes) const;
 
   const std::string device_name_;

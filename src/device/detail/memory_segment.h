@@ -45,6 +45,10 @@ class MemorySegment {
   ///          some 10 % faster afterwards.
   [[nodiscard]] bool commit_huge_pages(std::byte* begin, std::size_t size_bytes) const;
 
+  /// Puts what it holds into fresh memory at the same address, under a new id: processes that have mapped it keep the old memory, and nothing they
+  /// write there is seen here. Nobody may write meanwhile in this process. False where the system has no memory; nothing has changed then.
+  [[nodiscard]] bool move();
+
   /// Gives the whole pages in [begin, begin + size_bytes) back to the system; they read as zero afterwards.
   void discard(std::byte* begin, std::size_t size_bytes) const;
 

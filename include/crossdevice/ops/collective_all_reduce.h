@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// All-reduce among workers. TF counterpart: CollectiveAllReduce.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/ops/communication_options.h"
+#include "crossdevice/ops/cross_device_ops.h"
+
+namespace crossdevice {
+
+/// Every worker holds the values of its own devices; results are over all workers' devices, in the order of their ranks.
+///
+/// Shapes   a value has one component per device of this worker, in any order. Equal on all workers, but for gather (axis may differ) and sparse
+///          values (any number of rows).
+/// Memory   on one machine values are reduced where they lie: tensors from the pool without a copy, other memory through buffers of the pool.
+/// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
+/// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
+///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
+///          A ValueError concerns this worker alone: the others wait for it.
+/// TF       broadcast() copies to this worker's devices only, as in TF. bytes_per_pack groups tensors from last to first. MEAN divides by the
+///          group's size. Workers on several machines: not in this version (UnimplementedError on construction).
+class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
+ public:
+  /// `devices`: this worker's, equally many on every worker. `group_size`: devices of all workers together. `options` are defaults for calls that set none.
+  /// Collective where the cluster has several workers. No cluster: this worker alone.
+  ///
+  /// Errors   ValueError: no devices, an absent or duplicate one, a group_size that is not devices times workers, invalid options.
+  CollectiveAllReduce(const Devices& devices, int group_size,
+                      const CommunicationOptions& options = {},
+                      std::shared_ptr<Cluster> cluster = nullptr);
+  ~CollectiveAllReduce() override;
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override;
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override;
+  /// Into new buffers: outputs of the caller's are refused with UnimplementedError unless this worker is alone.
+  Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
+                                 int axis, const CommunicationOptions& options) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace crossdevice

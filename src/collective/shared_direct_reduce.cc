@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Why no two workers race. All announce what they are about to do and where their buffers lie, and nobody touches a buffer of another before all have
+/// announced (SharedMemoryGroup::await_announcements: acquire). They then build the same plan from the same sizes, and each runs its
+/// share of the chunks, so for each element one worker reads it in every input and writes it in every output; see direct_reduce.cc for why that is
+/// all. Nobody returns before all have finished (await_ends), so a caller's next write comes after every other worker's last read.
+#include "crossdevice/collective/shared_direct_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/comm/shared_memory_group.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/copy.h"
+#include "crossdevice/device/memory_pool.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
+/// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
+constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
+constexpr std::size_t kInlineAlignment = 64;
+
+constexpr std::size_t aligned(std::size_t size_bytes) {
+  return (size_bytes + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment;
+}
+
+/// A number that differs, all but certainly, where what was added differs.
+class Fingerprint {
+ public:
+  void add(std::uint64_t value) {
+    // The finaliser of MurmurHash3, over a running sum.
+    value_ += value + 0x9e3779b97f4a7c15U;
+    value_ = (value_ ^ (value_ >> 33U)) * 0xff51afd7ed558ccdU;
+    value_ = (value_ ^ (value_ >> 33U)) * 0xc4ceb9fe1a85ec53U;
+    value_ ^= value_ >> 33U;
+  }
+  [[nodiscard]] std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+/// How a shared tensor is announced.
+struct TensorHead {
+  SharedLocation location;
+  std::uint32_t dtype = 0;
+  std::uint32_t rank = 0;
+};
+
+/// Writes plain structs one after the other.
+class SlotWriter {
+ public:
+  explicit SlotWriter(std::span<std::byte> slot) : rest_(slot) {}
+  template <class T>
+  void put(const T& value) {
+    if (rest_.size() < sizeof value) throw InternalError("a slot is too small");
+    std::memcpy(rest_.data(), &value, sizeof value);
+    rest_ = rest_.subspan(sizeof value);
+  }
+
+ private:
+  std::span<std::byte> rest_;
+};
+
+class SlotReader {
+ public:
+  explicit SlotReader(std::span<const std::byte> slot) : rest_(slot) {}
+  template <class T>
+  [[nodiscard]] T get() {
+    if (rest_.size() < sizeof(T)) throw InternalError("a worker announced more than fits");
+    T value;
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_ = rest_.subspan(sizeof value);
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+bool is_single_threaded(int num_workers) {
+  cpu_set_t mask;
+  return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
+}
+
+}  // namespace
+
+struct SharedDirectReduce::State {
+  SharedMemoryGroup group;
+  bool single_threaded;
+
+  // Scratch of the operation under way; kept, so that the next one allocates nothing.
+  struct Staged {
+    Tensor original;
+    Tensor staging;
+    bool is_output = false;
+  };
+  std::vector<Staged> staged;
+  std::vector<Tensor> announced;  // whose memory the others may touch
+  std::vector<std::byte*> own;  // this worker's buffers, in the order in which they were announced
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  std::vector<DirectReduceTensor> tensors;
+  std::vector<SlotReader> slots;
+
+  explicit State(std::shared_ptr<Cluster> cluster)
+      : group(std::move(cluster), kSlotBytes),
+        single_threaded(is_single_threaded(group.num_workers())) {}
+
+  [[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor) const;
+  [[nodiscard]] SharedLocation expose(const Tensor& tensor, bool is_input, bool is_output);
+  void begin();
+  void reduce_inline(const SharedReduceRequest& request, std::span<const SharedReduceValue> values,
+                     const GroupOperationInfo& info);
+  void reduce_in_place(const SharedReduceRequest& request,
+                       std::span<const SharedReduceValue> values, const GroupOperationInfo& info);
+  void gather_addresses(const SharedReduceRequest& request,
+                        std::span<const SharedReduceValue> values);
+  void withdraw() const;
+  void run(const SharedReduceRequest& request, const DirectReduceShare& share);
+};
+
+std::optional<SharedLocation> SharedDirectReduce::State::locate(const Tensor& tensor) const {
+  const std::optional<SegmentLocation> found =
+      MemoryPool::of(tensor.device()).locate(tensor.data());
+  if (!found.has_value() || found->segment_fd < 0) return std::nullopt;
+  return SharedLocation{.segment_id = found->segment_id,
+                        .segment_size_bytes = found->segment_size_bytes,
+                        .offset_bytes = found->offset_bytes,
+                        .segment_fd = found->segment_fd};
+}
+
+void SharedDirectReduce::State::begin() {
+  staged.clear();
+  announced.clear();
+  own.clear();
+  inputs.clear();
+  outputs.clear();
+  tensors.clear();
+}
+
+/// Where the others find a tensor's elements: in its own memory, or in a buffer that they can reach.
+SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor, bool is_input,
+                                                 bool is_output) {
+  if (tensor.size_bytes() == 0) {
+    own.push_back(nullptr);
+    return {};
+  }
+  if (const std::optional<SharedLocation> location = locate(tensor)) {
+    announced.push_back(tensor);
+    own.push_back(static_cast<std::byte*>(tensor.data()));
+    return *location;
+  }
+  Staged* known = nullptr;
+  for (Staged& each : staged) {
+    if (each.original.data() == tensor.data()) known = &each;  // an output that is an input
+  }
+  if (known == nullptr) {
+    const Tensor staging = Tensor::empty(tensor.dtype(), tensor.shape(), tensor.device());
+    if (is_input) copy(staging, tensor);
+    known = &staged.emplace_back(Staged{tensor, staging, false});
+    announced.push_back(staging);
+  }
+  known->is_output |= is_output;
+  const std::optional<SharedLocation> location = locate(known->staging);
+  if (!location.has_value()) {
+    throw FailedPreconditionError("the memory pool has no memory that other processes can map");
+  }
+  own.push_back(static_cast<std::byte*>(known->staging.data()));
+  return *location;
+}
+
+void SharedDirectReduce::State::run(const SharedReduceRequest& request,
+                                    const DirectReduceShare& share) {
+  const DirectReduceRequest direct{.op = request.op,
+                                   .first_group = 0,
+                                   .tensors = tensors,
+                                   .packs = {},
+                                   .deadline = request.deadline,
+                                   .observer = nullptr,
+                                   .share = share};
+  // A deadline that passes here is noticed where this worker waits for the others.
+  (void)direct_reduce(direct);
+}
+
+void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request,
+                                              std::span<const SharedReduceValue> values,
+                                              const GroupOperationInfo& info) {
+  std::byte* target = group.slot().data();
+  for (const SharedReduceValue& value : values) {
+    for (const Tensor& input : value.inputs) {
+      std::memcpy(target, input.data(), input.size_bytes());
+      target += aligned(input.size_bytes());
+    }
+  }
+  group.announce(info, request.sequence);
+  group.await_announcements(request.deadline);
+  const auto num_workers = static_cast<std::size_t>(group.num_workers());
+  std::size_t offset = 0;
+  for (const SharedReduceValue& value : values) {
+    const std::size_t stride = aligned(value.inputs[0].size_bytes());
+    const std::size_t first_input = inputs.size();
+    const std::size_t first_output = outputs.size();
+    for (std::size_t rank = 0; rank < num_workers; ++rank) {
+      const std::byte* slot = group.slot_of(static_cast<int>(rank)).data() + offset;
+      for (std::size_t i = 0; i < value.inputs.size(); ++i) inputs.push_back(slot + i * stride);
+    }
+    for (const Tensor& output : value.outputs) outputs.push_back(output.data());
+    offset += value.inputs.size() * stride;
+    tensors.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
+                       std::span<const void* const>(inputs).subspan(first_input),
+                       std::span<void* const>(outputs).subspan(first_output)});
+  }
+  run(request, {});
+}
+
+void SharedDirectReduce::State::reduce_in_place(const SharedReduceRequest& request,
+                                                std::span<const SharedReduceValue> values,
+                                                const GroupOperationInfo& info) {
+  SlotWriter mine(group.slot());
+  for (const SharedReduceValue& value : values) {
+    for (const Tensor& input : value.inputs) mine.put(expose(input, true, false));
+    for (const Tensor& output : value.outputs) mine.put(expose(output, false, true));
+  }
+  group.announce(info, request.sequence);
+  group.await_announcements(request.deadline);
+  gather_addresses(request, values);
+  run(request, {.index = static_cast<std::size_t>(group.rank()),
+                .count = static_cast<std::size_t>(group.num_workers()),
+                .is_single_threaded = single_threaded});
+  group.finish();
+  group.await_ends(request.deadline);
+  for (const Staged& each : staged) {
+    if (each.is_output) copy(each.original, each.staging);
+  }
+}
+
+/// Everybody's buffers, in this process's addresses.
+void SharedDirectReduce::State::gather_addresses(const SharedReduceRequest& request,
+                                                 std::span<const SharedReduceValue> values) {
+  const int num_workers = group.num_workers();
+  slots.clear();
+  for (int rank = 0; rank < num_workers; ++rank) slots.emplace_back(group.slot_of(rank));
+  std::size_t next_own = 0;
+  // What is this worker's own keeps its address here.
+  const auto next_address = [&](int rank, std::size_t size_bytes) -> std::byte* {
+    const auto location = slots[static_cast<std::size_t>(rank)].get<SharedLocation>();
+    if (rank == group.rank()) return own[next_own++];
+    return size_bytes == 0 ? nullptr : group.map(rank, location, size_bytes);
+  };
+  for (const SharedReduceValue& value : values) {
+    const Tensor& first = value.inputs[0];
+    const std::size_t output_bytes =
+        first.num_elements() * size_in_bytes(result_dtype(request.op, first.dtype()));
+    for (int rank = 0; rank < num_workers; ++rank) {
+      for (std::size_t i = 0; i < value.inputs.size(); ++i) {
+        inputs.push_back(next_address(rank, first.size_bytes()));
+      }
+      for (std::size_t i = 0; i < value.outputs.size(); ++i) {
+        outputs.push_back(next_address(rank, output_bytes));
+      }
+    }
+  }
+  // Spans only now, that the vectors grow no more.
+  std::size_t first_input = 0;
+  std::size_t first_output = 0;
+  for (const SharedReduceValue& value : values) {
+    const std::size_t num_inputs = value.inputs.size() * static_cast<std::size_t>(num_workers);
+    const std::size_t num_outputs = value.outputs.size() * static_cast<std::size_t>(num_workers);
+    tensors.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
+                       std::span<const void* const>(inputs).subspan(first_input, num_inputs),
+                       std::span<void* const>(outputs).subspan(first_output, num_outputs)});
+    first_input += num_inputs;
+    first_output += num_outputs;
+  }
+}
+
+/// After a failure: whoever may still write, writes into memory that is not ours any more.
+void SharedDirectReduce::State::withdraw() const {
+  if (!group.may_be_written()) return;
+  std::vector<std::uint64_t> moved;
+  for (const Tensor& tensor : announced) {
+    MemoryPool& pool = MemoryPool::of(tensor.device());
+    const std::optional<SegmentLocation> location = pool.locate(tensor.data());
+    if (!location.has_value() ||
+        std::find(moved.begin(), moved.end(), location->segment_id) != moved.end()) {
+      continue;
+    }
+    pool.move_segment(tensor.data());
+    if (const std::optional<SegmentLocation> fresh = pool.locate(tensor.data())) {
+      moved.push_back(fresh->segment_id);
+    }
+  }
+}
+
+SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster)
+    : state_(std::make_unique<State>(std::move(cluster))) {}
+SharedDirectReduce::~SharedDirectReduce() = default;
+
+void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
+                                    std::span<const SharedReduceValue> values) {
+  Fingerprint fingerprint;
+  std::size_t inline_bytes = 0;
+  std::size_t size_bytes = 0;
+  std::size_t announced_bytes = 0;
+  bool in_place = false;
+  for (const SharedReduceValue& value : values) {
+    const Tensor& first = value.inputs[0];
+    fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
+    fingerprint.add(first.num_elements());
+    fingerprint.add(value.outputs.size());
+    size_bytes += first.size_bytes();
+    inline_bytes += value.inputs.size() * aligned(first.size_bytes());
+    announced_bytes += (value.inputs.size() + value.outputs.size()) * sizeof(SharedLocation);
+    for (const Tensor& output : value.outputs) {
+      for (const Tensor& input : value.inputs) in_place |= output.data() == input.data();
+    }
+  }
+  if (values.empty()) return;
+  // Both are the same on all workers, or their operations differ, which they will notice.
+  const bool fits_inline = inline_bytes <= kInlineBytes;
+  if (!fits_inline && announced_bytes > kSlotBytes) {
+    if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
+    const std::size_t half = values.size() / 2;
+    all_reduce(request, values.first(half));
+    all_reduce(request, values.subspan(half));
+    return;
+  }
+  const GroupOperationInfo info{.kind = request.kind,
+                                .reduce_op = request.op,
+                                .dtype = values[0].inputs[0].dtype(),
+                                .num_values = values.size(),
+                                .size_bytes = size_bytes,
+                                .fingerprint = fingerprint.value()};
+  State& state = *state_;
+  state.begin();
+  bool was_announced = false;
+  try {
+    if (fits_inline) {
+      std::size_t num_inputs = 0;
+      std::size_t num_outputs = 0;
+      for (const SharedReduceValue& value : values) {
+        num_inputs += value.inputs.size() * static_cast<std::size_t>(state.group.num_workers());
+        num_outputs += value.outputs.size();
+      }
+      state.inputs.reserve(num_inputs);  // spans point into them while they grow
+      state.outputs.reserve(num_outputs);
+      state.reduce_inline(request, values, info);
+    } else {
+      was_announced = true;
+      state.reduce_in_place(request, values, info);
+    }
+  } catch (const OpError& error) {
+    state.withdraw();
+    std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
+    const bool may_be_changed = was_announced && in_place && state.group.may_be_written();
+    throw_op_error(error.code(), error.what(),
+                   {.operation = error.operation(),
+                    .culprits = std::move(culprits),
+                    .inputs_intact = !may_be_changed});
+  }
+  state.begin();  // lets go of the tensors
+}
+
+std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
+    const SharedReduceRequest& request, std::span<const Tensor> tensors) {
+  State& state = *state_;
+  state.begin();
+  SlotWriter mine(state.group.slot());
+  mine.put(std::uint64_t{tensors.size()});
+  for (const Tensor& tensor : tensors) {
+    mine.put(TensorHead{state.expose(tensor, true, false),
+                        static_cast<std::uint32_t>(tensor.dtype()),
+                        static_cast<std::uint32_t>(tensor.shape().rank())});
+    for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
+  }
+  const GroupOperationInfo info{.kind = request.kind, .reduce_op = request.op};
+  state.group.announce(info, request.sequence);
+  state.group.await_announcements(request.deadline);
+  std::vector<std::vector<RemoteTensor>> all(static_cast<std::size_t>(state.group.num_workers()));
+  for (int rank = 0; rank < state.group.num_workers(); ++rank) {
+    SlotReader slot(state.group.slot_of(rank));
+    std::vector<RemoteTensor>& theirs = all[static_cast<std::size_t>(rank)];
+    theirs.resize(slot.get<std::uint64_t>());
+    for (RemoteTensor& tensor : theirs) {
+      const auto head = slot.get<TensorHead>();
+      std::vector<std::int64_t> dims(head.rank);
+      for (std::int64_t& dim : dims) dim = slot.get<std::int64_t>();
+      tensor.dtype = static_cast<DType>(head.dtype);
+      tensor.shape = Shape(std::span<const std::int64_t>(dims));
+      const std::size_t size_bytes =
+          static_cast<std::size_t>(tensor.shape.num_elements()) * size_in_bytes(tensor.dtype);
+      if (size_bytes > 0) tensor.data = state.group.map(rank, head.location, size_bytes);
+    }
+  }
+  return all;
+}
+
+void SharedDirectReduce::end_share(const SharedReduceRequest& request) {
+  state_->group.finish();
+  state_->group.await_ends(request.deadline);
+  state_->begin();
+}
+
+}  // namespace crossdevice

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the members of a SharedMemoryGroup read of each other: a page of flags, then two slots.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace crossdevice::detail {
+
+/// What an operation is, for comparison and for messages; plain bytes.
+struct GroupOperation {
+  std::array<char, 24> kind{};
+  std::uint64_t fingerprint = 0;
+  std::uint64_t num_values = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t dtype = 0;
+  std::uint32_t reduce_op = 0;
+  friend bool operator==(const GroupOperation&, const GroupOperation&) = default;
+};
+
+/// A member's flags; written by it alone but for num_sleepers.
+///
+/// Ordering: what is announced is written before `phase` (release; whoever reads the phase with acquire sees it). `phase`, `has_given_up` and
+/// num_sleepers are sequentially consistent among each other: of a member that gives up and one that announces, at least one sees the other; and
+/// a sleeper is never overlooked by who advances the phase.
+struct alignas(64) GroupFlags {
+  std::atomic<std::uint32_t> phase{0};  // announcements and ends so far; what sleepers wait on
+  std::atomic<std::uint32_t> num_sleepers{0};  // who may wait on `phase`
+  std::atomic<std::uint32_t> has_given_up{0};
+  alignas(64) GroupOperation operations[2];  // the one in each slot; kept as long as that
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+inline constexpr std::size_t kFlagsBytes = 4096;
+static_assert(sizeof(GroupFlags) <= kFlagsBytes);
+
+}  // namespace crossdevice::detail

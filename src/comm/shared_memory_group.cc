@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Segments are opened through /proc/PID/fd, which the kernel allows to processes of the same user, and accepted only if they are the file that
+/// their owner announced (device and inode), so that a process that took over a number is not believed.
+#include "crossdevice/comm/shared_memory_group.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "crossdevice/core/format_bytes.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/group_lines.h"
+#include "comm/detail/wire.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace crossdevice {
+namespace {
+
+using detail::GroupFlags;
+using Clock = std::chrono::steady_clock;
+
+/// How long to try before sleeping: a sleep and the waking up cost about as much.
+constexpr std::chrono::microseconds kSpinTime{60};
+/// A sleeper looks this often whether somebody is gone, which no flag in shared memory says.
+constexpr std::chrono::milliseconds kLongestSleep{5};
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+/// Other processes wait on the word too, so it is no private futex.
+void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+              std::chrono::nanoseconds time) {
+  const timespec limit{.tv_sec = 0, .tv_nsec = time.count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
+}
+void wake_all(const std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// A mapping of a file. Where it is large it begins at a huge page, so that the kernel can map huge pages in it.
+class Mapping {
+ public:
+  Mapping(int fd, std::size_t size_bytes) : size_bytes_(size_bytes) {
+    const std::size_t alignment = size_bytes >= kHugePageBytes ? kHugePageBytes : 1;
+    reserved_bytes_ = size_bytes + (alignment > 1 ? alignment : 0);
+    void* const reserved = ::mmap(nullptr, reserved_bytes_, PROT_NONE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return;
+    reserved_ = static_cast<std::byte*>(reserved);
+    const auto address = reinterpret_cast<std::uintptr_t>(reserved_);
+    begin_ = reserved_ + (alignment - address % alignment) % alignment;
+    if (::mmap(begin_, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+        MAP_FAILED) {
+      begin_ = nullptr;
+      return;
+    }
+    (void)::madvise(begin_, size_bytes, MADV_DONTFORK);
+  }
+  ~Mapping() {
+    if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  [[nodiscard]] std::byte* begin() const { return begin_; }
+  [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* reserved_ = nullptr;
+  std::byte* begin_ = nullptr;
+  std::size_t reserved_bytes_ = 0;
+  std::size_t size_bytes_;
+};
+
+/// What a file is, wherever it is open.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size_bytes = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+std::optional<FileIdentity> identity_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return std::nullopt;
+  return FileIdentity{status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size)};
+}
+
+/// A file that process `pid` has open as `fd`; the errno where that cannot be.
+std::unique_ptr<Descriptor> open_foreign(std::int64_t pid, std::int32_t fd) {
+  return std::make_unique<Descriptor>(
+      ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC));
+}
+
+/// "all_reduce SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)".
+std::string text_of(const detail::GroupOperation& operation) {
+  const bool is_known = operation.dtype < kNumDTypes;
+  return fmt::format("{} {} of {} {} values, {} (fingerprint {:x})", operation.kind.data(),
+                     to_string(static_cast<ReduceOp>(operation.reduce_op)), operation.num_values,
+                     is_known ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
+                     format_bytes(operation.size_bytes), operation.fingerprint);
+}
+
+int num_cores() {
+  cpu_set_t mask;
+  return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+}
+
+}  // namespace
+
+struct SharedMemoryGroup::State {
+  struct Peer {
+    RankInfo info;
+    std::unique_ptr<Mapping> memory;  // flags and slots
+    std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
+    [[nodiscard]] GroupFlags& flags() const {
+      return *std::launder(reinterpret_cast<GroupFlags*>(memory->begin()));
+    }
+  };
+  enum class Failure : std::uint8_t { NONE, LOST, ABORTED };
+
+  std::shared_ptr<Cluster> cluster;
+  int rank = 0;
+  int num_workers = 1;
+  std::size_t slot_size = 0;
+  bool has_core_of_its_own = true;
+  std::vector<Peer> peers;  // by rank, this worker's among them
+  std::uint32_t phase = 0;
+  std::uint64_t num_announced = 0;
+  std::uint64_t sequence = 0;  // of the operation under way
+  bool may_be_written = false;
+  std::string broken_text;  // empty: not broken
+
+  std::atomic<Failure> failure{Failure::NONE};  // what the control plane says
+  std::mutex failure_mutex;                     // guards the next two
+  std::string failure_text;
+  RankInfo failure_culprit;
+  std::shared_ptr<void> listening;
+
+  [[nodiscard]] Peer& peer(int of_rank) { return peers[static_cast<std::size_t>(of_rank)]; }
+  [[nodiscard]] const Peer& peer(int of_rank) const {
+    return peers[static_cast<std::size_t>(of_rank)];
+  }
+  [[nodiscard]] std::byte* slot_of(int of_rank, std::uint64_t announcement) const {
+    return peer(of_rank).memory->begin() + detail::kFlagsBytes + announcement % 2 * slot_size;
+  }
+  [[nodiscard]] detail::GroupOperation& announced(int of_rank, std::uint64_t announcement) const {
+    return peer(of_rank).flags().operations[announcement % 2];
+  }
+  [[nodiscard]] std::string name() const;
+  /// Whether a rank has come to this worker's phase. Counters wrap around.
+  [[nodiscard]] bool has_come(int of_rank) const {
+    const std::uint32_t theirs = peer(of_rank).flags().phase.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(theirs - phase) >= 0;
+  }
+
+  void meet();
+  void require_whole() const;
+  void advance();
+  void await_phase(const Deadline& deadline, bool is_end);
+  void require_equal_operations();
+  bool await_peer(int of_rank, const Deadline& deadline);
+  [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
+  [[noreturn]] void fail(const Deadline& deadline, bool is_end);
+  [[noreturn]] void break_with(StatusCode code, const std::string& text,
+                               std::vector<RankInfo> culprits);
+};
+
+void SharedMemoryGroup::State::meet() {
+  rank = cluster->rank();
+  num_workers = cluster->num_workers();
+  if (cluster->num_local_workers() != num_workers) {
+    throw ValueError(
+        fmt::format("{} of {} workers are on this machine: only workers on one machine "
+                    "share memory",
+                    cluster->num_local_workers(), num_workers));
+  }
+  has_core_of_its_own = num_workers <= num_cores();
+  const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
+  const Descriptor own(::memfd_create("crossdevice group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const bool is_made =
+      own.get() >= 0 && ::ftruncate(own.get(), static_cast<off_t>(size_bytes)) == 0;
+  if (is_made) (void)::fcntl(own.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const FileIdentity identity = identity_of(own.get()).value_or(FileIdentity{});
+
+  // Everybody gets an answer, also where something failed: a worker that threw alone would leave the others waiting.
+  detail::WireWriter mine;
+  mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
+  mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
+  std::string trouble = is_made ? "" : std::string("no shared memory: ") + std::strerror(errno);
+  peers.resize(static_cast<std::size_t>(num_workers));
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take());
+  for (int each = 0; each < num_workers && trouble.empty(); ++each) {
+    detail::WireReader theirs(all[static_cast<std::size_t>(each)]);
+    peer(each).info = cluster->worker(each);
+    if (theirs.number<std::uint8_t>() == 0) {
+      trouble = to_string(peer(each).info) + " has no shared memory";
+      break;
+    }
+    const auto fd = theirs.number<std::int32_t>();
+    FileIdentity announced;
+    announced.device = theirs.number<std::uint64_t>();
+    announced.inode = theirs.number<std::uint64_t>();
+    announced.size_bytes = size_bytes;
+    if (theirs.number<std::uint64_t>() != slot_size) {
+      trouble = to_string(peer(each).info) + " has slots of another size";
+      break;
+    }
+    const std::unique_ptr<Descriptor> opened = open_foreign(peer(each).info.pid, fd);
+    if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
+      trouble = fmt::format("the memory of {} cannot be opened: {}", to_string(peer(each).info),
+                            opened->get() < 0 ? std::strerror(errno) : "it is another file");
+      break;
+    }
+    peer(each).memory = std::make_unique<Mapping>(opened->get(), size_bytes);
+    if (peer(each).memory->begin() == nullptr) trouble = "no address space for shared memory";
+  }
+  if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
+  // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
+  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble);
+  for (int each = 0; each < num_workers; ++each) {
+    const std::string& text = troubles[static_cast<std::size_t>(each)];
+    if (!text.empty()) {
+      throw FailedPreconditionError(fmt::format("rank {}: {}", each, text));
+    }
+  }
+  listening =
+      cluster->listen({.on_lost =
+                           [this](const RankInfo& member, const std::string& why) {
+                             const std::lock_guard lock(failure_mutex);
+                             if (failure.load() != Failure::NONE) return;
+                             failure_text = fmt::format("{} is gone: {}", to_string(member), why);
+                             failure_culprit = member;
+                             failure.store(Failure::LOST);
+                           },
+                       .on_abort =
+                           [this](const RankInfo& origin, const std::string& text) {
+                             const std::lock_guard lock(failure_mutex);
+                             if (failure.load() == Failure::ABORTED) return;
+                             failure_text = fmt::format("{} aborted: {}", to_string(origin), text);
+                             failure_culprit = origin;
+                             failure.store(Failure::ABORTED);
+                           }});
+}
+
+void SharedMemoryGroup::State::require_whole() const {
+  if (broken_text.empty()) return;
+  throw FailedPreconditionError("the group of workers is broken since " + broken_text);
+}
+
+void SharedMemoryGroup::State::advance() {
+  GroupFlags& own = peer(rank).flags();
+  own.phase.store(++phase, std::memory_order_seq_cst);
+  if (own.num_sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own.phase);
+}
+
+bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline) const {
+  if (has_come(of_rank)) return true;
+  if (failure.load(std::memory_order_acquire) != Failure::NONE || deadline.has_passed())
+    return true;
+  for (const Peer& each : peers) {
+    if (each.flags().has_given_up.load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
+}
+
+/// Whether the peer has come.
+bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline) {
+  if (has_core_of_its_own) {
+    for (int i = 0; i < 2000; ++i) {
+      if (has_come(of_rank)) return true;
+      relax();
+    }
+  }
+  const Clock::time_point spin_end = Clock::now() + kSpinTime;
+  while (Clock::now() < spin_end) {
+    if (has_come(of_rank)) return true;
+    std::this_thread::yield();
+  }
+  GroupFlags& theirs = peer(of_rank).flags();
+  while (!is_over_for(of_rank, deadline)) {
+    const std::uint32_t seen = theirs.phase.load(std::memory_order_seq_cst);
+    theirs.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (!has_come(of_rank)) {
+      const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
+          std::min(deadline.moment(), Clock::now() + kLongestSleep) - Clock::now());
+      if (rest.count() > 0) sleep_on(theirs.phase, seen, rest);
+    }
+    theirs.num_sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return has_come(of_rank);
+}
+
+void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
+  for (int each = 0; each < num_workers; ++each) {
+    if (!has_come(each) && !await_peer(each, deadline)) fail(deadline, is_end);
+  }
+  // First: who sees a difference gives up, and who sees it give up shall hear why. All have announced, so all see it.
+  if (!is_end) require_equal_operations();
+  // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
+  for (const Peer& each : peers) {
+    if (each.flags().has_given_up.load(std::memory_order_seq_cst) != 0) fail(deadline, is_end);
+  }
+}
+
+std::string SharedMemoryGroup::State::name() const {
+  return fmt::format("{} #{}", announced(rank, num_announced).kind.data(), sequence);
+}
+
+void SharedMemoryGroup::State::require_equal_operations() {
+  const detail::GroupOperation& mine = announced(rank, num_announced);
+  for (const Peer& each : peers) {
+    const detail::GroupOperation& theirs = announced(each.info.rank, num_announced);
+    if (theirs == mine) continue;
+    peer(rank).flags().has_given_up.store(1, std::memory_order_seq_cst);
+    break_with(StatusCode::INTERNAL,
+               fmt::format("workers make different calls: rank {} {}, {} {}", rank, text_of(mine),
+                           to_string(each.info), text_of(theirs)),
+               {each.info});
+  }
+}
+
+void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
+  GroupFlags& own = peer(rank).flags();
+  own.has_given_up.store(1, std::memory_order_seq_cst);
+  wake_all(own.phase);
+  std::vector<RankInfo> missing;
+  std::string names;
+  for (int each = 0; each < num_workers; ++each) {
+    if (has_come(each)) continue;
+    missing.push_back(peer(each).info);
+    names += (names.empty() ? "" : ", ") + to_string(peer(each).info);
+  }
+  const Failure reason = failure.load(std::memory_order_acquire);
+  // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
+  may_be_written = is_end || missing.size() < static_cast<std::size_t>(num_workers) - 1;
+  const std::string name = this->name();
+  if (reason != Failure::NONE) {
+    const std::lock_guard lock(failure_mutex);
+    break_with(reason == Failure::LOST ? StatusCode::UNAVAILABLE : StatusCode::ABORTED,
+               name + ": " + failure_text, {failure_culprit});
+  }
+  for (const Peer& each : peers) {
+    if (each.info.rank == rank || each.flags().has_given_up.load() == 0) continue;
+    if (deadline.has_passed()) break;
+    break_with(StatusCode::DEADLINE_EXCEEDED,
+               fmt::format("{}: {} has given up{}", name, to_string(each.info),
+                           names.empty() ? "" : " waiting for " + names),
+               missing.empty() ? std::vector<RankInfo>{each.info} : missing);
+  }
+  break_with(StatusCode::DEADLINE_EXCEEDED,
+             fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
+             missing);
+}
+
+void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
+                                          std::vector<RankInfo> culprits) {
+  broken_text = text;
+  throw_op_error(code, text,
+                 {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
+}
+
+SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes)
+    : state_(std::make_unique<State>()) {
+  state_->cluster = std::move(cluster);
+  state_->slot_size = (slot_bytes + 4095) / 4096 * 4096;
+  state_->meet();
+}
+
+SharedMemoryGroup::~SharedMemoryGroup() {
+  if (detail::is_forked_child()) (void)state_.release();  // its mappings are not there
+}
+
+int SharedMemoryGroup::rank() const { return state_->rank; }
+int SharedMemoryGroup::num_workers() const { return state_->num_workers; }
+std::size_t SharedMemoryGroup::slot_bytes() const { return state_->slot_size; }
+
+std::span<std::byte> SharedMemoryGroup::slot() {
+  return {state_->slot_of(state_->rank, state_->num_announced + 1), state_->slot_size};
+}
+
+void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence) {
+  detail::require_not_forked();
+  state_->require_whole();
+  state_->sequence = sequence;
+  detail::GroupOperation& mine = state_->announced(state_->rank, ++state_->num_announced);
+  mine.kind.fill('\0');
+  operation.kind.copy(mine.kind.data(), mine.kind.size() - 1);
+  mine.fingerprint = operation.fingerprint;
+  mine.num_values = operation.num_values;
+  mine.size_bytes = operation.size_bytes;
+  mine.dtype = static_cast<std::uint32_t>(operation.dtype);
+  mine.reduce_op = static_cast<std::uint32_t>(operation.reduce_op);
+  state_->advance();
+}
+
+void SharedMemoryGroup::await_announcements(const Deadline& deadline) {
+  state_->await_phase(deadline, /*is_end=*/false);
+}
+
+std::span<const std::byte> SharedMemoryGroup::slot_of(int rank) const {
+  return {state_->slot_of(rank, state_->num_announced), state_->slot_size};
+}
+
+void SharedMemoryGroup::finish() { state_->advance(); }
+
+void SharedMemoryGroup::await_ends(const Deadline& deadline) {
+  state_->await_phase(deadline, /*is_end=*/true);
+}
+
+std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
+                                  std::size_t size_bytes) {
+  State::Peer& peer = state_->peer(rank);
+  auto entry = peer.segments.find(location.segment_id);
+  if (entry == peer.segments.end()) {
+    const std::unique_ptr<Descriptor> opened = open_foreign(peer.info.pid, location.segment_fd);
+    const std::optional<FileIdentity> identity = identity_of(opened->get());
+    if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {
+      throw InternalError(fmt::format(
+          "segment {} of {} cannot be opened: {}", location.segment_id, to_string(peer.info),
+          identity.has_value() ? "it has another size" : std::strerror(errno)));
+    }
+    auto mapping = std::make_unique<Mapping>(opened->get(), location.segment_size_bytes);
+    if (mapping->begin() == nullptr) {
+      throw ResourceExhaustedError(fmt::format("no address space for segment {} of {}",
+                                               location.segment_id, to_string(peer.info)));
+    }
+    entry = peer.segments.emplace(location.segment_id, std::move(mapping)).first;
+  }
+  const Mapping& mapping = *entry->second;
+  if (location.offset_bytes > mapping.size_bytes() ||
+      size_bytes > mapping.size_bytes() - location.offset_bytes) {
+    throw InternalError(fmt::format("{} announced bytes beyond the end of segment {}",
+                                    to_string(peer.info), location.segment_id));
+  }
+  return mapping.begin() + location.offset_bytes;
+}
+
+bool SharedMemoryGroup::may_be_written() const { return state_->may_be_written; }
+
+}  // namespace crossdevice

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/collective/pack.h"
+#include "crossdevice/collective/shared_direct_reduce.h"
+#include "crossdevice/core/error.h"
+
+#include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
+#include "ops/detail/host_gather.h"
+#include "ops/detail/host_reduce.h"
+#include "ops/detail/sparse_reduce.h"
+#include "ops/detail/validation.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
+
+std::int64_t num_workers_of(const std::shared_ptr<Cluster>& cluster) {
+  return cluster ? cluster->num_workers() : 1;
+}
+
+/// Another worker's tensor, to be read until its owner's operation ends.
+Tensor view_of(const RemoteTensor& tensor, const Device& device) {
+  if (tensor.data == nullptr) return Tensor::empty(tensor.dtype, tensor.shape, device);
+  return Tensor::view(static_cast<const void*>(tensor.data), tensor.dtype, tensor.shape, device);
+}
+
+/// A shape as a tensor, so that it travels like one; no elements where it is not known.
+Tensor tensor_of(const MaybeShape& shape, const Device& device) {
+  if (!shape.has_value()) return Tensor::empty(DType::INT64, Shape({0}), device);
+  return Tensor::copy_of(shape->dims(), Shape({shape->rank()}), device);
+}
+
+MaybeShape shape_of(const RemoteTensor& tensor) {
+  const auto rank = static_cast<std::size_t>(tensor.shape.num_elements());
+  if (rank == 0) return std::nullopt;
+  const auto* dims = reinterpret_cast<const std::int64_t*>(tensor.data);
+  return Shape(std::span<const std::int64_t>(dims, rank));
+}
+
+}  // namespace
+
+struct CollectiveAllReduce::State {
+  Devices devices;
+  CommunicationOptions options;
+  std::shared_ptr<Cluster> cluster;
+  std::optional<SharedDirectReduce> workers;  // none: this worker is alone
+
+  void require_components(const PerReplica& value) const {
+    if (!value.devices().same_set(devices) || value.size() != devices.size()) {
+      throw ValueError(
+          fmt::format("a value of CollectiveAllReduce has one component on each of {}, "
+                      "this one has {} on {}",
+                      devices.to_string(), value.size(), value.devices().to_string()));
+    }
+  }
+  [[nodiscard]] SharedReduceRequest request(std::string_view kind, ReduceOp op,
+                                            const CommunicationOptions& call,
+                                            const detail::ActiveOperation& active) const {
+    return {.kind = kind,
+            .sequence = active.record().sequence,
+            .op = op,
+            .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline())};
+  }
+  [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
+                                       const Destinations& destinations,
+                                       const CommunicationOptions& call,
+                                       detail::ActiveOperation& active);
+};
+
+CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
+                                         const CommunicationOptions& options,
+                                         std::shared_ptr<Cluster> cluster)
+    : state_(std::make_unique<State>()) {
+  options.validate();
+  if (devices.empty()) throw ValueError("CollectiveAllReduce needs at least one device");
+  for (const Device& device : devices) device.require_present();
+  if (devices.has_duplicates()) {
+    throw ValueError("CollectiveAllReduce: a device is named twice: " + devices.to_string());
+  }
+  const std::int64_t num_workers = num_workers_of(cluster);
+  if (std::int64_t{group_size} != num_workers * static_cast<std::int64_t>(devices.size())) {
+    throw ValueError(fmt::format(
+        "group_size must be the devices of all workers, {} workers with {} devices each, not {}",
+        num_workers, devices.size(), group_size));
+  }
+  state_->devices = devices;
+  state_->options = options;
+  state_->cluster = std::move(cluster);
+  if (num_workers == 1) return;
+  if (state_->cluster->num_local_workers() != num_workers) {
+    throw UnimplementedError(
+        "CollectiveAllReduce over workers on several machines is not in this version");
+  }
+  state_->workers.emplace(state_->cluster);
+}
+
+CollectiveAllReduce::~CollectiveAllReduce() = default;
+
+Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplica& value,
+                                                    const Destinations& destinations,
+                                                    const CommunicationOptions& options) {
+  detail::ActiveOperation& active = active_operation();
+  state_->require_components(value);
+  if (value.is_sparse()) return state_->reduce_sparse(op, value, destinations, options, active);
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  if (!state_->workers.has_value()) {
+    detail::host_reduce(op, 0, value, result, active);
+    return result;
+  }
+  active.require_time_left();
+  active.set_written();
+  const SharedReduceValue shared{value.values(), result.values()};
+  state_->workers->all_reduce(state_->request("reduce", op, options, active),
+                              std::span<const SharedReduceValue>(&shared, 1));
+  return result;
+}
+
+std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
+    ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
+  if (!state_->workers.has_value()) {
+    return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
+  }
+  detail::ActiveOperation& active = active_operation();
+  for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
+  std::vector<Mirrored> results = detail::make_results(pairs.size());
+  std::vector<TensorSize> sizes;
+  std::vector<std::size_t> dense;  // which pairs `sizes` are about
+  sizes.reserve(pairs.size());
+  dense.reserve(pairs.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (value.is_sparse()) continue;
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+    sizes.push_back({value.dtype(), value.values()[0].num_elements()});
+    dense.push_back(i);
+  }
+  active.set_written();
+  const SharedReduceRequest request = state_->request("batch_reduce", op, options, active);
+  const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
+  // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
+  const std::vector<Pack> packs = bytes_per_pack == 0
+                                      ? make_packs(sizes, {.num_packs = 1})
+                                      : make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
+  std::vector<SharedReduceValue> shared;
+  for (const Pack& pack : packs) {
+    active.require_time_left();
+    shared.clear();
+    for (const ElementRange& range : pack.ranges) {
+      const std::size_t i = dense[range.tensor];
+      shared.push_back({pairs[i].value.values(), results[i].values()});
+    }
+    state_->workers->all_reduce(request, shared);
+    for (const ElementRange& range : pack.ranges) {
+      active.complete_item(active.item_of(pairs[dense[range.tensor]]));
+    }
+  }
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
+    results[i] = state_->reduce_sparse(op, value, destinations, options, active);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
+  }
+  return results;
+}
+
+Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica& value,
+                                                   const Destinations& destinations,
+                                                   const CommunicationOptions& call,
+                                                   detail::ActiveOperation& active) {
+  const Device& target = destinations.devices()[0];
+  if (!workers.has_value()) return detail::sparse_reduce(op, value, target, destinations, active);
+  std::vector<Tensor> tensors;
+  tensors.reserve(kTensorsPerSlices * value.size());
+  for (const IndexedSlices& slices : value.slices()) {
+    tensors.push_back(slices.values);
+    tensors.push_back(slices.indices);
+    tensors.push_back(tensor_of(slices.dense_shape, slices.values.device()));
+  }
+  Mirrored result;
+  workers->share(request("reduce sparse", op, call, active), tensors, [&](const auto& all) {
+    std::vector<IndexedSlices> everybodys;
+    for (const std::vector<RemoteTensor>& theirs : all) {
+      for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
+        everybodys.push_back(
+            {view_of(theirs[i], target), view_of(theirs[i + 1], target), shape_of(theirs[i + 2])});
+      }
+    }
+    require_concatenable(everybodys);
+    result =
+        detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target, destinations, active);
+  });
+  return result;
+}
+
+Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
+                                                    const Destinations& destinations, int axis,
+                                                    const CommunicationOptions& options) {
+  if (!state_->workers.has_value()) {
+    return CrossDeviceOps::gather_implementation(value, destinations, axis, options);
+  }
+  detail::ActiveOperation& active = active_operation();
+  state_->require_components(value);
+  if (destinations.outputs() != nullptr) {
+    throw UnimplementedError(
+        "gather among workers makes its own buffers: how large they are is known only after all "
+        "workers have come");
+  }
+  Mirrored result;
+  state_->workers->share(
+      state_->request("gather", ReduceOp::SUM, options, active), value.values(),
+      [&](const auto& all) {
+        std::vector<Tensor> everybodys;
+        for (const std::vector<RemoteTensor>& theirs : all) {
+          for (const RemoteTensor& tensor : theirs) {
+            everybodys.push_back(view_of(tensor, state_->devices[0]));
+          }
+        }
+        const PerReplica parts(everybodys);
+        const Shape shape = detail::require_gatherable(parts, destinations, axis);
+        result = destinations.make_result(parts.dtype(), shape);
+        detail::host_gather(parts, static_cast<std::size_t>(axis), result, active);
+      });
+  return result;
+}
+
+}  // namespace crossdevice

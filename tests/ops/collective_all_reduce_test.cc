@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// CollectiveAllReduce among processes on this machine.
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "crossdevice/core/error.h"
+
+#include "support/worker_processes.h"
+
+namespace crossdevice {
+namespace {
+
+using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+
+std::shared_ptr<Cluster> shared(Cluster& cluster) {
+  return {&cluster, [](Cluster*) {}};
+}
+
+Devices devices_of(std::size_t count) {
+  std::vector<Device> devices;
+  devices.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) devices.emplace_back("CPU:" + std::to_string(i));
+  return Devices(std::span<const Device>(devices));
+}
+
+/// What element i of replica r of a job is, before a reduction.
+float element(std::size_t replica, std::size_t i, int round) {
+  return static_cast<float>((replica + 1) * 3 + i % 101) + static_cast<float>(round);
+}
+
+float expected_sum(std::size_t num_replicas, std::size_t i, int round) {
+  float sum = 0;
+  for (std::size_t r = 0; r < num_replicas; ++r) sum += element(r, i, round);
+  return sum;
+}
+
+/// A worker's replicas, filled; from the pool, or from memory of the program's own.
+struct Replicas {
+  std::vector<std::vector<float>> own;
+  PerReplica value;
+};
+Replicas replicas(const Cluster& cluster, std::size_t num_devices, std::size_t count, int round,
+                  bool from_pool) {
+  Replicas made;
+  std::vector<Tensor> tensors;
+  for (std::size_t d = 0; d < num_devices; ++d) {
+    const std::size_t replica = static_cast<std::size_t>(cluster.rank()) * num_devices + d;
+    std::vector<float> elements(count);
+    for (std::size_t i = 0; i < count; ++i) elements[i] = element(replica, i, round);
+    const Device device("CPU:" + std::to_string(d));
+    if (from_pool) {
+      tensors.push_back(Tensor::copy_of(std::span<const float>(elements), Shape({count}), device));
+    } else {
+      made.own.push_back(std::move(elements));
+      tensors.push_back(Tensor::view(std::span<float>(made.own.back()), device));
+    }
+  }
+  made.value = PerReplica(tensors);
+  return made;
+}
+
+bool is_sum(const DistributedValues& value, std::size_t num_replicas, int round, float divisor) {
+  for (const Tensor& tensor : value.values()) {
+    std::size_t i = 0;
+    for (const float got : tensor.span<const float>()) {
+      const float wanted = expected_sum(num_replicas, i++, round) / divisor;
+      if (got == wanted) continue;
+      std::cerr << "element " << i - 1 << ": " << got << ", expected " << wanted << '\n';
+      return false;
+    }
+  }
+  return true;
+}
+
+int reduce(Cluster& cluster) {
+  for (const std::size_t num_devices : {1U, 2U, 3U}) {
+    const std::size_t group = num_devices * static_cast<std::size_t>(cluster.num_workers());
+    CollectiveAllReduce ops(devices_of(num_devices), static_cast<int>(group), {}, shared(cluster));
+    int round = 0;
+    for (const std::size_t count : {0U, 1U, 2U, 7U, 509U, 2048U, 2049U, 65537U, 1000003U}) {
+      for (const bool from_pool : {true, false}) {
+        ++round;
+        Replicas mine = replicas(cluster, num_devices, count, round, from_pool);
+        const Mirrored sum = ops.reduce(ReduceOp::SUM, mine.value, mine.value);
+        if (sum.size() != num_devices || !is_sum(sum, group, round, 1)) return 1;
+        const Mirrored mean = ops.reduce(ReduceOp::MEAN, mine.value, "CPU:0");
+        if (mean.size() != 1 || !is_sum(mean, group, round, static_cast<float>(group))) return 2;
+        ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+        if (!is_sum(mine.value, group, round, 1)) return 3;
+      }
+    }
+  }
+  return 0;
+}
+
+int batch(Cluster& cluster) {
+  const std::size_t group = 2 * static_cast<std::size_t>(cluster.num_workers());
+  CollectiveAllReduce ops(devices_of(2), static_cast<int>(group), {}, shared(cluster));
+  for (int round = 1; round <= 10; ++round) {
+    std::vector<PerReplica> values;
+    for (const std::size_t count : {0U, 3U, 100000U, 1U, 4097U, 64U}) {
+      values.push_back(replicas(cluster, 2, count, round, true).value);
+    }
+    const CommunicationOptions options{.bytes_per_pack = round % 3 == 0 ? 0 : 5000 * (round % 3)};
+    ops.batch_reduce_into(ReduceOp::SUM, values, options);
+    for (const PerReplica& value : values) {
+      if (!is_sum(value, group, round, 1)) return round;
+    }
+    std::vector<PerReplica> again;
+    for (const std::size_t count : {5U, 70000U}) {
+      again.push_back(replicas(cluster, 2, count, round, true).value);
+    }
+    PendingBatch pending = ops.batch_reduce_into_async(ReduceOp::MEAN, again, options);
+    pending.wait();
+    for (const PerReplica& value : again) {
+      if (!is_sum(value, group, round, static_cast<float>(group))) return 50 + round;
+    }
+  }
+  return 0;
+}
+
+/// Bits must not depend on who reduces what: sums of values that round.
+int agree(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  for (const std::size_t count : {100U, 300000U}) {
+    std::vector<float> elements(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      elements[i] = 1.0F / static_cast<float>(i + 3 + 7 * static_cast<std::size_t>(cluster.rank()));
+    }
+    const PerReplica value{
+        Tensor::copy_of(std::span<const float>(elements), Shape({count}), Device("CPU:0"))};
+    ops.reduce_into(ReduceOp::SUM, value, value);
+    const std::span<const float> sum = value.values()[0].span<const float>();
+    std::uint64_t hash = 0;
+    for (const float each : sum) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &each, sizeof bits);
+      hash = hash * 1099511628211U + bits;
+    }
+    for (const std::string& theirs : cluster.all_gather_bytes(std::to_string(hash))) {
+      if (theirs != std::to_string(hash)) return 1;
+    }
+    // By rank, in float32.
+    for (std::size_t i = 0; i < count; i += 97) {
+      float wanted = 1.0F / static_cast<float>(i + 3);
+      for (int rank = 1; rank < cluster.num_workers(); ++rank) {
+        wanted += 1.0F / static_cast<float>(i + 3 + 7 * static_cast<std::size_t>(rank));
+      }
+      if (sum[i] != wanted) return 2;
+    }
+  }
+  return 0;
+}
+
+/// Worker w has w rows of its own; worker 0 has none.
+int reduce_sparse(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const auto rows = static_cast<std::size_t>(cluster.rank());
+  std::vector<float> values(2 * rows, static_cast<float>(cluster.rank()));
+  std::vector<std::int64_t> indices(rows);
+  std::iota(indices.begin(), indices.end(), 10 * cluster.rank());
+  const IndexedSlices mine{
+      .values = Tensor::copy_of(std::span<const float>(values), Shape({rows, 2}), Device("CPU:0")),
+      .indices =
+          Tensor::copy_of(std::span<const std::int64_t>(indices), Shape({rows}), Device("CPU:0")),
+      .dense_shape = {1000, 2}};
+  const Mirrored all = ops.reduce(ReduceOp::SUM, PerReplica{mine}, "CPU:0");
+  const IndexedSlices& merged = all.slices()[0];
+  std::size_t row = 0;
+  for (int rank = 0; rank < cluster.num_workers(); ++rank) {
+    for (int i = 0; i < rank; ++i, ++row) {
+      if (merged.indices.span<const std::int64_t>()[row] != 10 * rank + i) return 1;
+      if (merged.values.span<const float>()[2 * row + 1] != static_cast<float>(rank)) return 2;
+    }
+  }
+  if (static_cast<std::size_t>(merged.indices.num_elements()) != row) return 3;
+  return merged.dense_shape == MaybeShape{1000, 2} ? 0 : 4;
+}
+
+/// First dimensions differ.
+int gather(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const auto rows = static_cast<std::size_t>(cluster.rank() + 1);
+  std::vector<int> elements(3 * rows, cluster.rank());
+  const PerReplica value{
+      Tensor::copy_of(std::span<const int>(elements), Shape({rows, 3}), Device("CPU:0"))};
+  const Mirrored all = ops.gather(value, "CPU:0", 0);
+  const std::size_t total =
+      static_cast<std::size_t>(cluster.num_workers() * (cluster.num_workers() + 1) / 2);
+  if (!(all.shape() == Shape({total, 3}))) return 1;
+  std::size_t i = 0;
+  for (int rank = 0; rank < cluster.num_workers(); ++rank) {
+    for (int k = 0; k < 3 * (rank + 1); ++k) {
+      if (all.tensor().span<const int>()[i++] != rank) return 2;
+    }
+  }
+  return 0;
+}
+
+template <class Error>
+int expect_error(const std::string& text, int culprit, const std::function<void()>& call) {
+  try {
+    call();
+    std::cerr << "no error\n";
+  } catch (const Error& error) {
+    const bool blames =
+        culprit < 0 || (error.culprits().size() == 1 && error.culprits()[0].rank == culprit);
+    if (std::string(error.what()).find(text) != std::string::npos && blames) return 0;
+    std::cerr << "unexpected: " << error.what() << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "another kind of error: " << error.what() << '\n';
+  }
+  return 1;
+}
+
+int lose_one(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const Replicas mine = replicas(cluster, 1, 1 << 20, 1, true);
+  ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+  if (cluster.rank() == 1) ::kill(::getpid(), SIGKILL);
+  const int result = expect_error<UnavailableError>("is gone", 1, [&] {
+    for (;;) ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+  });
+  return result != 0 ? result : expect_error<FailedPreconditionError>("is broken since", -1, [&] {
+    ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+  });
+}
+
+/// A worker that is stopped in the middle and goes on later must not write into memory that the others use again.
+int stop_one(Cluster& cluster) {
+  constexpr std::size_t kCount = 4 << 20;
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const Replicas mine = replicas(cluster, 1, kCount, 1, true);
+  const std::vector<std::string> pids = cluster.all_gather_bytes(std::to_string(::getpid()));
+  if (cluster.rank() == 1) {
+    try {
+      for (;;) ops.reduce_into(ReduceOp::SUM, mine.value, mine.value, {.timeout_seconds = 20});
+    } catch (const OpError&) {
+      cluster.barrier();  // it has gone on, and is told that the others have given up
+      return 0;
+    }
+  }
+  int result = expect_error<DeadlineExceededError>("rank 1", 1, [&] {
+    for (int i = 0;; ++i) {
+      if (i == 5 && cluster.rank() == 0) ::kill(std::stoi(pids[1]), SIGSTOP);
+      ops.reduce_into(ReduceOp::SUM, mine.value, mine.value, {.timeout_seconds = 1});
+    }
+  });
+  // The memory is this worker's again.
+  const std::span<float> elements = mine.value.values()[0].span<float>();
+  std::fill(elements.begin(), elements.end(), 7.0F);
+  if (cluster.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ::kill(std::stoi(pids[1]), SIGCONT);
+  }
+  cluster.barrier();
+  for (const float each : elements) {
+    if (each != 7.0F) return 9;
+  }
+  return result;
+}
+
+int be_late(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 0.3},
+                          shared(cluster));
+  const Replicas mine = replicas(cluster, 1, 100, 1, true);
+  const auto reduce_once = [&] { (void)ops.reduce(ReduceOp::SUM, mine.value, "CPU:0"); };
+  int result = 0;
+  if (cluster.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    result = expect_error<DeadlineExceededError>("has given up", -1, reduce_once);
+  } else {
+    result = expect_error<DeadlineExceededError>("reduce #1", 1, reduce_once);
+  }
+  cluster.barrier();  // nobody leaves before all have been told
+  return result;
+}
+
+int differ(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const Replicas mine = replicas(cluster, 1, cluster.rank() == 2 ? 5001 : 5000, 1, true);
+  return expect_error<InternalError>(
+             "workers make different calls", -1,
+             [&] { ops.reduce_into(ReduceOp::SUM, mine.value, mine.value); }) +
+         (mine.value.values()[0].span<const float>()[0] ==
+                  element(static_cast<std::size_t>(cluster.rank()), 0, 1)
+              ? 0
+              : 2);
+}
+
+int many(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const PerReplica value{Tensor::zeros(DType::INT64, Shape({1}), Device("CPU:0"))};
+  for (std::int64_t round = 0; round < 20000; ++round) {
+    value.values()[0].span<std::int64_t>()[0] = round + cluster.rank();
+    ops.reduce_into(ReduceOp::SUM, value, value);
+    const std::int64_t n = cluster.num_workers();
+    if (value.values()[0].span<std::int64_t>()[0] != n * round + n * (n - 1) / 2) return 1;
+  }
+  return 0;
+}
+
+const Works& works() {
+  static const Works all = {{"reduce", reduce},        {"batch", batch},
+                            {"agree", agree},          {"gather", gather},
+                            {"sparse", reduce_sparse}, {"lose one", lose_one},
+                            {"stop one", stop_one},    {"be late", be_late},
+                            {"differ", differ},        {"many", many}};
+  return all;
+}
+
+TEST(CollectiveAllReduceTest, ReducesOverAllWorkersDevices) {
+  for (const int workers : {1, 2, 3, 4}) {
+    EXPECT_EQ(run_workers("reduce", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceTest, ReducesBatches) {
+  for (const int workers : {1, 2, 3, 5}) {
+    EXPECT_EQ(run_workers("batch", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceTest, BitsAreTheSameOnAllWorkers) {
+  for (const int workers : {2, 3, 8}) {
+    EXPECT_EQ(run_workers("agree", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceTest, ConcatenatesRaggedSparseValues) {
+  for (const int workers : {1, 2, 4}) {
+    EXPECT_EQ(run_workers("sparse", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceTest, GathersUnequalFirstDimensions) {
+  for (const int workers : {1, 2, 4}) {
+    EXPECT_EQ(run_workers("gather", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceTest, ManySmallReductions) {
+  EXPECT_EQ(run_workers("many", 2), all_well(2));
+  EXPECT_EQ(run_workers("many", 3), all_well(3));
+}
+
+TEST(CollectiveAllReduceTest, AKilledWorkerIsNamed) {
+  EXPECT_EQ(run_workers("lose one", 3), (std::vector<int>{0, -SIGKILL, 0}));
+}
+
+TEST(CollectiveAllReduceTest, AStoppedWorkerThatGoesOnChangesNothing) {
+  EXPECT_EQ(run_workers("stop one", 2), all_well(2));
+  EXPECT_EQ(run_workers("stop one", 3), all_well(3));
+}
+
+TEST(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
+  EXPECT_EQ(run_workers("be late", 2), all_well(2));
+}
+
+TEST(CollectiveAllReduceTest, DifferentCallsTouchNothing) {
+  EXPECT_EQ(run_workers("differ", 3), all_well(3));
+}
+
+TEST(CollectiveAllReduceTest, WrongArgumentsAreRefused) {
+  EXPECT_THROW(CollectiveAllReduce({"CPU:0"}, 2), ValueError);
+  EXPECT_THROW(CollectiveAllReduce({"CPU:0", "CPU:1"}, 3), ValueError);
+  EXPECT_THROW(CollectiveAllReduce({"CPU:0", "CPU:0"}, 2), ValueError);
+  EXPECT_THROW(CollectiveAllReduce({}, 0), ValueError);
+  EXPECT_THROW(CollectiveAllReduce({"CPU:0"}, 1, {.bytes_per_pack = -1}), ValueError);
+  CollectiveAllReduce ops({"CPU:0"}, 1);
+  const Tensor one = Tensor::zeros(DType::FLOAT32, Shape({1}), Device("CPU:1"));
+  EXPECT_THROW((void)ops.reduce(ReduceOp::SUM, PerReplica{one}, "CPU:0"), ValueError);
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  return crossdevice::testing::worker_main(argc, argv, crossdevice::works());
+}

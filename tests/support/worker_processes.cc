@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/worker_processes.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <memory>
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crossdevice/core/environment.h"
+
+namespace crossdevice::testing {
+namespace {
+
+constexpr const char* kWorkVariable = "TEST_WORK";
+
+/// One nobody listens on at this moment.
+int free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool is_bound = ::bind(listener, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+                        ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  EXPECT_TRUE(is_bound);
+  ::close(listener);
+  return ntohs(address.sin_port);
+}
+
+pid_t start_worker(const std::vector<std::string>& own_variables) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    variables.emplace_back(*variable);
+  }
+  variables.insert(variables.end(), own_variables.begin(), own_variables.end());
+  std::vector<char*> environment;
+  environment.reserve(variables.size() + 1);
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  std::string program = "/proc/self/exe";
+  std::array<char*, 2> arguments = {program.data(), nullptr};
+  pid_t process = 0;
+  EXPECT_EQ(::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(),
+                          environment.data()),
+            0);
+  return process;
+}
+
+int result_of(pid_t process) {
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+}  // namespace
+
+int worker_main(int argc, char** argv, const Works& works,
+                const std::function<JoinOptions(const std::string& work)>& options) {
+  if (const char* work = std::getenv(kWorkVariable)) {
+    try {
+      const std::shared_ptr<Cluster> cluster = Cluster::join(options(work));
+      return works.at(work)(*cluster);
+    } catch (const std::exception& error) {
+      std::cerr << work << ": " << error.what() << '\n';
+      return 100;
+    }
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+std::vector<int> run_workers(const std::string& work, int num_workers, int stopped) {
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  std::vector<pid_t> processes;
+  processes.reserve(static_cast<std::size_t>(num_workers));
+  for (int rank = 0; rank < num_workers; ++rank) {
+    processes.push_back(
+        start_worker({std::string(kRankVariable) + "=" + std::to_string(rank),
+                      std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers),
+                      std::string(kChiefAddressVariable) + "=" + address,
+                      std::string(kWorkVariable) + "=" + work}));
+  }
+  std::vector<int> results(processes.size());
+  for (int rank = 0; rank < num_workers; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (rank != stopped) results[index] = result_of(processes[index]);
+  }
+  if (stopped >= 0) {
+    const auto index = static_cast<std::size_t>(stopped);
+    ::kill(processes[index], SIGKILL);
+    results[index] = result_of(processes[index]);
+  }
+  return results;
+}
+
+}  // namespace crossdevice::testing
