@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/comm/environment_cluster_resolver.h"
+#include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 
@@ -52,12 +52,6 @@ std::uint64_t group_id(std::uint64_t parent, const std::vector<int>& members, st
   return detail::WireReader(detail::view_of(code)).number<std::uint64_t>();
 }
 
-/// Nobody launched this process: a cluster of one.
-class SingleProcess final : public ClusterResolver {
- protected:
-  [[nodiscard]] WorkerIdentity identity_implementation() const override { return {}; }
-};
-
 }  // namespace
 
 struct Cluster::State {
@@ -90,10 +84,7 @@ Cluster::Cluster(Passkey /*key*/, std::shared_ptr<State> state) : state_(std::mo
 Cluster::~Cluster() = default;
 
 std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
-  if (process_environment()(kRankVariable).value_or("").empty()) {
-    return join(SingleProcess(), options);
-  }
-  return join(EnvironmentClusterResolver(), options);
+  return join(*detect_cluster_resolver(), options);
 }
 
 std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
