@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// crossdevice-run: starts N workers of one job on this machine.
+#include <cstdio>
+#include <optional>
+
+#include <fmt/core.h>
+
+#include "run/arguments.h"
+#include "run/job.h"
+#include "run/worker_process.h"
+#include "support/program.h"
+
+namespace {
+
+using namespace crossdevice;  // NOLINT(google-build-using-namespace): the program's own
+
+int run_program(int argc, char** argv) {
+  const std::optional<run::Arguments> arguments = run::parse_arguments(argc, argv);
+  if (!arguments.has_value()) return programs::kExitOk;
+  try {
+    return run::run_job(*arguments);
+  } catch (const run::CannotExecute& error) {
+    fmt::print(stderr, "crossdevice-run: {}\n", error.what());
+    return error.exit_code();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return programs::run_program("crossdevice-run", [&] { return run_program(argc, argv); });
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/supervisor.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "run/system_error.h"
+
+namespace crossdevice::run {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::array<int, 5> kForwarded{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr int kSignalBase = 128;  // what shells add to a signal's number
+constexpr std::chrono::seconds kSweepTimeout{
+    10};  // a process in the kernel's hands may not die at once
+constexpr milliseconds kMinGrace{100};
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr rlim_t kMaxOpenFiles = 4096;  // two pipes for each worker, and some
+
+sigset_t handled_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kForwarded) sigaddset(&set, number);
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+std::string describe(std::size_t rank, int status) {
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    const char* const name = ::sigabbrev_np(number);
+    return fmt::format("rank {} was ended by signal {}{}{}", rank, number,
+                       name == nullptr ? "" : " (SIG",
+                       name == nullptr ? "" : std::string(name) + ")");
+  }
+  return fmt::format("rank {} ended with status {}", rank, WEXITSTATUS(status));
+}
+
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// Our children, also those that we have inherited from a worker.
+std::vector<pid_t> children() {
+  std::ifstream file(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  std::vector<pid_t> all;
+  // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
+  for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+  return all;
+}
+
+/// Room for two pipes per worker; returns what there was before.
+rlimit raise_open_files() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  rlimit raised = limit;
+  raised.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMaxOpenFiles));
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return limit;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(std::chrono::duration<double> grace, const Janitor& janitor)
+    : grace_(std::chrono::duration_cast<Clock::duration>(grace)),
+      janitor_(janitor),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO) {
+  struct sigaction before {};
+  struct sigaction plain {};
+  plain.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &plain, &before);
+  inherited_ignored_sigpipe_ = before.sa_handler == SIG_IGN;
+  // Where SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
+  plain.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &plain, nullptr);
+  const sigset_t handled = handled_signals();
+  ::sigprocmask(SIG_BLOCK, &handled, &inherited_mask_);
+  // One that was ignored when we began (nohup) is not blocked but discarded, and so stays ignored.
+  signals_ = Descriptor(::signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!signals_.is_open()) throw system_failure("receive signals");
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+/// Where starting has failed half-way, the workers that run already go down with it.
+Supervisor::~Supervisor() {
+  if (!is_swept_) {
+    signal_all(SIGKILL);
+    sweep();
+  }
+}
+
+void Supervisor::start(WorkerSetting setting) {
+  setting.signal_mask = inherited_mask_;
+  setting.ignores_sigpipe = inherited_ignored_sigpipe_;
+  static const rlimit kBefore = raise_open_files();
+  setting.max_open_files = kBefore;
+  WorkerProcess process = start_worker(setting, janitor_);
+  const std::string prefix = fmt::format("[{}] ", workers_.size());
+  Worker worker;
+  worker.pid = process.pid;
+  worker.streams.reserve(2);
+  worker.streams.push_back({std::move(process.out), LinePrefixer(prefix), &out_});
+  worker.streams.push_back({std::move(process.err), LinePrefixer(prefix), &err_});
+  workers_.push_back(std::move(worker));
+  ++num_running_;
+}
+
+int Supervisor::run() {
+  for (;;) {
+    reap();
+    if (num_running_ == 0 && !is_swept_) sweep();
+    if (is_swept_ && is_output_done()) break;
+    wait_for_events();
+    if (kill_at_.has_value() && Clock::now() >= *kill_at_) grace_is_over();
+  }
+  return exit_code_.value_or(0);
+}
+
+bool Supervisor::is_output_done() const {
+  const bool is_read = std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    return std::none_of(worker.streams.begin(), worker.streams.end(),
+                        [](const Stream& stream) { return stream.pipe.is_open(); });
+  });
+  return is_read && out_.is_empty() && err_.is_empty();
+}
+
+int Supervisor::timeout_milliseconds() const {
+  if (!kill_at_.has_value()) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(*kill_at_ - Clock::now());
+  return static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, INT_MAX));
+}
+
+void Supervisor::wait_for_events() {
+  // After the sweep nobody writes into the pipes any more: whether they have ended or are merely empty, what they hold is the rest.
+  if (is_swept_) {
+    for (Worker& worker : workers_) {
+      for (Stream& stream : worker.streams) {
+        while (stream.pipe.is_open() && !stream.sink->is_full()) read_some(stream);
+      }
+    }
+  }
+  std::vector<pollfd> polled;
+  std::vector<Stream*> streams;
+  polled.reserve(3 + 2 * workers_.size());
+  streams.reserve(2 * workers_.size());
+  polled.push_back({signals_.get(), POLLIN, 0});
+  for (const OutputSink* sink : {&out_, &err_}) {
+    polled.push_back({sink->is_empty() ? -1 : sink->fd(), POLLOUT, 0});
+  }
+  for (Worker& worker : workers_) {
+    for (Stream& stream : worker.streams) {
+      if (is_swept_ || !stream.pipe.is_open() || stream.sink->is_full()) continue;
+      polled.push_back({stream.pipe.get(), POLLIN, 0});
+      streams.push_back(&stream);
+    }
+  }
+  if (is_swept_ && out_.is_empty() && err_.is_empty()) return;
+  if (::poll(polled.data(), polled.size(), timeout_milliseconds()) < 0) {
+    if (errno == EINTR) return;
+    throw system_failure("wait for the workers");
+  }
+  if (polled[0].revents != 0) read_signals();
+  if (polled[1].revents != 0) write_some(out_);
+  if (polled[2].revents != 0) write_some(err_);
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (polled[3 + i].revents != 0) read_some(*streams[i]);
+  }
+}
+
+void Supervisor::read_some(Stream& stream) {
+  std::array<char, kReadBytes>
+      bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read()
+  const ssize_t count = ::read(stream.pipe.get(), bytes.data(), bytes.size());
+  if (count < 0 && errno == EINTR) return;
+  if (count < 0 && errno == EAGAIN && !is_swept_) return;
+  if (count > 0) {
+    stream.prefixer.feed({bytes.data(), static_cast<std::size_t>(count)}, stream.sink->pending());
+  } else {
+    stream.prefixer.finish(stream.sink->pending());
+    stream.pipe.reset();
+  }
+  if (stream.sink->is_broken()) stream.sink->drop();
+}
+
+void Supervisor::write_some(OutputSink& sink) {
+  sink.write_some();
+  if (sink.is_broken() && !is_stopping_) {
+    if (!exit_code_.has_value()) exit_code_ = kSignalBase + SIGPIPE;
+    stop_the_rest();
+  }
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo != SIGCHLD) forward(static_cast<int>(info.ssi_signo));
+  }
+}
+
+void Supervisor::forward(int number) {
+  signal_all(number);
+  if (number != SIGINT && number != SIGTERM) return;
+  is_interrupted_ = true;
+  if (num_running_ ==
+      0) {  // only the output is left, and somebody is tired of waiting for its reader
+    if (!exit_code_.has_value()) exit_code_ = kSignalBase + number;
+    out_.give_up();
+    err_.give_up();
+  }
+  if (is_stopping_) return;
+  is_stopping_ = true;
+  kill_at_ = Clock::now() + grace_;
+}
+
+void Supervisor::signal_all(int number) const {
+  for (const Worker& worker : workers_) {
+    if (worker.is_running) ::kill(-worker.pid, number);
+  }
+}
+
+void Supervisor::begin_grace() {
+  is_stopping_ = true;
+  kill_at_ = Clock::now() + grace_;
+}
+
+void Supervisor::grace_is_over() {
+  kill_at_.reset();
+  if (num_running_ > 0) {
+    signal_all(SIGKILL);
+    if (is_interrupted_) kill_at_ = Clock::now() + std::max<Clock::duration>(grace_, kMinGrace);
+  } else if (
+      is_interrupted_) {  // only the output is left, and whoever wants us gone need not wait for its reader
+    out_.give_up();
+    err_.give_up();
+  }
+}
+
+void Supervisor::stop_the_rest() {
+  if (is_stopping_) return;
+  begin_grace();
+  signal_all(SIGTERM);
+  signal_all(SIGCONT);  // one that is stopped could not end
+}
+
+void Supervisor::reap() {
+  for (;;) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) return;
+    const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      return worker.is_running && worker.pid == pid;
+    });
+    if (found != workers_.end()) ended(static_cast<std::size_t>(found - workers_.begin()), status);
+  }
+}
+
+void Supervisor::ended(std::size_t rank, int status) {
+  Worker& worker = workers_[rank];
+  worker.is_running = false;
+  --num_running_;
+  janitor_.forget_group(worker.pid);
+  if (exit_code_of(status) == 0 || exit_code_.has_value()) return;
+  exit_code_ = exit_code_of(status);
+  if (!is_interrupted_) {
+    err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
+                                  num_running_ > 0 ? "; stopping the others" : "");
+  }
+  stop_the_rest();
+}
+
+/// What workers have left behind is ours now: kill it, and what that leaves, until there is nothing.
+void Supervisor::sweep() {
+  is_swept_ = true;
+  const Clock::time_point deadline = Clock::now() + kSweepTimeout;
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  const timespec turn{0, 50'000'000};
+  while (Clock::now() < deadline) {
+    std::vector<pid_t> left = children();
+    std::erase(left, janitor_.pid());
+    if (left.empty()) break;
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    ::sigtimedwait(&child_ended, nullptr, &turn);
+    reap();
+  }
+  num_running_ = 0;
+}
+
+}  // namespace crossdevice::run

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Watches over the workers until the last one has ended.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "run/descriptor.h"
+#include "run/janitor.h"
+#include "run/line_prefixer.h"
+#include "run/output_sink.h"
+#include "run/worker_process.h"
+
+namespace crossdevice::run {
+
+/// One thread, one poll(): signals come through a descriptor, so that nothing ever interrupts anything. The order of events in a turn does not
+/// matter: each only looks at what is there.
+///
+///   running    workers live; their lines are passed on
+///   stopping   one has failed, or SIGINT or SIGTERM has come, or our own reader is gone: SIGTERM has been sent, SIGKILL follows at the deadline
+///   swept      every worker has been reaped, and what they left behind (they are our children then, PR_SET_CHILD_SUBREAPER) killed and reaped
+///              too: nobody writes any more, so what the pipes still hold is all there will be
+///
+/// Threads  the process must have no other.
+class Supervisor {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Blocks the signals that it will forward; ignores SIGPIPE. The settings are those the workers start with.
+  Supervisor(std::chrono::duration<double> grace, const Janitor& janitor);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Starts the next rank. A worker that has failed meanwhile is noticed by run().
+  ///
+  /// Errors   CannotExecute, std::runtime_error.
+  void start(WorkerSetting setting);
+  /// Returns the exit code of the job: 0, the first failing worker's, or 141 where nobody reads our output.
+  [[nodiscard]] int run();
+
+ private:
+  struct Stream {
+    Descriptor pipe;
+    LinePrefixer prefixer;
+    OutputSink* sink;
+  };
+  struct Worker {
+    pid_t pid = -1;
+    bool is_running = true;
+    std::vector<Stream> streams;
+  };
+
+  void wait_for_events();
+  void read_signals();
+  void forward(int number);
+  void reap();
+  void ended(std::size_t rank, int status);
+  void begin_grace();
+  void grace_is_over();
+  void stop_the_rest();
+  void signal_all(int number) const;
+  void sweep();
+  void read_some(Stream& stream);
+  void write_some(OutputSink& sink);
+  [[nodiscard]] bool is_output_done() const;
+  [[nodiscard]] int timeout_milliseconds() const;
+
+  Clock::duration grace_;
+  const Janitor& janitor_;
+  sigset_t inherited_mask_{};
+  bool inherited_ignored_sigpipe_ = false;
+  Descriptor signals_;
+  OutputSink out_;
+  OutputSink err_;
+  std::vector<Worker> workers_;
+  std::size_t num_running_ = 0;
+  bool is_swept_ = false;
+  bool is_stopping_ = false;
+  bool is_interrupted_ = false;  // by a signal, so that workers' ends need no explanation
+  std::optional<Clock::time_point> kill_at_;
+  std::optional<int> exit_code_;
+};
+
+}  // namespace crossdevice::run

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/worker_process.h"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "run/system_error.h"
+
+namespace crossdevice::run {
+namespace {
+
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
+
+struct Pipe {
+  Descriptor reader;
+  Descriptor writer;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_failure("make a pipe");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// Nothing but the standard streams goes on to the program. A kernel before 5.11 does not know this call; our own descriptors close by
+/// themselves there.
+void close_the_rest_on_exec() {
+  ::syscall(SYS_close_range, 3U, ~0U, static_cast<unsigned>(CLOSE_RANGE_CLOEXEC));
+}
+
+struct Child {
+  const WorkerSetting& setting;
+  const Janitor& janitor;
+  pid_t parent;
+  int out;
+  int err;
+  char** arguments;
+  char** environment;
+};
+
+/// Between fork and exec; returns only with the reason why the program does not run.
+int become_the_program(const Child& child) {
+  const pid_t self = ::getpid();
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before that call: then it is somebody else's child, and nothing will ever kill it.
+  if (::getppid() != child.parent) ::_exit(kCannotRun);
+  child.janitor.watch_group(self);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0 || ::dup2(nothing, 0) < 0 || ::dup2(child.out, 1) < 0 ||
+      ::dup2(child.err, 2) < 0) {
+    return errno;
+  }
+  if (child.setting.network_namespace >= 0 &&
+      ::setns(child.setting.network_namespace, CLONE_NEWNET) != 0) {
+    return errno;
+  }
+  ::setrlimit(RLIMIT_NOFILE, &child.setting.max_open_files);
+  ::signal(SIGPIPE, child.setting.ignores_sigpipe ? SIG_IGN : SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &child.setting.signal_mask, nullptr);
+  close_the_rest_on_exec();
+  ::execvpe(child.arguments[0], child.arguments, child.environment);
+  return errno;
+}
+
+/// The reason why the program does not run; 0 if it does. The pipe ends at exec.
+int start_error(int pipe) {
+  int error = 0;
+  for (;;) {
+    const ssize_t count = ::read(pipe, &error, sizeof error);
+    if (count < 0 && errno == EINTR) continue;
+    return count == static_cast<ssize_t>(sizeof error) ? error : 0;
+  }
+}
+
+}  // namespace
+
+CannotExecute::CannotExecute(const std::string& program, int error)
+    : std::runtime_error(system_failure("run " + program, error)),
+      exit_code_(error == ENOENT ? kNotFound : kCannotRun) {}
+
+WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor) {
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  Pipe failure = make_pipe();
+  ::fcntl(out.reader.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(err.reader.get(), F_SETFL, O_NONBLOCK);
+  std::vector<std::string> command = setting.command;
+  std::vector<std::string> environment = setting.environment;
+  const std::vector<char*> arguments = pointers_to(command);
+  const std::vector<char*> variables = pointers_to(environment);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw system_failure("start a process");
+  if (pid == 0) {
+    const int error = become_the_program({setting, janitor, parent, out.writer.get(),
+                                          err.writer.get(), const_cast<char**>(arguments.data()),
+                                          const_cast<char**>(variables.data())});
+    if (::write(failure.writer.get(), &error, sizeof error) < 0) {
+      // The parent then sees a program that ends with this status.
+    }
+    ::_exit(kCannotRun);
+  }
+  ::setpgid(pid, pid);  // here too, so that it holds whichever of the two comes first
+  failure.writer.reset();
+  const int error = start_error(failure.reader.get());
+  if (error != 0) {
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    janitor.forget_group(pid);
+    throw CannotExecute(setting.command.front(), error);
+  }
+  return {pid, std::move(out.reader), std::move(err.reader)};
+}
+
+}  // namespace crossdevice::run
