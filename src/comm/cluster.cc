@@ -13,6 +13,7 @@
 #include "crossdevice/core/log.h"
 
 #include "comm/detail/authentication.h"
+#include "comm/detail/chief_address.h"
 #include "comm/detail/control_plane.h"
 #include "comm/detail/host_name.h"
 #include "comm/detail/wire.h"
@@ -89,9 +90,13 @@ std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
 
 std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
                                        const JoinOptions& options) {
-  const WorkerIdentity identity = resolver.identity();
+  WorkerIdentity identity = resolver.identity();
   if (identity.num_workers > 1 && identity.chief_address.empty()) {
-    throw ValueError(to_string(identity) + ": nobody says where rank 0 listens");
+    if (!resolver.can_all_gather()) {
+      throw ValueError(to_string(identity) +
+                       ": nobody says where rank 0 listens; CROSSDEVICE_CHIEF_ADDRESS does");
+    }
+    identity.chief_address = detail::agree_on_chief_address(resolver, identity.rank);
   }
   const std::optional<std::string> secret_file = process_environment()(kSecretFileVariable);
   const ControlPlaneOptions plane_options{

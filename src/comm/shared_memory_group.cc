@@ -41,6 +41,8 @@ namespace {
 using detail::GroupFlags;
 using Clock = std::chrono::steady_clock;
 
+/// Looks without giving up the core; most meetings are over by then. More would hold up whoever is waited for, if it wants this very core.
+constexpr int kPauses = 200;
 /// How long to try before sleeping: a sleep and the waking up cost about as much.
 constexpr std::chrono::microseconds kSpinTime{60};
 /// A sleeper looks this often whether somebody is gone, which no flag in shared memory says.
@@ -306,7 +308,7 @@ bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline
 /// Whether the peer has come.
 bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline) {
   if (has_core_of_its_own) {
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < kPauses; ++i) {
       if (has_come(of_rank)) return true;
       relax();
     }

@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +18,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "crossdevice/comm/callback_cluster_resolver.h"
 
 #include "support/worker_processes.h"
 
@@ -200,6 +205,55 @@ TEST(ClusterTest, AProcessThatNobodyLaunchedIsAClusterOfItsOwn) {
   cluster->barrier();
   EXPECT_EQ(cluster->broadcast_bytes("x"), "x");
   EXPECT_EQ(cluster->subgroup({0})->all_gather_bytes("y"), std::vector<std::string>{"y"});
+}
+
+/// What MPI_Allgather does, among threads.
+class ThreadedAllGather {
+ public:
+  explicit ThreadedAllGather(int num_workers) : num_workers_(num_workers) {}
+  AllGatherBytes of(int rank) {
+    return [this, rank](std::span<const std::byte> mine, std::span<std::byte> all) {
+      std::unique_lock lock(mutex_);
+      const std::size_t round = ++rounds_[rank];
+      parts_.resize(all.size());
+      std::copy(mine.begin(), mine.end(),
+                parts_.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank);
+      if (++num_come_ == num_workers_) {
+        num_come_ = 0;
+        result_ = std::move(parts_);
+        parts_.clear();
+        ++num_done_;
+        changed_.notify_all();
+      }
+      changed_.wait(lock, [&] { return num_done_ >= round; });
+      std::copy(result_.begin(), result_.end(), all.begin());
+    };
+  }
+
+ private:
+  const int num_workers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::byte> parts_;
+  std::vector<std::byte> result_;
+  std::map<int, std::size_t> rounds_;
+  int num_come_ = 0;
+  std::size_t num_done_ = 0;
+};
+
+TEST(ClusterTest, WorkersThatCanAllGatherNeedNoAddress) {
+  constexpr int kWorkers = 3;
+  ThreadedAllGather all_gather(kWorkers);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      const CallbackClusterResolver resolver(rank, kWorkers, all_gather.of(rank));
+      const std::shared_ptr<Cluster> cluster = Cluster::join(resolver, {.timeout_seconds = 60});
+      EXPECT_EQ(cluster->all_gather_bytes(std::to_string(rank)),
+                (std::vector<std::string>{"0", "1", "2"}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ClusterTest, BadArgumentsAreRefused) {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs for several workers, as users write them, with processes.
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include <gtest/gtest.h>
+
+#include <crossdevice/crossdevice.h>
+
+#include "support/worker_processes.h"
+
+namespace cd = crossdevice;
+using cd::ReduceOp;
+using crossdevice::testing::all_well;
+using crossdevice::testing::run_workers;
+
+namespace {
+
+/// Every worker reduces a gradient of its own, without a strategy.
+int program_8(cd::Cluster& joined) {
+  std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
+  cd::CollectiveAllReduce ops({"CPU:0"}, /*group_size=*/cluster->num_workers(),
+                              {.bytes_per_pack = 1 << 20}, cluster);
+  cd::Tensor gradient = cd::Tensor::empty(cd::DType::FLOAT32, {1 << 20}, "CPU:0");
+  for (float& element : gradient.span<float>()) element = static_cast<float>(cluster->rank() + 1);
+  cd::PerReplica value{gradient};
+  ops.reduce_into(ReduceOp::SUM, value, value);
+  cluster->barrier();
+  for (const float element : gradient.span<float>()) {
+    if (element != 6.0F) return 1;
+  }
+  if (cluster->rank() == 1) return 0;
+  std::shared_ptr<cd::Cluster> half = cluster->subgroup({0, 2});
+  half->barrier();
+  return half->num_workers() == 2 ? 0 : 2;
+}
+
+/// usage: when it goes wrong, who did not come is named.
+int program_11(cd::Cluster& joined) {
+  std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
+  cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
+  const cd::PerReplica gradient{cd::Tensor::zeros(cd::DType::FLOAT32, {1000}, "CPU:0")};
+  int result = 1;
+  if (cluster->rank() == 1) {
+    result = 0;  // it never calls
+  } else {
+    try {
+      ops.batch_reduce_into(ReduceOp::SUM, std::span(&gradient, 1), {.timeout_seconds = 0.2});
+    } catch (const cd::DeadlineExceededError& error) {
+      result = error.culprits().size() == 1 && error.culprits()[0].rank == 1 &&
+                       error.culprits()[0].pid == cluster->worker(1).pid
+                   ? 0
+                   : 2;
+    }
+  }
+  cluster->barrier();
+  return result;
+}
+
+TEST(UsageTest, Program8) { EXPECT_EQ(run_workers("program 8", 3), all_well(3)); }
+TEST(UsageTest, Program11) { EXPECT_EQ(run_workers("program 11", 3), all_well(3)); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return crossdevice::testing::worker_main(argc, argv,
+                                           {{"program 8", program_8}, {"program 11", program_11}});
+}
