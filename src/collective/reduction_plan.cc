@@ -72,7 +72,6 @@ class RecipeWriter {
 
  private:
   /// The passes for `value`, operands first; returns the row that holds it then. The recursion is as deep as the schedule has rounds.
-  // NOLINTNEXTLINE(misc-no-recursion)
   std::uint32_t write_pass(std::uint32_t value) {
     ReductionPass pass;
     std::vector<std::uint32_t> values;

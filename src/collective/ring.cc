@@ -63,11 +63,13 @@ Schedule ring_schedule(std::size_t num_elements, std::span<const std::vector<std
   schedule.steps.reserve(2 * (n - 1) * n * num_rings);
 
   // Within a tick nobody reads what another step of the tick writes: position k writes segment k - shift - tick, its successor reads the
-  // segment before that one. So the steps of a tick may stand in any order; TF's "values of the previous tick" are what they read.
+  // segment before that one. So the steps of a tick may stand in any order; TF's "values of the previous tick" are what they read. Backwards
+  // everybody but the last position sends before it receives, so that who takes the steps strictly in turn does not wait once around
+  // the ring.
   const auto add_tick = [&](Kind kind, std::size_t shift, std::size_t tick) {
-    for (std::size_t k = 0; k < n; ++k) {
-      const std::size_t segment = (k + 2 * n - shift - tick) % n;
-      for (std::size_t s = 0; s < num_rings; ++s) {
+    for (std::size_t s = 0; s < num_rings; ++s) {
+      for (std::size_t k = n; k-- > 0;) {
+        const std::size_t segment = (k + 2 * n - shift - tick) % n;
         const std::size_t own = orders[s][k];
         const std::size_t predecessor = orders[s][(k + n - 1) % n];
         std::vector<std::size_t> sources{predecessor};

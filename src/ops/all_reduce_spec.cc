@@ -125,6 +125,7 @@ std::vector<AllReduceSpecTuple> parse(std::string_view text) {
   if (parts.size() % 2 == 0) throw_malformed(text, "it ends with a limit");
 
   std::vector<AllReduceSpecTuple> tuples;
+  tuples.reserve(parts.size() / 2 + 1);
   for (std::size_t i = 0; i < parts.size(); i += 2) {
     AllReduceSpecTuple tuple = parse_algorithm(text, parts[i]);
     if (i + 1 < parts.size()) tuple.limit = parse_limit(text, parts[i + 1]);

@@ -113,10 +113,10 @@ TEST(RingTest, SegmentsAreSummedInTfsOrder) {
 TEST(RingTest, ThreeParticipantsTakeTheseSteps) {
   const Schedule schedule = ring_schedule(3, Lists{{0, 1, 2}});
   EXPECT_EQ(schedule.to_string(),
-            "[1, 2) reduce 0 <- 2 0\n[2, 3) reduce 1 <- 0 1\n[0, 1) reduce 2 <- 1 2\n"
-            "[0, 1) reduce 0 <- 2 0\n[1, 2) reduce 1 <- 0 1\n[2, 3) reduce 2 <- 1 2\n"
-            "[2, 3) copy 0 <- 2\n[0, 1) copy 1 <- 0\n[1, 2) copy 2 <- 1\n"
-            "[1, 2) copy 0 <- 2\n[2, 3) copy 1 <- 0\n[0, 1) copy 2 <- 1\n");
+            "[0, 1) reduce 2 <- 1 2\n[2, 3) reduce 1 <- 0 1\n[1, 2) reduce 0 <- 2 0\n"
+            "[2, 3) reduce 2 <- 1 2\n[1, 2) reduce 1 <- 0 1\n[0, 1) reduce 0 <- 2 0\n"
+            "[1, 2) copy 2 <- 1\n[0, 1) copy 1 <- 0\n[2, 3) copy 0 <- 2\n"
+            "[0, 1) copy 2 <- 1\n[2, 3) copy 1 <- 0\n[1, 2) copy 0 <- 2\n");
 }
 
 TEST(RingTest, IsAnAllReduceForEveryCountAndSize) {

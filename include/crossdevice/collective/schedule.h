@@ -40,6 +40,9 @@ struct ScheduleStep {
 /// for anybody. So they meet and the step finishes: a contradiction. This holds even if a send blocks until its receiver has taken it.
 /// Why everybody reads the right elements: a source sends before it begins a step that comes later, and so before it can overwrite
 /// what it sends; and it has finished the steps that come earlier.
+///
+/// A participant may start to send ahead of a step's turn, as soon as the steps before it that write these elements of its own have
+/// finished; its sends keep their order. Then two that exchange parts do so in one round: see num_rounds().
 struct Schedule {
   std::size_t num_participants = 0;
   std::size_t num_elements = 0;
