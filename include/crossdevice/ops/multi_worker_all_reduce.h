@@ -36,8 +36,9 @@ struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
 ///   rechd                  pairs, pairs of pairs, ...
 ///
 /// float16, bfloat16 and float8 are rounded once per hop: nccl, pscpu and psgpu once, xring n - 1 times, rechd log2 n times, two-level
-/// algorithms once within a worker and then as their second level. MEAN divides once at the end, in float32 at least. With CommunicationOptions::deterministic all of them take the
-/// replica order and round once, as the other ops do.
+/// algorithms once within a worker and then as their second level. MEAN divides once at the end, in float32 at least. To integers, MIN and
+/// MAX the order makes no difference. With CommunicationOptions::deterministic all algorithms take the replica order and round once, as
+/// the other ops do.
 ///
 /// Devices  `worker_devices` names the workers: "/job:worker/task:0" (or its CPU:0). A component belongs to the worker whose job, replica
 ///          and task its device has. The order of the list decides which workers own parts of tensors first. num_gpus_per_worker is how many
