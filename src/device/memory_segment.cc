@@ -6,13 +6,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -83,15 +83,17 @@ std::uint64_t make_id() {
   return next_id.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Copies what `from` holds, but not its holes, to a mapping of another file.
-bool copy_data(int from, const std::byte* source, std::byte* target, std::size_t size_bytes) {
+/// Copies what one file holds, but not its holes, to another. The kernel does it: to a sanitizer, most of a pool is out of bounds.
+bool copy_data(int from, int to, std::size_t size_bytes) {
   auto end = off_t{0};
   while (static_cast<std::size_t>(end) < size_bytes) {
-    const off_t begin = lseek(from, end, SEEK_DATA);
+    off_t begin = lseek(from, end, SEEK_DATA);
     if (begin < 0) return errno == ENXIO;  // nothing but a hole is left
     end = lseek(from, begin, SEEK_HOLE);
-    if (end < 0) return false;
-    std::memcpy(target + begin, source + begin, static_cast<std::size_t>(end - begin));
+    if (end < 0 || lseek(to, begin, SEEK_SET) < 0) return false;
+    while (begin < end) {
+      if (sendfile(to, from, &begin, static_cast<std::size_t>(end - begin)) <= 0) return false;
+    }
   }
   return true;
 }
@@ -149,12 +151,8 @@ bool MemorySegment::move() {
   if (fd_ < 0) return true;  // nobody else can have mapped it
   const int fresh = make_memfd(size_bytes_, "crossdevice moved");
   if (fresh < 0) return false;
-  void* const target = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fresh, 0);
-  const bool is_copied =
-      target != MAP_FAILED && copy_data(fd_, begin_, static_cast<std::byte*>(target), size_bytes_);
-  if (target != MAP_FAILED) munmap(target, size_bytes_);
-  if (!is_copied || mmap(begin_, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fresh,
-                         0) == MAP_FAILED) {
+  if (!copy_data(fd_, fresh, size_bytes_) || mmap(begin_, size_bytes_, PROT_READ | PROT_WRITE,
+                                                  MAP_SHARED | MAP_FIXED, fresh, 0) == MAP_FAILED) {
     close(fresh);
     return false;
   }

@@ -39,6 +39,30 @@ std::vector<std::size_t> counting_up_to(std::size_t count) {
   return result;
 }
 
+// --- shares
+
+TEST(DirectReduceTest, TheSharesOfSeveralProcessesAreTheWhole) {
+  for (const std::size_t shares : {1u, 2u, 3u, 8u}) {
+    for (const bool is_single_threaded : {false, true}) {
+      TestBatch batch(ReduceOp::SUM);
+      for (const std::size_t count : {0u, 1u, 17u, 5000u, 300007u}) {
+        batch.add(DType::FLOAT32, count, 3, {.fresh = 1, .in_place = {0, 2}});
+      }
+      std::vector<std::thread> processes;
+      for (std::size_t index = 0; index < shares; ++index) {
+        processes.emplace_back([&batch, index, shares, is_single_threaded] {
+          DirectReduceRequest request = batch.request();
+          request.share = {
+              .index = index, .count = shares, .is_single_threaded = is_single_threaded};
+          EXPECT_EQ(direct_reduce(request), kCompleted);
+        });
+      }
+      for (std::thread& process : processes) process.join();
+      batch.expect_reduced();
+    }
+  }
+}
+
 // --- values
 
 TEST(DirectReduceTest, EveryOpAndDTypeOutOfPlace) {

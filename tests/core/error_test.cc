@@ -148,6 +148,19 @@ TEST(OpErrorCodeTest, EveryKindHasItsCode) {
   EXPECT_EQ(InternalError("").code(), StatusCode::INTERNAL);
 }
 
+TYPED_TEST(OpErrorTest, IsWhatItsCodeThrows) {
+  const StatusCode code = TypeParam("").code();
+  try {
+    throw_op_error(code, "text", {.culprits = {{.rank = 3}}, .inputs_intact = false});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const TypeParam& error) {
+    EXPECT_STREQ(error.what(), "text");
+    EXPECT_EQ(error.code(), code);
+    EXPECT_EQ(error.culprits()[0].rank, 3);
+    EXPECT_FALSE(error.inputs_intact());
+  }
+}
+
 TEST(OpErrorCodeTest, KindsDoNotCatchEachOther) {
   const AbortedError aborted("");
   const OpError& error = aborted;

@@ -261,6 +261,45 @@ TEST(MemoryPoolTest, LocateKnowsNothingOfForeignMemory) {
   EXPECT_FALSE(pool.locate(&outside).has_value());
 }
 
+TEST(MemoryPoolTest, AMovedSegmentKeepsItsBytesAndNobodyElseCanWriteThem) {
+  HostMemoryPool pool("test", 0);
+  constexpr std::size_t kBytes = 3 * kMiB + 17;
+  auto* const block = static_cast<std::byte*>(pool.allocate(kBytes));
+  auto* const other = static_cast<std::byte*>(pool.allocate(kBytes));
+  for (std::size_t i = 0; i < kBytes; i += 4093) block[i] = static_cast<std::byte>(i % 251);
+  const SegmentLocation before = pool.locate(block).value();
+  // As another process would map it.
+  void* const foreign = mmap(nullptr, before.segment_size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                             before.segment_fd, 0);
+  ASSERT_NE(foreign, MAP_FAILED);
+
+  pool.move_segment(block + 1);
+
+  const SegmentLocation after = pool.locate(block).value();
+  EXPECT_NE(after.segment_id, before.segment_id);
+  EXPECT_EQ(after.offset_bytes, before.offset_bytes);
+  EXPECT_EQ(after.segment_size_bytes, before.segment_size_bytes);
+  std::memset(foreign, 0x5A, before.segment_size_bytes);  // a late writer
+  for (std::size_t i = 0; i < kBytes; i += 4093) {
+    ASSERT_EQ(block[i], static_cast<std::byte>(i % 251)) << i;
+  }
+  EXPECT_EQ(other[kBytes / 2], std::byte{0});  // what was never written still reads as zero
+  munmap(foreign, before.segment_size_bytes);
+
+  // It can be shared again.
+  block[5] = std::byte{42};
+  void* const again =
+      mmap(nullptr, after.segment_size_bytes, PROT_READ, MAP_SHARED, after.segment_fd, 0);
+  ASSERT_NE(again, MAP_FAILED);
+  EXPECT_EQ(static_cast<const std::byte*>(again)[after.offset_bytes + 5], std::byte{42});
+  munmap(again, after.segment_size_bytes);
+  int on_stack = 0;
+  pool.move_segment(&on_stack);  // not the pool's: nothing happens
+  EXPECT_EQ(pool.locate(block)->segment_id, after.segment_id);
+  pool.deallocate(block, kBytes);
+  pool.deallocate(other, kBytes);
+}
+
 TEST(MemoryPoolTest, SegmentIdsAreNeverReused) {
   HostMemoryPool pool("test", 0);
   std::set<std::uint64_t> ids;
