@@ -85,6 +85,34 @@ class SlotReader {
   std::span<const std::byte> rest_;
 };
 
+/// What is the same for all ways of reducing a batch.
+struct BatchSize {
+  std::size_t size_bytes = 0;       // of one replica
+  std::size_t inline_bytes = 0;     // of this worker's inputs in a slot
+  std::size_t announced_bytes = 0;  // of the locations of its buffers
+  std::uint64_t fingerprint = 0;
+  bool in_place = false;  // whether an output is an input
+};
+
+BatchSize measure(std::span<const SharedReduceValue> values) {
+  BatchSize size;
+  Fingerprint fingerprint;
+  for (const SharedReduceValue& value : values) {
+    const Tensor& first = value.inputs[0];
+    fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
+    fingerprint.add(first.num_elements());
+    fingerprint.add(value.outputs.size());
+    size.size_bytes += first.size_bytes();
+    size.inline_bytes += value.inputs.size() * aligned(first.size_bytes());
+    size.announced_bytes += (value.inputs.size() + value.outputs.size()) * sizeof(SharedLocation);
+    for (const Tensor& output : value.outputs) {
+      for (const Tensor& input : value.inputs) size.in_place |= output.data() == input.data();
+    }
+  }
+  size.fingerprint = fingerprint.value();
+  return size;
+}
+
 bool is_single_threaded(int num_workers) {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
@@ -203,6 +231,14 @@ void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
   const auto num_workers = static_cast<std::size_t>(group.num_workers());
+  std::size_t num_inputs = 0;
+  std::size_t num_outputs = 0;
+  for (const SharedReduceValue& value : values) {
+    num_inputs += value.inputs.size() * num_workers;
+    num_outputs += value.outputs.size();
+  }
+  inputs.reserve(num_inputs);  // spans point into them while they grow
+  outputs.reserve(num_outputs);
   std::size_t offset = 0;
   for (const SharedReduceValue& value : values) {
     const std::size_t stride = aligned(value.inputs[0].size_bytes());
@@ -306,27 +342,11 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 
 void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
                                     std::span<const SharedReduceValue> values) {
-  Fingerprint fingerprint;
-  std::size_t inline_bytes = 0;
-  std::size_t size_bytes = 0;
-  std::size_t announced_bytes = 0;
-  bool in_place = false;
-  for (const SharedReduceValue& value : values) {
-    const Tensor& first = value.inputs[0];
-    fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
-    fingerprint.add(first.num_elements());
-    fingerprint.add(value.outputs.size());
-    size_bytes += first.size_bytes();
-    inline_bytes += value.inputs.size() * aligned(first.size_bytes());
-    announced_bytes += (value.inputs.size() + value.outputs.size()) * sizeof(SharedLocation);
-    for (const Tensor& output : value.outputs) {
-      for (const Tensor& input : value.inputs) in_place |= output.data() == input.data();
-    }
-  }
   if (values.empty()) return;
-  // Both are the same on all workers, or their operations differ, which they will notice.
-  const bool fits_inline = inline_bytes <= kInlineBytes;
-  if (!fits_inline && announced_bytes > kSlotBytes) {
+  const BatchSize batch = measure(values);
+  // Equal on all workers, or their operations differ, which they will notice.
+  const bool fits_inline = batch.inline_bytes <= kInlineBytes;
+  if (!fits_inline && batch.announced_bytes > kSlotBytes) {
     if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
     const std::size_t half = values.size() / 2;
     all_reduce(request, values.first(half));
@@ -337,21 +357,13 @@ void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
                                 .reduce_op = request.op,
                                 .dtype = values[0].inputs[0].dtype(),
                                 .num_values = values.size(),
-                                .size_bytes = size_bytes,
-                                .fingerprint = fingerprint.value()};
+                                .size_bytes = batch.size_bytes,
+                                .fingerprint = batch.fingerprint};
   State& state = *state_;
   state.begin();
   bool was_announced = false;
   try {
     if (fits_inline) {
-      std::size_t num_inputs = 0;
-      std::size_t num_outputs = 0;
-      for (const SharedReduceValue& value : values) {
-        num_inputs += value.inputs.size() * static_cast<std::size_t>(state.group.num_workers());
-        num_outputs += value.outputs.size();
-      }
-      state.inputs.reserve(num_inputs);  // spans point into them while they grow
-      state.outputs.reserve(num_outputs);
       state.reduce_inline(request, values, info);
     } else {
       was_announced = true;
@@ -360,7 +372,7 @@ void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
   } catch (const OpError& error) {
     state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
-    const bool may_be_changed = was_announced && in_place && state.group.may_be_written();
+    const bool may_be_changed = was_announced && batch.in_place && state.group.may_be_written();
     throw_op_error(error.code(), error.what(),
                    {.operation = error.operation(),
                     .culprits = std::move(culprits),

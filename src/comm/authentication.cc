@@ -3,7 +3,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
+#include <system_error>
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -20,10 +20,13 @@ namespace {
 
 constexpr std::size_t kMaxSecretBytes = 4096;
 
+/// Of the last system call that failed.
+std::string error_text() { return std::generic_category().message(errno); }
+
 class File {
  public:
   explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw ValueError("secret file " + path + ": " + std::strerror(errno));
+    if (fd_ < 0) throw ValueError("secret file " + path + ": " + error_text());
   }
   ~File() { ::close(fd_); }
   File(const File&) = delete;
@@ -80,7 +83,7 @@ std::string read_secret(const std::string& file) {
   while (size < secret.size()) {
     const ssize_t count = ::read(opened.fd(), secret.data() + size, secret.size() - size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw ValueError("secret file " + file + ": " + std::strerror(errno));
+    if (count < 0) throw ValueError("secret file " + file + ": " + error_text());
     if (count == 0) break;
     size += static_cast<std::size_t>(count);
   }

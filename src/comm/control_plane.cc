@@ -97,6 +97,10 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   // The control thread's.
   ChiefLink::Events link_events();
   void hear(const Frame& frame);
+  void hear_members(Members all);
+  void hear_parts(Exchanged message);
+  void hear_failure(ExchangeFailed message);
+  void hear_abort(const Abort& message);
   void lose_chief(const std::string& why);
   void beat();
   void await_farewells(Clock::time_point latest);
@@ -219,43 +223,55 @@ void ControlPlane::State::meet(const Deadline& deadline) {
 
 // ---------------------------------------------------------------------------------------------- being together
 
+void ControlPlane::State::hear_members(Members all) {
+  if (all.members.size() != static_cast<std::size_t>(options_.num_workers)) {
+    throw WireError("the chief's list of members is not complete");
+  }
+  const std::lock_guard lock(mutex_);
+  if (all_are_there_) throw WireError("the chief sends its members twice");
+  members_ = std::move(all.members);
+  all_are_there_ = true;
+  if (link_.has_value()) link_->keep();
+  changed_.notify_all();
+}
+
+void ControlPlane::State::hear_parts(Exchanged message) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = pending_.find(message.id);
+  if (entry == pending_.end()) return;  // it was given up
+  entry->second->parts = std::move(message.parts);
+  changed_.notify_all();
+}
+
+void ControlPlane::State::hear_failure(ExchangeFailed message) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = pending_.find(message.id);
+  if (entry == pending_.end()) return;
+  entry->second->failure = std::move(message);
+  changed_.notify_all();
+}
+
+void ControlPlane::State::hear_abort(const Abort& message) {
+  if (message.origin < 0 || message.origin >= options_.num_workers) throw WireError("no such rank");
+  const RankInfo origin = info_of(message.origin);
+  tell_abort(origin, message.text);  // first: who is woken by the end finds that all have heard it
+  end({StatusCode::ABORTED,
+       fmt::format("{} aborted: {}", to_string(origin), message.text),
+       {origin}});
+}
+
 void ControlPlane::State::hear(const Frame& frame) {
   switch (frame.kind) {
     case ControlKind::REFUSED: {
       const Refused refused = Refused::decode(frame.payload);
       return end({refused.code, refused.text, refused.culprits});
     }
-    case ControlKind::MEMBERS: {
-      Members all = Members::decode(frame.payload);
-      if (all.members.size() != static_cast<std::size_t>(options_.num_workers)) {
-        throw WireError("the chief's list of members is not complete");
-      }
-      const std::lock_guard lock(mutex_);
-      if (all_are_there_) throw WireError("the chief sends its members twice");
-      members_ = std::move(all.members);
-      all_are_there_ = true;
-      if (link_.has_value()) link_->keep();
-      changed_.notify_all();
-      return;
-    }
-    case ControlKind::EXCHANGED: {
-      Exchanged message = Exchanged::decode(frame.payload);
-      const std::lock_guard lock(mutex_);
-      if (const auto entry = pending_.find(message.id); entry != pending_.end()) {
-        entry->second->parts = std::move(message.parts);
-        changed_.notify_all();
-      }
-      return;
-    }
-    case ControlKind::EXCHANGE_FAILED: {
-      ExchangeFailed message = ExchangeFailed::decode(frame.payload);
-      const std::lock_guard lock(mutex_);
-      if (const auto entry = pending_.find(message.id); entry != pending_.end()) {
-        entry->second->failure = std::move(message);
-        changed_.notify_all();
-      }
-      return;
-    }
+    case ControlKind::MEMBERS:
+      return hear_members(Members::decode(frame.payload));
+    case ControlKind::EXCHANGED:
+      return hear_parts(Exchanged::decode(frame.payload));
+    case ControlKind::EXCHANGE_FAILED:
+      return hear_failure(ExchangeFailed::decode(frame.payload));
     case ControlKind::MISSING:
       return warn_of_stall(Missing::decode(frame.payload));
     case ControlKind::MEMBER_LOST: {
@@ -263,18 +279,8 @@ void ControlPlane::State::hear(const Frame& frame) {
       if (message.rank < 0 || message.rank >= options_.num_workers) throw WireError("no such rank");
       return tell_lost(info_of(message.rank), message.text);
     }
-    case ControlKind::ABORT: {
-      const Abort message = Abort::decode(frame.payload);
-      if (message.origin < 0 || message.origin >= options_.num_workers) {
-        throw WireError("no such rank");
-      }
-      const RankInfo origin = info_of(message.origin);
-      tell_abort(origin,
-                 message.text);  // first: who is woken by the end finds that all have heard it
-      return end({StatusCode::ABORTED,
-                  fmt::format("{} aborted: {}", to_string(origin), message.text),
-                  {origin}});
-    }
+    case ControlKind::ABORT:
+      return hear_abort(Abort::decode(frame.payload));
     case ControlKind::HEARTBEAT:
       return;
     case ControlKind::GOODBYE:

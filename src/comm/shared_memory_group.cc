@@ -6,12 +6,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -64,6 +64,9 @@ void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
 void wake_all(const std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
 }
+
+/// Of the last system call that failed.
+std::string error_text() { return std::generic_category().message(errno); }
 
 class Descriptor {
  public:
@@ -196,6 +199,8 @@ struct SharedMemoryGroup::State {
   }
 
   void meet();
+  std::string open_peer(int of_rank, const std::string& announcement);
+  void listen();
   void require_whole() const;
   void advance();
   void await_phase(const Deadline& deadline, bool is_end);
@@ -206,6 +211,30 @@ struct SharedMemoryGroup::State {
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
 };
+
+/// Maps a member's flags and slots as it announced them; returns what went wrong.
+std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& announcement) {
+  const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
+  detail::WireReader theirs(announcement);
+  Peer& opening = peer(of_rank);
+  opening.info = cluster->worker(of_rank);
+  if (theirs.number<std::uint8_t>() == 0) return to_string(opening.info) + " has no shared memory";
+  const auto fd = theirs.number<std::int32_t>();
+  FileIdentity announced;
+  announced.device = theirs.number<std::uint64_t>();
+  announced.inode = theirs.number<std::uint64_t>();
+  announced.size_bytes = size_bytes;
+  if (theirs.number<std::uint64_t>() != slot_size) {
+    return to_string(opening.info) + " has slots of another size";
+  }
+  const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
+  if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
+    return fmt::format("the memory of {} cannot be opened: {}", to_string(opening.info),
+                       opened->get() < 0 ? error_text() : "it is another file");
+  }
+  opening.memory = std::make_unique<Mapping>(opened->get(), size_bytes);
+  return opening.memory->begin() == nullptr ? "no address space for shared memory" : "";
+}
 
 void SharedMemoryGroup::State::meet() {
   rank = cluster->rank();
@@ -228,33 +257,11 @@ void SharedMemoryGroup::State::meet() {
   detail::WireWriter mine;
   mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
-  std::string trouble = is_made ? "" : std::string("no shared memory: ") + std::strerror(errno);
+  std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
   const std::vector<std::string> all = cluster->all_gather_bytes(mine.take());
   for (int each = 0; each < num_workers && trouble.empty(); ++each) {
-    detail::WireReader theirs(all[static_cast<std::size_t>(each)]);
-    peer(each).info = cluster->worker(each);
-    if (theirs.number<std::uint8_t>() == 0) {
-      trouble = to_string(peer(each).info) + " has no shared memory";
-      break;
-    }
-    const auto fd = theirs.number<std::int32_t>();
-    FileIdentity announced;
-    announced.device = theirs.number<std::uint64_t>();
-    announced.inode = theirs.number<std::uint64_t>();
-    announced.size_bytes = size_bytes;
-    if (theirs.number<std::uint64_t>() != slot_size) {
-      trouble = to_string(peer(each).info) + " has slots of another size";
-      break;
-    }
-    const std::unique_ptr<Descriptor> opened = open_foreign(peer(each).info.pid, fd);
-    if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
-      trouble = fmt::format("the memory of {} cannot be opened: {}", to_string(peer(each).info),
-                            opened->get() < 0 ? std::strerror(errno) : "it is another file");
-      break;
-    }
-    peer(each).memory = std::make_unique<Mapping>(opened->get(), size_bytes);
-    if (peer(each).memory->begin() == nullptr) trouble = "no address space for shared memory";
+    trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
@@ -265,6 +272,10 @@ void SharedMemoryGroup::State::meet() {
       throw FailedPreconditionError(fmt::format("rank {}: {}", each, text));
     }
   }
+  listen();
+}
+
+void SharedMemoryGroup::State::listen() {
   listening =
       cluster->listen({.on_lost =
                            [this](const RankInfo& member, const std::string& why) {
@@ -457,9 +468,9 @@ std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
     const std::unique_ptr<Descriptor> opened = open_foreign(peer.info.pid, location.segment_fd);
     const std::optional<FileIdentity> identity = identity_of(opened->get());
     if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {
-      throw InternalError(fmt::format(
-          "segment {} of {} cannot be opened: {}", location.segment_id, to_string(peer.info),
-          identity.has_value() ? "it has another size" : std::strerror(errno)));
+      throw InternalError(fmt::format("segment {} of {} cannot be opened: {}", location.segment_id,
+                                      to_string(peer.info),
+                                      identity.has_value() ? "it has another size" : error_text()));
     }
     auto mapping = std::make_unique<Mapping>(opened->get(), location.segment_size_bytes);
     if (mapping->begin() == nullptr) {

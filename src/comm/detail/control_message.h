@@ -115,6 +115,7 @@ struct Members {
 struct RoundId {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): what the linter sees is the compiler's comparison with 0
   friend auto operator<=>(const RoundId&, const RoundId&) = default;
 };
 

@@ -25,6 +25,7 @@ struct GroupOperation {
 /// Ordering: what is announced is written before `phase` (release; whoever reads the phase with acquire sees it). `phase`, `has_given_up` and
 /// num_sleepers are sequentially consistent among each other: of a member that gives up and one that announces, at least one sees the other; and
 /// a sleeper is never overlooked by who advances the phase.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what waiters poll has a line of its own
 struct alignas(64) GroupFlags {
   std::atomic<std::uint32_t> phase{0};  // announcements and ends so far; what sleepers wait on
   std::atomic<std::uint32_t> num_sleepers{0};  // who may wait on `phase`
