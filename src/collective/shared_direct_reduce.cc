@@ -224,7 +224,7 @@ void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request
   std::byte* target = group.slot().data();
   for (const SharedReduceValue& value : values) {
     for (const Tensor& input : value.inputs) {
-      std::memcpy(target, input.data(), input.size_bytes());
+      if (input.size_bytes() > 0) std::memcpy(target, input.data(), input.size_bytes());
       target += aligned(input.size_bytes());
     }
   }

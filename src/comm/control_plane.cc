@@ -408,8 +408,10 @@ std::shared_ptr<void> ControlPlane::State::listen(MembershipListener listener) {
   }
   const auto position = listeners_.insert(listeners_.end(), std::move(listener));
   return {nullptr, [self = shared_from_this(), position](void*) {
+            std::list<MembershipListener>
+                removed;  // ends after the lock: it may hold the last handle on the cluster
             const std::lock_guard guard(self->listener_mutex_);
-            self->listeners_.erase(position);
+            removed.splice(removed.begin(), self->listeners_, position);
           }};
 }
 
