@@ -3,6 +3,7 @@
 /// their owner announced (device and inode), so that a process that took over a number is not believed.
 #include "crossdevice/comm/shared_memory_group.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -191,6 +192,11 @@ struct SharedMemoryGroup::State {
   [[nodiscard]] detail::GroupOperation& announced(int of_rank, std::uint64_t announcement) const {
     return peer(of_rank).flags().operations[announcement % 2];
   }
+  /// Whether a member has given up in this phase or before. One that did so later had come to this phase, which is whole.
+  [[nodiscard]] bool has_given_up(const Peer& member) const {
+    const std::uint32_t at = member.flags().given_up_at.load(std::memory_order_seq_cst);
+    return at != 0 && static_cast<std::int32_t>(at - phase) <= 0;
+  }
   [[nodiscard]] std::string name() const;
   /// Whether a rank has come to this worker's phase. Counters wrap around.
   [[nodiscard]] bool has_come(int of_rank) const {
@@ -310,10 +316,8 @@ bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline
   if (has_come(of_rank)) return true;
   if (failure.load(std::memory_order_acquire) != Failure::NONE || deadline.has_passed())
     return true;
-  for (const Peer& each : peers) {
-    if (each.flags().has_given_up.load(std::memory_order_seq_cst) != 0) return true;
-  }
-  return false;
+  return std::any_of(peers.begin(), peers.end(),
+                     [this](const Peer& each) { return has_given_up(each); });
 }
 
 /// Whether the peer has come.
@@ -351,7 +355,7 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
   if (!is_end) require_equal_operations();
   // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
   for (const Peer& each : peers) {
-    if (each.flags().has_given_up.load(std::memory_order_seq_cst) != 0) fail(deadline, is_end);
+    if (has_given_up(each)) fail(deadline, is_end);
   }
 }
 
@@ -364,7 +368,7 @@ void SharedMemoryGroup::State::require_equal_operations() {
   for (const Peer& each : peers) {
     const detail::GroupOperation& theirs = announced(each.info.rank, num_announced);
     if (theirs == mine) continue;
-    peer(rank).flags().has_given_up.store(1, std::memory_order_seq_cst);
+    peer(rank).flags().given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
                fmt::format("workers make different calls: rank {} {}, {} {}", rank, text_of(mine),
                            to_string(each.info), text_of(theirs)),
@@ -374,7 +378,7 @@ void SharedMemoryGroup::State::require_equal_operations() {
 
 void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
   GroupFlags& own = peer(rank).flags();
-  own.has_given_up.store(1, std::memory_order_seq_cst);
+  own.given_up_at.store(phase, std::memory_order_seq_cst);
   wake_all(own.phase);
   std::vector<RankInfo> missing;
   std::string names;
@@ -393,7 +397,7 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
                name + ": " + failure_text, {failure_culprit});
   }
   for (const Peer& each : peers) {
-    if (each.info.rank == rank || each.flags().has_given_up.load() == 0) continue;
+    if (each.info.rank == rank || !has_given_up(each)) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
                fmt::format("{}: {} has given up{}", name, to_string(each.info),
