@@ -35,9 +35,12 @@ class Exchange {
   /// Calls f(left, right, shard) for every pair at this distance.
   template <class F>
   void for_each_pair(std::size_t distance, F&& f) const {
-    for (std::size_t left = 0; left < core_; ++left) {
-      if (left % (2 * distance) >= distance) continue;
-      for (std::size_t shard = 0; shard < shards_.size(); ++shard) f(left, left + distance, shard);
+    for (std::size_t block = 0; block < core_; block += 2 * distance) {
+      for (std::size_t left = block; left < block + distance; ++left) {
+        for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+          f(left, left + distance, shard);
+        }
+      }
     }
   }
   [[nodiscard]] std::size_t at(std::size_t participant, std::size_t shard) const {

@@ -86,7 +86,7 @@ void after_fork_in_child() {
   unlock_taken();
 }
 
-[[maybe_unused]] const bool are_handlers_installed =
+[[maybe_unused]] const bool kHandlersAreInstalled =
     pthread_atfork(&before_fork, &unlock_taken, &after_fork_in_child) == 0;
 
 std::string line_of(LogSeverity severity, std::string_view message) {
