@@ -26,7 +26,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "crossdevice/core/format_bytes.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/group_lines.h"
@@ -137,15 +136,6 @@ std::unique_ptr<Descriptor> open_foreign(std::int64_t pid, std::int32_t fd) {
       ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC));
 }
 
-/// "all_reduce SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)".
-std::string text_of(const detail::GroupOperation& operation) {
-  const bool is_known = operation.dtype < kNumDTypes;
-  return fmt::format("{} {} of {} {} values, {} (fingerprint {:x})", operation.kind.data(),
-                     to_string(static_cast<ReduceOp>(operation.reduce_op)), operation.num_values,
-                     is_known ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
-                     format_bytes(operation.size_bytes), operation.fingerprint);
-}
-
 int num_cores() {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
@@ -189,7 +179,7 @@ struct SharedMemoryGroup::State {
   [[nodiscard]] std::byte* slot_of(int of_rank, std::uint64_t announcement) const {
     return peer(of_rank).memory->begin() + detail::kFlagsBytes + announcement % 2 * slot_size;
   }
-  [[nodiscard]] detail::GroupOperation& announced(int of_rank, std::uint64_t announcement) const {
+  [[nodiscard]] GroupOperation& announced(int of_rank, std::uint64_t announcement) const {
     return peer(of_rank).flags().operations[announcement % 2];
   }
   /// Whether a member has given up in this phase or before. One that did so later had come to this phase, which is whole.
@@ -364,14 +354,14 @@ std::string SharedMemoryGroup::State::name() const {
 }
 
 void SharedMemoryGroup::State::require_equal_operations() {
-  const detail::GroupOperation& mine = announced(rank, num_announced);
+  const GroupOperation& mine = announced(rank, num_announced);
   for (const Peer& each : peers) {
-    const detail::GroupOperation& theirs = announced(each.info.rank, num_announced);
+    const GroupOperation& theirs = announced(each.info.rank, num_announced);
     if (theirs == mine) continue;
     peer(rank).flags().given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
-               fmt::format("workers make different calls: rank {} {}, {} {}", rank, text_of(mine),
-                           to_string(each.info), text_of(theirs)),
+               fmt::format("workers make different calls: rank {} {}, {} {}", rank, to_string(mine),
+                           to_string(each.info), to_string(theirs)),
                {each.info});
   }
 }
@@ -439,14 +429,7 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   detail::require_not_forked();
   state_->require_whole();
   state_->sequence = sequence;
-  detail::GroupOperation& mine = state_->announced(state_->rank, ++state_->num_announced);
-  mine.kind.fill('\0');
-  operation.kind.copy(mine.kind.data(), mine.kind.size() - 1);
-  mine.fingerprint = operation.fingerprint;
-  mine.num_values = operation.num_values;
-  mine.size_bytes = operation.size_bytes;
-  mine.dtype = static_cast<std::uint32_t>(operation.dtype);
-  mine.reduce_op = static_cast<std::uint32_t>(operation.reduce_op);
+  state_->announced(state_->rank, ++state_->num_announced) = pack_operation(operation);
   state_->advance();
 }
 

@@ -7,13 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/deadline.h"
-#include "crossdevice/core/dtype.h"
 #include "crossdevice/core/export.h"
-#include "crossdevice/core/reduce_op.h"
 
 namespace crossdevice {
 
@@ -23,16 +21,6 @@ struct SharedLocation {
   std::uint64_t segment_size_bytes = 0;
   std::uint64_t offset_bytes = 0;
   std::int32_t segment_fd = -1;  ///< in the worker's process
-};
-
-/// What all members must agree on before anybody touches anything.
-struct GroupOperationInfo {
-  std::string_view kind;  ///< up to 23 characters
-  ReduceOp reduce_op = ReduceOp::SUM;
-  DType dtype = DType::FLOAT32;  ///< of the first value
-  std::uint64_t num_values = 0;
-  std::uint64_t size_bytes = 0;   ///< of one replica's values
-  std::uint64_t fingerprint = 0;  ///< over everything else that must be equal
 };
 
 /// Operations run one after the other; each has an announcement, and most have an end.

@@ -2,23 +2,13 @@
 /// What the members of a SharedMemoryGroup read of each other: a page of flags, then two slots.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-namespace crossdevice::detail {
+#include "crossdevice/comm/group_operation.h"
 
-/// What an operation is, for comparison and for messages; plain bytes.
-struct GroupOperation {
-  std::array<char, 24> kind{};
-  std::uint64_t fingerprint = 0;
-  std::uint64_t num_values = 0;
-  std::uint64_t size_bytes = 0;
-  std::uint32_t dtype = 0;
-  std::uint32_t reduce_op = 0;
-  friend bool operator==(const GroupOperation&, const GroupOperation&) = default;
-};
+namespace crossdevice::detail {
 
 /// A member's flags; written by it alone but for num_sleepers.
 ///

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a collective operation is, so that the members of a group can tell whether they make the same call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/core/reduce_op.h"
+
+namespace crossdevice {
+
+/// What all members must agree on before anybody touches anything.
+struct GroupOperationInfo {
+  std::string_view kind;  ///< up to 23 characters
+  ReduceOp reduce_op = ReduceOp::SUM;
+  DType dtype = DType::FLOAT32;  ///< of the first value
+  std::uint64_t num_values = 0;
+  std::uint64_t size_bytes = 0;   ///< of one replica's values
+  std::uint64_t fingerprint = 0;  ///< over everything else that must be equal
+};
+
+/// The same as plain bytes without gaps, as others read it: it may hold anything.
+struct GroupOperation {
+  std::array<char, 24> kind{};
+  std::uint64_t fingerprint = 0;
+  std::uint64_t num_values = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t dtype = 0;
+  std::uint32_t reduce_op = 0;
+  friend bool operator==(const GroupOperation&, const GroupOperation&) = default;
+};
+
+[[nodiscard]] CROSSDEVICE_EXPORT GroupOperation pack_operation(const GroupOperationInfo& info);
+/// "all_reduce SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)". Never reads beyond what is there.
+[[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
+
+}  // namespace crossdevice

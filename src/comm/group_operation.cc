@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/group_operation.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/format_bytes.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr std::uint32_t kNumReduceOps = static_cast<std::uint32_t>(ReduceOp::PROD) + 1;
+
+}  // namespace
+
+GroupOperation pack_operation(const GroupOperationInfo& info) {
+  GroupOperation packed;
+  info.kind.copy(packed.kind.data(), packed.kind.size() - 1);
+  packed.fingerprint = info.fingerprint;
+  packed.num_values = info.num_values;
+  packed.size_bytes = info.size_bytes;
+  packed.dtype = static_cast<std::uint32_t>(info.dtype);
+  packed.reduce_op = static_cast<std::uint32_t>(info.reduce_op);
+  return packed;
+}
+
+std::string to_string(const GroupOperation& operation) {
+  const auto end = std::find(operation.kind.begin(), operation.kind.end(), '\0');
+  const std::string_view kind(operation.kind.data(),
+                              static_cast<std::size_t>(end - operation.kind.begin()));
+  return fmt::format(
+      "{} {} of {} {} values, {} (fingerprint {:x})", kind,
+      operation.reduce_op < kNumReduceOps ? to_string(static_cast<ReduceOp>(operation.reduce_op))
+                                          : "unknown",
+      operation.num_values,
+      operation.dtype < kNumDTypes ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
+      format_bytes(operation.size_bytes), operation.fingerprint);
+}
+
+}  // namespace crossdevice

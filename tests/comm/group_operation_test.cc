@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/group_operation.h"
+
+#include <gtest/gtest.h>
+
+namespace crossdevice {
+namespace {
+
+TEST(GroupOperation, IsNamedForPeople) {
+  const GroupOperation operation = pack_operation({.kind = "all_reduce",
+                                                   .reduce_op = ReduceOp::MAX,
+                                                   .dtype = DType::FLOAT16,
+                                                   .num_values = 2,
+                                                   .size_bytes = 1536,
+                                                   .fingerprint = 0x9af0});
+  EXPECT_EQ(to_string(operation), "all_reduce MAX of 2 float16 values, 1.5 KiB (fingerprint 9af0)");
+}
+
+TEST(GroupOperation, EveryFieldTells) {
+  const GroupOperationInfo info{.kind = "reduce", .num_values = 1, .size_bytes = 4};
+  const GroupOperation operation = pack_operation(info);
+  EXPECT_EQ(pack_operation(info), operation);
+  GroupOperationInfo other = info;
+  other.kind = "reduce2";
+  EXPECT_NE(pack_operation(other), operation);
+  other = info;
+  other.reduce_op = ReduceOp::MIN;
+  EXPECT_NE(pack_operation(other), operation);
+  other = info;
+  other.dtype = DType::FLOAT64;
+  EXPECT_NE(pack_operation(other), operation);
+  other = info;
+  other.num_values = 2;
+  EXPECT_NE(pack_operation(other), operation);
+  other = info;
+  other.size_bytes = 8;
+  EXPECT_NE(pack_operation(other), operation);
+  other = info;
+  other.fingerprint = 1;
+  EXPECT_NE(pack_operation(other), operation);
+}
+
+TEST(GroupOperation, ALongKindIsCut) {
+  const GroupOperation operation = pack_operation({.kind = "a kind of more than 23 (characters)"});
+  EXPECT_EQ(operation.kind.back(), '\0');
+  EXPECT_EQ(to_string(operation).substr(0, 23), "a kind of more than 23 ");
+}
+
+TEST(GroupOperation, AnyBytesCanBePrinted) {
+  GroupOperation operation;
+  operation.kind.fill('x');  // no end
+  operation.dtype = 77;
+  operation.reduce_op = 99;
+  EXPECT_EQ(to_string(operation),
+            std::string(24, 'x') + " unknown of 0 unknown values, 0 bytes (fingerprint 0)");
+}
+
+}  // namespace
+}  // namespace crossdevice
