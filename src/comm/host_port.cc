@@ -32,4 +32,9 @@ HostPort parse_host_port(std::string_view text) {
   return {std::string(host), number};
 }
 
+std::string join_host_port(const std::string& host, std::uint16_t port) {
+  const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
+  return needs_brackets ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 }  // namespace crossdevice::detail

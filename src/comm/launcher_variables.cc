@@ -21,11 +21,6 @@ std::optional<std::uint64_t> parse_digits(std::string_view text) {
   return number;
 }
 
-std::string join_host_port(const std::string& host, std::uint16_t port) {
-  const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
-  return needs_brackets ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
 std::uint16_t port_of_job(std::uint64_t job) {
   return static_cast<std::uint16_t>(kFirstPort + job % kNumPorts);
 }

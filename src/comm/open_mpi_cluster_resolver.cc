@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
 
 namespace crossdevice {

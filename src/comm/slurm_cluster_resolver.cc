@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
 #include "comm/detail/node_list.h"
 

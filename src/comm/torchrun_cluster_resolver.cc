@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
 
 namespace crossdevice {

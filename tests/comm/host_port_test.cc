@@ -21,5 +21,12 @@ TEST(HostPortTest, EverythingElseIsRefused) {
   }
 }
 
+TEST(JoinHostPortTest, AnAddressWithColonsGetsBrackets) {
+  EXPECT_EQ(join_host_port("a", 1), "a:1");
+  EXPECT_EQ(join_host_port("10.0.0.1", 65535), "10.0.0.1:65535");
+  EXPECT_EQ(join_host_port("fe80::1", 80), "[fe80::1]:80");
+  EXPECT_EQ(join_host_port("[fe80::1]", 80), "[fe80::1]:80");
+}
+
 }  // namespace
 }  // namespace crossdevice::detail

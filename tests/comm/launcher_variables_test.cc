@@ -15,13 +15,6 @@ TEST(ParseDigitsTest, DigitsOnly) {
   }
 }
 
-TEST(JoinHostPortTest, AnAddressWithColonsGetsBrackets) {
-  EXPECT_EQ(join_host_port("a", 1), "a:1");
-  EXPECT_EQ(join_host_port("10.0.0.1", 65535), "10.0.0.1:65535");
-  EXPECT_EQ(join_host_port("fe80::1", 80), "[fe80::1]:80");
-  EXPECT_EQ(join_host_port("[fe80::1]", 80), "[fe80::1]:80");
-}
-
 TEST(PortOfJobTest, TheLast4096Ports) {
   EXPECT_EQ(port_of_job(0), 61440);
   EXPECT_EQ(port_of_job(4095), 65535);

@@ -70,7 +70,7 @@ inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS"
 inline constexpr const char* kLauncherVariable = "CROSSDEVICE_LAUNCHER";
 /// A file for its owner only with the secret that the workers of a job prove to each other; needed unless all are on one machine.
 inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
-/// The network interface whose address rank 0 tells the others, where no launcher tells one; default: the first that is not loopback.
+/// The network interfaces, separated by commas, whose addresses this worker tells the others; default: all that are not loopback.
 inline constexpr const char* kSocketInterfaceVariable = "CROSSDEVICE_SOCKET_IFNAME";
 /// Workers with equal texts share a machine (its memory and its loopback); default: what the kernel says.
 inline constexpr const char* kHostIdVariable = "CROSSDEVICE_HOST_ID";

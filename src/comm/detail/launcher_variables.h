@@ -16,8 +16,6 @@ inline constexpr int kMaxWorkers = 1'000'000;
 
 /// The whole text as a decimal number without sign or blanks; nothing where it is not one.
 [[nodiscard]] std::optional<std::uint64_t> parse_digits(std::string_view text);
-/// "host:port", with brackets around an IPv6 address that has none.
-[[nodiscard]] std::string join_host_port(const std::string& host, std::uint16_t port);
 /// A port for rank 0 that every worker computes from the same job number: 61440 to 65535, the last 4096, where few systems
 /// give out ports by themselves.
 [[nodiscard]] std::uint16_t port_of_job(std::uint64_t job);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/local_addresses.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<InterfaceAddress> kAll = {
+    {"lo", "127.0.0.1", true},       {"eth0", "10.0.0.1", false}, {"eth1", "10.1.0.1", false},
+    {"eth0", "10.0.0.9", false},     {"lo", "::1", true},         {"eth0", "fd00::1", false},
+    {"bridge", "172.17.0.1", false}, {"same", "10.0.0.1", false}};
+
+TEST(LocalAddressesTest, AllButLoopbackEachOnce) {
+  EXPECT_THAT(select_addresses(kAll, ""),
+              ElementsAre("10.0.0.1", "10.1.0.1", "10.0.0.9", "fd00::1", "172.17.0.1"));
+  EXPECT_THAT(select_addresses({}, ""), IsEmpty());
+}
+
+TEST(LocalAddressesTest, NamesNarrowAndOrder) {
+  EXPECT_THAT(select_addresses(kAll, "eth0"), ElementsAre("10.0.0.1", "10.0.0.9", "fd00::1"));
+  EXPECT_THAT(select_addresses(kAll, "bridge,eth1"), ElementsAre("172.17.0.1", "10.1.0.1"));
+}
+
+TEST(LocalAddressesTest, ANameWithoutAnAddressIsAnErrorThatSaysWhichHaveOne) {
+  for (const char* names : {"eth", "eth00", "lo", "eth0,", ",eth0", "eth0,,eth1", ",", "eth0 "}) {
+    try {
+      (void)select_addresses(kAll, names);
+      ADD_FAILURE() << names;
+    } catch (const ValueError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("those are: eth0, eth1, bridge, same"));
+      EXPECT_THAT(error.what(), HasSubstr(names));
+    }
+  }
+  EXPECT_THROW((void)select_addresses({}, "eth0"), ValueError);
+}
+
+TEST(LocalAddressesTest, WhatTheKernelSaysAreAddresses) {
+  bool was_six = false;
+  for (const InterfaceAddress& each : interface_addresses()) {
+    EXPECT_FALSE(each.interface.empty());
+    std::array<unsigned char, sizeof(in6_addr)> bytes{};
+    const bool is_four = ::inet_pton(AF_INET, each.address.c_str(), bytes.data()) == 1;
+    EXPECT_TRUE(is_four || ::inet_pton(AF_INET6, each.address.c_str(), bytes.data()) == 1)
+        << each.address;
+    EXPECT_FALSE(is_four && was_six) << "IPv4 comes first";
+    was_six = was_six || !is_four;
+    EXPECT_EQ(each.is_loopback, each.address.starts_with("127.") || each.address == "::1")
+        << each.interface << ' ' << each.address;
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
