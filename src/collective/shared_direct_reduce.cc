@@ -19,6 +19,8 @@
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/memory_pool.h"
 
+#include "collective/detail/fingerprint.h"
+
 namespace crossdevice {
 namespace {
 
@@ -30,22 +32,6 @@ constexpr std::size_t kInlineAlignment = 64;
 constexpr std::size_t aligned(std::size_t size_bytes) {
   return (size_bytes + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment;
 }
-
-/// A number that differs, all but certainly, where what was added differs.
-class Fingerprint {
- public:
-  void add(std::uint64_t value) {
-    // The finaliser of MurmurHash3, over a running sum.
-    value_ += value + 0x9e3779b97f4a7c15U;
-    value_ = (value_ ^ (value_ >> 33U)) * 0xff51afd7ed558ccdU;
-    value_ = (value_ ^ (value_ >> 33U)) * 0xc4ceb9fe1a85ec53U;
-    value_ ^= value_ >> 33U;
-  }
-  [[nodiscard]] std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0;
-};
 
 /// How a shared tensor is announced.
 struct TensorHead {
@@ -94,10 +80,10 @@ struct BatchSize {
   bool in_place = false;  // whether an output is an input
 };
 
-BatchSize measure(std::span<const SharedReduceValue> values) {
+BatchSize measure(std::span<const CollectiveValue> values) {
   BatchSize size;
-  Fingerprint fingerprint;
-  for (const SharedReduceValue& value : values) {
+  detail::Fingerprint fingerprint;
+  for (const CollectiveValue& value : values) {
     const Tensor& first = value.inputs[0];
     fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
     fingerprint.add(first.num_elements());
@@ -145,14 +131,13 @@ struct SharedDirectReduce::State {
   [[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor) const;
   [[nodiscard]] SharedLocation expose(const Tensor& tensor, bool is_input, bool is_output);
   void begin();
-  void reduce_inline(const SharedReduceRequest& request, std::span<const SharedReduceValue> values,
+  void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      const GroupOperationInfo& info);
-  void reduce_in_place(const SharedReduceRequest& request,
-                       std::span<const SharedReduceValue> values, const GroupOperationInfo& info);
-  void gather_addresses(const SharedReduceRequest& request,
-                        std::span<const SharedReduceValue> values);
+  void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
+                       const GroupOperationInfo& info);
+  void gather_addresses(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   void withdraw() const;
-  void run(const SharedReduceRequest& request, const DirectReduceShare& share);
+  void run(const CollectiveRequest& request, const DirectReduceShare& share);
 };
 
 std::optional<SharedLocation> SharedDirectReduce::State::locate(const Tensor& tensor) const {
@@ -205,7 +190,7 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor, bool is_i
   return *location;
 }
 
-void SharedDirectReduce::State::run(const SharedReduceRequest& request,
+void SharedDirectReduce::State::run(const CollectiveRequest& request,
                                     const DirectReduceShare& share) {
   const DirectReduceRequest direct{.op = request.op,
                                    .first_group = 0,
@@ -218,11 +203,11 @@ void SharedDirectReduce::State::run(const SharedReduceRequest& request,
   (void)direct_reduce(direct);
 }
 
-void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request,
-                                              std::span<const SharedReduceValue> values,
+void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
+                                              std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
   std::byte* target = group.slot().data();
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     for (const Tensor& input : value.inputs) {
       if (input.size_bytes() > 0) std::memcpy(target, input.data(), input.size_bytes());
       target += aligned(input.size_bytes());
@@ -233,14 +218,14 @@ void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request
   const auto num_workers = static_cast<std::size_t>(group.num_workers());
   std::size_t num_inputs = 0;
   std::size_t num_outputs = 0;
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     num_inputs += value.inputs.size() * num_workers;
     num_outputs += value.outputs.size();
   }
   inputs.reserve(num_inputs);  // spans point into them while they grow
   outputs.reserve(num_outputs);
   std::size_t offset = 0;
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     const std::size_t stride = aligned(value.inputs[0].size_bytes());
     const std::size_t first_input = inputs.size();
     const std::size_t first_output = outputs.size();
@@ -257,11 +242,11 @@ void SharedDirectReduce::State::reduce_inline(const SharedReduceRequest& request
   run(request, {});
 }
 
-void SharedDirectReduce::State::reduce_in_place(const SharedReduceRequest& request,
-                                                std::span<const SharedReduceValue> values,
+void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
+                                                std::span<const CollectiveValue> values,
                                                 const GroupOperationInfo& info) {
   SlotWriter mine(group.slot());
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     for (const Tensor& input : value.inputs) mine.put(expose(input, true, false));
     for (const Tensor& output : value.outputs) mine.put(expose(output, false, true));
   }
@@ -279,8 +264,8 @@ void SharedDirectReduce::State::reduce_in_place(const SharedReduceRequest& reque
 }
 
 /// Everybody's buffers, in this process's addresses.
-void SharedDirectReduce::State::gather_addresses(const SharedReduceRequest& request,
-                                                 std::span<const SharedReduceValue> values) {
+void SharedDirectReduce::State::gather_addresses(const CollectiveRequest& request,
+                                                 std::span<const CollectiveValue> values) {
   const int num_workers = group.num_workers();
   slots.clear();
   for (int rank = 0; rank < num_workers; ++rank) slots.emplace_back(group.slot_of(rank));
@@ -291,7 +276,7 @@ void SharedDirectReduce::State::gather_addresses(const SharedReduceRequest& requ
     if (rank == group.rank()) return own[next_own++];
     return size_bytes == 0 ? nullptr : group.map(rank, location, size_bytes);
   };
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     const Tensor& first = value.inputs[0];
     const std::size_t output_bytes =
         first.num_elements() * size_in_bytes(result_dtype(request.op, first.dtype()));
@@ -307,7 +292,7 @@ void SharedDirectReduce::State::gather_addresses(const SharedReduceRequest& requ
   // Spans only now, that the vectors grow no more.
   std::size_t first_input = 0;
   std::size_t first_output = 0;
-  for (const SharedReduceValue& value : values) {
+  for (const CollectiveValue& value : values) {
     const std::size_t num_inputs = value.inputs.size() * static_cast<std::size_t>(num_workers);
     const std::size_t num_outputs = value.outputs.size() * static_cast<std::size_t>(num_workers);
     tensors.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
@@ -340,8 +325,8 @@ SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster)
     : state_(std::make_unique<State>(std::move(cluster))) {}
 SharedDirectReduce::~SharedDirectReduce() = default;
 
-void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
-                                    std::span<const SharedReduceValue> values) {
+void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
+                                    std::span<const CollectiveValue> values) {
   if (values.empty()) return;
   const BatchSize batch = measure(values);
   // Equal on all workers, or their operations differ, which they will notice.
@@ -382,7 +367,7 @@ void SharedDirectReduce::all_reduce(const SharedReduceRequest& request,
 }
 
 std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
-    const SharedReduceRequest& request, std::span<const Tensor> tensors) {
+    const CollectiveRequest& request, std::span<const Tensor> tensors) {
   State& state = *state_;
   state.begin();
   SlotWriter mine(state.group.slot());
@@ -415,7 +400,7 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
   return all;
 }
 
-void SharedDirectReduce::end_share(const SharedReduceRequest& request) {
+void SharedDirectReduce::end_share(const CollectiveRequest& request) {
   state_->group.finish();
   state_->group.await_ends(request.deadline);
   state_->begin();

@@ -62,9 +62,9 @@ struct CollectiveAllReduce::State {
                       devices.to_string(), value.size(), value.devices().to_string()));
     }
   }
-  [[nodiscard]] SharedReduceRequest request(std::string_view kind, ReduceOp op,
-                                            const CommunicationOptions& call,
-                                            const detail::ActiveOperation& active) const {
+  [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
+                                          const CommunicationOptions& call,
+                                          const detail::ActiveOperation& active) const {
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
@@ -118,9 +118,9 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
   }
   active.require_time_left();
   active.set_written();
-  const SharedReduceValue shared{value.values(), result.values()};
+  const CollectiveValue shared{value.values(), result.values()};
   state_->workers->all_reduce(state_->request("reduce", op, options, active),
-                              std::span<const SharedReduceValue>(&shared, 1));
+                              std::span<const CollectiveValue>(&shared, 1));
   return result;
 }
 
@@ -144,13 +144,13 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     dense.push_back(i);
   }
   active.set_written();
-  const SharedReduceRequest request = state_->request("batch_reduce", op, options, active);
+  const CollectiveRequest request = state_->request("batch_reduce", op, options, active);
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
   const std::vector<Pack> packs = bytes_per_pack == 0
                                       ? make_packs(sizes, {.num_packs = 1})
                                       : make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
-  std::vector<SharedReduceValue> shared;
+  std::vector<CollectiveValue> shared;
   for (const Pack& pack : packs) {
     active.require_time_left();
     shared.clear();

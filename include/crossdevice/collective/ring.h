@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The ring all-reduce ("xring"): every participant talks to its two neighbours alone, in one ring per sub-chunk.
+/// The ring all-reduce ("xring") and its halves: every participant talks to its two neighbours alone, in one ring per sub-chunk.
 ///
 /// TF counterpart: build_ring_all_reduce and _ring_permutations (all_reduce.py).
 #pragma once
@@ -37,5 +37,15 @@ namespace crossdevice {
 /// TF       the same chunks, neighbours and order of summation; TF pads the chunks with zeros.
 [[nodiscard]] CROSSDEVICE_EXPORT Schedule
 ring_schedule(std::size_t num_elements, std::span<const std::vector<std::size_t>> orders);
+
+/// The two halves of a ring all-reduce, each alone. Participant k of as many as there are parts has parts[k]: the sum of it in the end of the
+/// first, its own value of it in the beginning of the second, after which everybody has all parts.
+///
+/// Shapes   parts lie one after the other from element 0 on; they may be empty, and of different lengths.
+/// Cost     n - 1 rounds; every participant sends (n - 1)/n of all elements if the parts are equal.
+/// Errors   ValueError: no parts, or parts that do not lie one after the other.
+[[nodiscard]] CROSSDEVICE_EXPORT Schedule
+ring_reduce_scatter_schedule(std::span<const Interval> parts);
+[[nodiscard]] CROSSDEVICE_EXPORT Schedule ring_all_gather_schedule(std::span<const Interval> parts);
 
 }  // namespace crossdevice

@@ -2,43 +2,16 @@
 /// The engine of workers on one machine: each reads what it reduces where it lies in the others' memory, and writes the results into it.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "crossdevice/collective/collective_request.h"
 #include "crossdevice/comm/cluster.h"
-#include "crossdevice/core/deadline.h"
-#include "crossdevice/core/dtype.h"
 #include "crossdevice/core/export.h"
-#include "crossdevice/core/reduce_op.h"
 #include "crossdevice/device/tensor.h"
 
 namespace crossdevice {
-
-/// One value of a batch: this worker's inputs and where its results go, also nowhere; of both equally many on every worker. Outputs hold
-/// result_dtype(op, dtype) and are exactly one of the inputs or overlap nothing else of the batch.
-struct SharedReduceValue {
-  std::span<const Tensor> inputs{};
-  std::span<const Tensor> outputs{};
-};
-
-/// What is done, and what errors call it.
-struct SharedReduceRequest {
-  std::string_view kind = "all_reduce";  ///< up to 23 characters
-  std::uint64_t sequence = 0;
-  ReduceOp op = ReduceOp::SUM;
-  Deadline deadline = Deadline::never();
-};
-
-/// A tensor of some worker, as the others see it until the operation ends.
-struct RemoteTensor {
-  DType dtype = DType::FLOAT32;
-  Shape shape;
-  const std::byte* data = nullptr;
-};
 
 /// Ranks    collective: every worker makes the same calls in the same order.
 /// Memory   host tensors. Memory from a pool is read and written where it lies; other memory goes through buffers from the pool, which costs a copy in and
@@ -59,12 +32,12 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
   SharedDirectReduce& operator=(const SharedDirectReduce&) = delete;
 
   /// outputs = op(all workers' inputs), for each value.
-  void all_reduce(const SharedReduceRequest& request, std::span<const SharedReduceValue> values);
+  void all_reduce(const CollectiveRequest& request, std::span<const CollectiveValue> values);
 
   /// Shows `tensors` to the others and `use` everybody's, by rank: [rank][tensor]. They may be read until `use` returns. Every worker shows any
   /// number of tensors of any shape. What `use` throws is thrown when the operation has ended.
   template <class Use>
-  void share(const SharedReduceRequest& request, std::span<const Tensor> tensors, Use use) {
+  void share(const CollectiveRequest& request, std::span<const Tensor> tensors, Use use) {
     const std::vector<std::vector<RemoteTensor>> all = begin_share(request, tensors);
     try {
       use(all);
@@ -77,9 +50,9 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
 
  private:
   struct State;
-  std::vector<std::vector<RemoteTensor>> begin_share(const SharedReduceRequest& request,
+  std::vector<std::vector<RemoteTensor>> begin_share(const CollectiveRequest& request,
                                                      std::span<const Tensor> tensors);
-  void end_share(const SharedReduceRequest& request);
+  void end_share(const CollectiveRequest& request);
   std::unique_ptr<State> state_;
 };
 
