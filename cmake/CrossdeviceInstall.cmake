@@ -60,7 +60,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_STRIP_FILES ON)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS dataset-fashion-mnist)
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "dataset-fashion-mnist, iproute2")
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # needs dpkg-dev; a package without its dependencies would be worse than none
   include(CPack)
 endif()

@@ -30,8 +30,9 @@ When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL
 worker; after SIGINT and SIGTERM the grace period runs too. Nothing is left behind: no process, no file, no namespace, also when
 crossdevice-run itself is killed.
 
---netns needs root, and the programs ip and tc. The namespaces have names nowhere and end with the job; nothing in them reaches another
-network. Worker r is in namespace r mod K.
+--netns needs root and the programs ip and tc (Debian package iproute2); --rate needs a kernel with tc's token bucket filter. Each namespace
+counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
+listens in the first. The namespaces have names nowhere and end with the job; nothing leads from them to another network.
 
 Exit codes: 0 all workers ended with 0; the status of the worker that failed first otherwise, 128 + S where signal S ended it. 2 the
 arguments are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
@@ -71,7 +72,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
                  "Put the workers into K network namespaces, as if on K hosts")
       ->check(CLI::Range(1, kMaxNamespaces));
   app.add_option("--rate", arguments.rate,
-                 "Limit each namespace's link, both ways: 200mbit, 1gbit (with --netns)");
+                 "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)");
   app.add_option("--hosts", hosts, "Not in this version: workers on other hosts");
 
   // What follows "--" is the program's own, whatever it looks like.
@@ -97,6 +98,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   }
   arguments.command.assign(separator + 1, end);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
+  if (arguments.num_namespaces > arguments.num_workers) {
+    throw programs::ArgumentError(fmt::format("--netns {}: there are only {} workers for them",
+                                              arguments.num_namespaces, arguments.num_workers));
+  }
   if (!arguments.rate.empty()) {
     (void)bits_per_second(arguments.rate);
     if (arguments.num_namespaces == 0) throw programs::ArgumentError("--rate needs --netns");

@@ -19,6 +19,7 @@ std::vector<std::string> environment_of(const WorkerPlace& place, const char* co
       {kSecretFileVariable, place.secret_file},
       {kLauncherVariable, "crossdevice"}};
   if (!place.host_id.empty()) ours.emplace_back(kHostIdVariable, place.host_id);
+  if (!place.interface.empty()) ours.emplace_back(kSocketInterfaceVariable, place.interface);
   std::vector<std::string> all;
   for (; *inherited != nullptr; ++inherited) {
     const std::string_view text = *inherited;

@@ -17,6 +17,7 @@ struct WorkerPlace {
   std::string secret_file{};
   std::string
       host_id{};  ///< who shares a host with this worker; empty: what the worker itself finds
+  std::string interface {};  ///< the one that leads to the others; empty: as inherited
 };
 
 /// This process's environment ("NAME=value") with the worker's CROSSDEVICE_* in place of any that were there.

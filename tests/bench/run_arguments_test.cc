@@ -56,6 +56,7 @@ TEST(RunArgumentsTest, WrongOnesAreRefused) {
   expect_error({"-n", "1", "--"}, "expected a program");
   expect_error({"-n", "1", "prog"}, "prog");
   expect_error({"-n", "1", "--grace-seconds", "-1", "--", "prog"}, "--grace-seconds");
+  expect_error({"-n", "3", "--netns", "4", "--", "prog"}, "there are only 3 workers");
   expect_error({"-n", "1", "--netns", "251", "--", "prog"}, "--netns");
   expect_error({"-n", "1", "--rate", "1gbit", "--", "prog"}, "--rate needs --netns");
   for (const char* rate :
@@ -97,6 +98,8 @@ TEST(WorkerEnvironmentTest, OursReplaceWhatWasThere) {
   EXPECT_THAT(all, Not(Contains(StartsWith("CROSSDEVICE_HOST_ID"))));
   EXPECT_THAT(environment_of({.host_id = "h"}, inherited.data()),
               Contains("CROSSDEVICE_HOST_ID=h"));
+  EXPECT_THAT(environment_of({.interface = "e"}, inherited.data()),
+              Contains("CROSSDEVICE_SOCKET_IFNAME=e"));
 }
 
 }  // namespace
