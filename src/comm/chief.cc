@@ -20,30 +20,42 @@ Chief::Chief(ChiefOptions options, Send send)
   for (int rank = 0; rank < options_.num_workers; ++rank) member(rank).info.rank = rank;
 }
 
-std::optional<Refused> Chief::refusal_of(const Hello& hello) const {
+/// What makes a worker one of another job, or of another build of this one.
+std::optional<std::string> Chief::mismatch_of(const Hello& hello) const {
+  if (hello.library_version != options_.library_version) {
+    return fmt::format("has crossdevice {}, the chief has {}", hello.library_version,
+                       options_.library_version);
+  }
+  if (hello.num_workers != options_.num_workers) {
+    return fmt::format("was told that there are {} workers, the chief that there are {}",
+                       hello.num_workers, options_.num_workers);
+  }
+  return std::nullopt;
+}
+
+std::optional<Refused> Chief::refuse(const Hello& hello) {
   const int rank = hello.member.rank;
-  const auto refuse = [](std::string text) {
+  const auto refusal = [](std::string text) {
     return Refused{
         .code = StatusCode::FAILED_PRECONDITION, .text = std::move(text), .culprits = {}};
   };
-  if (hello.library_version != options_.library_version) {
-    return refuse(fmt::format("rank {} (host {}, pid {}) has crossdevice {}, the chief has {}",
-                              rank, hello.member.host, hello.member.pid, hello.library_version,
-                              options_.library_version));
+  const bool is_rank = rank >= 0 && rank < options_.num_workers;
+  if (const std::optional<std::string> mismatch = mismatch_of(hello)) {
+    std::string text = fmt::format("rank {} (host {}, pid {}) {}", rank, hello.member.host,
+                                   hello.member.pid, *mismatch);
+    if (is_rank && member(rank).presence == Presence::ABSENT) {
+      member(rank).info = hello.member;
+      member(rank).refused_text = text;
+    }
+    return refusal(std::move(text));
   }
-  if (hello.num_workers != options_.num_workers) {
-    return refuse(fmt::format(
-        "rank {} (host {}, pid {}) was told that there are {} workers, the chief that there are {}",
-        rank, hello.member.host, hello.member.pid, hello.num_workers, options_.num_workers));
-  }
-  if (rank < 0 || rank >= options_.num_workers) {
-    return refuse(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
-  }
+  if (!is_rank)
+    return refusal(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
   if (member(rank).presence != Presence::ABSENT) {
-    return refuse(fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
-                              hello.member.host, hello.member.pid, rank, member(rank).info.host,
-                              member(rank).info.pid,
-                              is_present(rank) ? "holds already" : "has held before"));
+    return refusal(fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
+                               hello.member.host, hello.member.pid, rank, member(rank).info.host,
+                               member(rank).info.pid,
+                               is_present(rank) ? "holds already" : "has held before"));
   }
   return std::nullopt;
 }
@@ -73,8 +85,28 @@ std::vector<int> Chief::absent() const {
   return ranks;
 }
 
-Refused Chief::cancel_meeting(const std::string& text) {
-  Refused refused{.code = StatusCode::DEADLINE_EXCEEDED, .text = text, .culprits = {}};
+bool Chief::is_spoiled() const {
+  return !is_complete() && std::all_of(members_.begin(), members_.end(), [](const Member& each) {
+    return each.presence != Presence::ABSENT || !each.refused_text.empty();
+  });
+}
+
+std::string Chief::describe_absent() const {
+  std::string text;
+  std::string refusals;
+  for (const int rank : absent()) {
+    const auto index = static_cast<std::size_t>(rank);
+    const bool is_known =
+        index < options_.addresses_by_rank.size() && !options_.addresses_by_rank[index].empty();
+    text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", rank,
+                        is_known ? fmt::format(" (at {})", options_.addresses_by_rank[index]) : "");
+    if (!member(rank).refused_text.empty()) refusals += "; refused: " + member(rank).refused_text;
+  }
+  return text + refusals;
+}
+
+Refused Chief::cancel_meeting(StatusCode code, const std::string& text) {
+  Refused refused{.code = code, .text = text, .culprits = {}};
   for (const int rank : absent()) refused.culprits.push_back(rank_info(rank));
   const std::string payload = refused.encode();
   for (int rank = 0; rank < options_.num_workers; ++rank) {

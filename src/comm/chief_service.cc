@@ -40,7 +40,9 @@ ChiefService::ChiefService(asio::io_context& io, const ControlPlaneOptions& opti
       self_(std::move(self)),
       to_self_(std::move(to_self)),
       cluster_id_(make_cluster_id()),
-      chief_({.num_workers = options.num_workers, .library_version = library_version_string()},
+      chief_({.num_workers = options.num_workers,
+              .library_version = library_version_string(),
+              .addresses_by_rank = options.addresses_by_rank},
              [this](int rank, std::string frame) { send(rank, std::move(frame)); }) {}
 
 void ChiefService::send(int rank, std::string frame) {
@@ -144,12 +146,13 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
                           "this worker and the chief hold different secrets: "
                           "CROSSDEVICE_SECRET_FILE must name the same one on all workers"};
   } else {
-    refused = chief_.refusal_of(hello);
+    refused = chief_.refuse(hello);
   }
   if (refused.has_value()) {
     log(LogSeverity::WARNING, "a worker was refused: " + refused->text);
     connection->send(encode_frame(ControlKind::REFUSED, refused->encode()));
     connection->close_after_sending();
+    end_spoiled_meeting();
     return;
   }
   Welcome welcome;
@@ -159,6 +162,15 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
   connection->send(encode_frame(ControlKind::WELCOME, welcome.encode()));
   begin_session(connection, hello.member.rank);
   chief_.admit(hello);
+  end_spoiled_meeting();
+}
+
+/// Not at the first one that does not fit: those who come later than that would find no chief that tells them.
+void ChiefService::end_spoiled_meeting() {
+  if (!chief_.is_spoiled()) return;
+  chief_.cancel_meeting(
+      StatusCode::FAILED_PRECONDITION,
+      fmt::format("the workers do not fit together: {}", chief_.describe_absent()));
 }
 
 void ChiefService::begin_session(const std::shared_ptr<ControlConnection>& connection, int rank) {
@@ -185,11 +197,10 @@ void ChiefService::drop_member(int rank, const std::string& why) {
 std::optional<Refused> ChiefService::cancel_meeting() {
   const std::vector<int> absent = chief_.absent();
   if (absent.empty()) return std::nullopt;
-  std::string ranks;
-  for (const int rank : absent) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return chief_.cancel_meeting(
-      fmt::format("{} of {} workers did not come in time to the chief at {}: rank {}",
-                  absent.size(), options_.num_workers, options_.chief_address, ranks));
+      StatusCode::DEADLINE_EXCEEDED,
+      fmt::format("{} of {} workers did not come in time to the chief at {}: {}", absent.size(),
+                  options_.num_workers, options_.chief_address, chief_.describe_absent()));
 }
 
 void ChiefService::beat(bool was_asleep) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/detect_cluster_resolver.h"
+#include "crossdevice/comm/multi_worker_util.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 
@@ -42,6 +43,20 @@ Deadline join_deadline(const JoinOptions& options) {
 std::chrono::duration<double> require_positive(double seconds, const char* what) {
   if (!(seconds > 0)) throw ValueError(fmt::format("{} must be positive, not {}", what, seconds));
   return std::chrono::duration<double>(std::min(seconds, 1e8));
+}
+
+/// Where the launcher says that each rank is; nothing where it does not.
+std::vector<std::string> addresses_by_rank(const WorkerIdentity& identity) {
+  std::vector<std::string> addresses;
+  if (!identity.cluster_spec.has_value()) return addresses;
+  const ClusterSpec& spec = *identity.cluster_spec;
+  addresses.resize(static_cast<std::size_t>(identity.num_workers));
+  for (const ClusterTask& task : spec.tasks()) {
+    if (task.job != "chief" && task.job != "worker") continue;
+    const auto rank = static_cast<std::size_t>(id_in_cluster(spec, task.job, task.index));
+    if (rank < addresses.size()) addresses[rank] = task.address;
+  }
+  return addresses;
 }
 
 /// A number that members alone agree on: the first 8 bytes of a keyless code over what distinguishes the group.
@@ -103,6 +118,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .rank = identity.rank,
       .num_workers = identity.num_workers,
       .chief_address = identity.chief_address,
+      .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.value_or("").empty() ? "" : detail::read_secret(*secret_file),
       .host = detail::host_name(),
       .host_id = detail::host_id(),

@@ -27,6 +27,26 @@ std::int64_t num_workers_of(const std::shared_ptr<Cluster>& cluster) {
   return cluster ? cluster->num_workers() : 1;
 }
 
+/// Every worker says what it was made with, so that a difference is an error on all of them that names who differs.
+void require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
+                          const CommunicationOptions& options) {
+  const std::vector<std::string> all = cluster.all_gather_bytes(
+      fmt::format("{} of {} devices, {}", devices.size(), group_size, devices.to_string()),
+      options.timeout_seconds);
+  const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
+  std::string differing;
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (numbers(all[rank]) != numbers(all[0])) {
+      differing += fmt::format("; rank {} has {}", rank, all[rank]);
+    }
+  }
+  if (differing.empty()) return;
+  throw ValueError(fmt::format(
+      "CollectiveAllReduce needs equally many devices and one group_size on all workers: rank 0 "
+      "has {}{}",
+      all[0], differing));
+}
+
 /// Another worker's tensor, to be read until its owner's operation ends.
 Tensor view_of(const RemoteTensor& tensor, const Device& device) {
   if (tensor.data == nullptr) return Tensor::empty(tensor.dtype, tensor.shape, device);
@@ -87,6 +107,7 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
     throw ValueError("CollectiveAllReduce: a device is named twice: " + devices.to_string());
   }
   const std::int64_t num_workers = num_workers_of(cluster);
+  if (num_workers > 1) require_equal_groups(*cluster, devices, group_size, options);
   if (std::int64_t{group_size} != num_workers * static_cast<std::int64_t>(devices.size())) {
     throw ValueError(fmt::format(
         "group_size must be the devices of all workers, {} workers with {} devices each, not {}",

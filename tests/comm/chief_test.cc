@@ -19,7 +19,9 @@ using ::testing::HasSubstr;
 /// A chief whose members are lists of what they were sent.
 class ChiefTest : public ::testing::Test {
  protected:
-  ChiefTest() : chief_({.num_workers = 3, .library_version = "v"}, sender()) {}
+  ChiefTest()
+      : chief_({.num_workers = 3, .library_version = "v", .addresses_by_rank = {"a:1", "b:1", ""}},
+               sender()) {}
 
   Chief::Send sender() {
     return [this](int rank, const std::string& frame) {
@@ -76,22 +78,44 @@ TEST_F(ChiefTest, TellsAllWhoIsThereWhenTheLastOneHasCome) {
 
 TEST_F(ChiefTest, RefusesWhoDoesNotFit) {
   chief_.admit(hello(1));
-  EXPECT_THAT(chief_.refusal_of(hello(1))->text,
+  EXPECT_THAT(chief_.refuse(hello(1))->text,
               HasSubstr("host h, pid 101 claims rank 1, which host h, pid 101 holds already"));
   Hello other = hello(2);
   other.library_version = "w";
-  EXPECT_THAT(chief_.refusal_of(other)->text, HasSubstr("has crossdevice w, the chief has v"));
+  EXPECT_THAT(chief_.refuse(other)->text, HasSubstr("has crossdevice w, the chief has v"));
   other = hello(2);
   other.num_workers = 4;
-  EXPECT_THAT(chief_.refusal_of(other)->text, HasSubstr("4 workers"));
-  EXPECT_TRUE(chief_.refusal_of(hello(3)).has_value());
-  EXPECT_TRUE(chief_.refusal_of(hello(-1)).has_value());
-  EXPECT_FALSE(chief_.refusal_of(hello(2)).has_value());
+  EXPECT_THAT(chief_.refuse(other)->text, HasSubstr("4 workers"));
+  EXPECT_TRUE(chief_.refuse(hello(3)).has_value());
+  EXPECT_TRUE(chief_.refuse(hello(-1)).has_value());
+  EXPECT_FALSE(chief_.refuse(hello(2)).has_value());
+}
+
+TEST_F(ChiefTest, KnowsWhyARankIsAbsent) {
+  chief_.admit(hello(0));
+  Hello other = hello(2);
+  other.library_version = "w";
+  ASSERT_TRUE(chief_.refuse(other).has_value());
+  EXPECT_FALSE(chief_.is_spoiled());  // rank 1 may still come
+  EXPECT_EQ(chief_.describe_absent(),
+            "rank 1 (at b:1), rank 2; refused: rank 2 (host h, pid 102) has crossdevice w, the "
+            "chief has v");
+  chief_.admit(hello(1));
+  EXPECT_TRUE(chief_.is_spoiled());
+  const Refused refused = chief_.cancel_meeting(StatusCode::FAILED_PRECONDITION, "unfit");
+  ASSERT_EQ(refused.culprits.size(), 1U);
+  EXPECT_EQ(refused.culprits[0].pid, 102);
+  EXPECT_EQ(Refused::decode(only(1, ControlKind::REFUSED)).code, StatusCode::FAILED_PRECONDITION);
+  // The right one comes after all.
+  EXPECT_FALSE(chief_.refuse(hello(2)).has_value());
+  chief_.admit(hello(2));
+  EXPECT_TRUE(chief_.is_complete());
+  EXPECT_FALSE(chief_.is_spoiled());
 }
 
 TEST_F(ChiefTest, AMeetingThatIsCancelledNamesTheAbsent) {
   chief_.admit(hello(1));
-  const Refused refused = chief_.cancel_meeting("late");
+  const Refused refused = chief_.cancel_meeting(StatusCode::DEADLINE_EXCEEDED, "late");
   ASSERT_EQ(refused.culprits.size(), 2U);
   EXPECT_EQ(refused.culprits[0].rank, 0);
   EXPECT_EQ(refused.culprits[1].rank, 2);

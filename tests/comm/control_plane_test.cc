@@ -149,6 +149,37 @@ TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {
+  const std::uint16_t port = free_port();
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      try {
+        ControlPlaneOptions options = options_of(rank, 3, port);
+        if (rank == 1) options.num_workers = 4;
+        (void)ControlPlane::join(options, soon());
+        ADD_FAILURE() << "met a worker of another job";
+      } catch (const FailedPreconditionError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1 (host host1, pid "));
+        EXPECT_THAT(error.what(), HasSubstr("was told that there are 4 workers, the chief that "
+                                            "there are 3"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ControlPlaneTest, WhoDoesNotComeIsNamedWithItsAddress) {
+  ControlPlaneOptions options = options_of(0, 2, free_port());
+  options.addresses_by_rank = {"a:2222", "b:2222"};
+  try {
+    (void)ControlPlane::join(options, Deadline::after(std::chrono::milliseconds(100)));
+    ADD_FAILURE() << "met without rank 1";
+  } catch (const DeadlineExceededError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 (at b:2222)"));
+  }
+}
+
 TEST(ControlPlaneTest, AnAbsentChiefIsNamed) {
   const std::uint16_t port = free_port();
   try {

@@ -300,6 +300,29 @@ int differ(Cluster& cluster) {
               : 2);
 }
 
+/// Rank 1 has two devices, the others one; then everybody has one, but rank 2 another group_size.
+int differ_in_devices(Cluster& cluster) {
+  const int n = cluster.num_workers();
+  const auto refused = [&](std::size_t num_devices, int group_size, const std::string& text) {
+    try {
+      CollectiveAllReduce ops(devices_of(num_devices), group_size, {}, shared(cluster));
+    } catch (const ValueError& error) {
+      if (std::string(error.what()).find(text) != std::string::npos) return 0;
+      std::cerr << "unexpected: " << error.what() << '\n';
+    }
+    return 1;
+  };
+  const std::size_t mine = cluster.rank() == 1 ? 2 : 1;
+  int result =
+      refused(mine, n * static_cast<int>(mine),
+              "rank 0 has 1 of " + std::to_string(n) + " devices, [CPU:0]; rank 1 has 2 of " +
+                  std::to_string(2 * n) + " devices, [CPU:0, CPU:1]");
+  const std::string last = "rank " + std::to_string(n - 1) + " has 1 of " + std::to_string(n + 1);
+  result += refused(1, cluster.rank() == n - 1 ? n + 1 : n, last);
+  CollectiveAllReduce ops(devices_of(1), n, {}, shared(cluster));  // the cluster is whole
+  return result;
+}
+
 int many(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const PerReplica value{Tensor::zeros(DType::INT64, Shape({1}), Device("CPU:0"))};
@@ -313,11 +336,17 @@ int many(Cluster& cluster) {
 }
 
 const Works& works() {
-  static const Works all = {{"reduce", reduce},        {"batch", batch},
-                            {"agree", agree},          {"gather", gather},
-                            {"sparse", reduce_sparse}, {"lose one", lose_one},
-                            {"stop one", stop_one},    {"be late", be_late},
-                            {"differ", differ},        {"many", many}};
+  static const Works all = {{"reduce", reduce},
+                            {"batch", batch},
+                            {"agree", agree},
+                            {"gather", gather},
+                            {"sparse", reduce_sparse},
+                            {"lose one", lose_one},
+                            {"stop one", stop_one},
+                            {"be late", be_late},
+                            {"differ", differ},
+                            {"differ in devices", differ_in_devices},
+                            {"many", many}};
   return all;
 }
 
@@ -371,6 +400,12 @@ TEST(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
 
 TEST(CollectiveAllReduceTest, DifferentCallsTouchNothing) {
   EXPECT_EQ(run_workers("differ", 3), all_well(3));
+}
+
+TEST(CollectiveAllReduceTest, DifferentNumbersOfDevicesAreAnErrorOnEveryRank) {
+  for (const int workers : {2, 3, 5}) {
+    EXPECT_EQ(run_workers("differ in devices", workers), all_well(workers));
+  }
 }
 
 TEST(CollectiveAllReduceTest, WrongArgumentsAreRefused) {

@@ -51,8 +51,9 @@ class CROSSDEVICE_EXPORT Cluster {
  public:
   /// Meets the others; who they are is what the launcher says (see cluster_resolver.h). A process that nobody launched is a cluster of its own.
   ///
-  /// Errors   ValueError: the launcher's variables. DeadlineExceededError: names who did not come. FailedPreconditionError: rank 0 refuses this worker (its
-  ///          rank is taken; another library version, number of workers or secret). UnavailableError: rank 0 cannot listen at its address.
+  /// Errors   ValueError: the launcher's variables. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
+  ///          says. FailedPreconditionError: rank 0 refuses this worker (its rank is taken; another library version, number of workers or secret); where
+  ///          versions or numbers differ, on every worker that comes. UnavailableError: rank 0 cannot listen at its address.
   [[nodiscard]] static std::shared_ptr<Cluster> join(const JoinOptions& options = {});
   [[nodiscard]] static std::shared_ptr<Cluster> join(const ClusterResolver& resolver,
                                                      const JoinOptions& options = {});

@@ -28,7 +28,8 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   /// `devices`: this worker's, equally many on every worker. `group_size`: devices of all workers together. `options` are defaults for calls that set none.
   /// Collective where the cluster has several workers. No cluster: this worker alone.
   ///
-  /// Errors   ValueError: no devices, an absent or duplicate one, a group_size that is not devices times workers, invalid options.
+  /// Errors   ValueError: no devices, an absent or duplicate one, a group_size that is not devices times workers, invalid options; on all workers: they
+  ///          have different numbers of devices, or group sizes (says who has what). As Cluster: a worker that does not come.
   CollectiveAllReduce(const Devices& devices, int group_size,
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);

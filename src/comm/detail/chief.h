@@ -18,6 +18,8 @@ namespace crossdevice::detail {
 struct ChiefOptions {
   int num_workers = 1;
   std::string library_version;
+  /// Where each rank should be, as far as anybody said so; empty: nobody did.
+  std::vector<std::string> addresses_by_rank{};
 };
 
 /// Events in, frames out. A rank that breaks the protocol gets a WireError from handle(): its connection should be closed and lost() be said.
@@ -30,16 +32,20 @@ class Chief {
 
   Chief(ChiefOptions options, Send send);
 
-  /// Why a worker whose proof has been checked may not take part; nothing: it may.
-  [[nodiscard]] std::optional<Refused> refusal_of(const Hello& hello) const;
+  /// Why a worker whose proof has been checked may not take part; nothing: it may. Remembered for those who wait for that rank.
+  [[nodiscard]] std::optional<Refused> refuse(const Hello& hello);
   /// Takes in a worker that may. When the last one comes all are told who is there.
   void admit(const Hello& hello);
   /// Whether everybody has come.
   [[nodiscard]] bool is_complete() const { return num_admitted_ == members_.size(); }
   /// Ranks that have not come yet.
   [[nodiscard]] std::vector<int> absent() const;
-  /// The meeting's deadline has passed: those who came are told who did not. Returns what they are told.
-  Refused cancel_meeting(const std::string& text);
+  /// Whether everybody has come or was refused because its program is another one: nobody is worth waiting for.
+  [[nodiscard]] bool is_spoiled() const;
+  /// The meeting ends without the absent: those who came are told who they are. Returns what they are told.
+  Refused cancel_meeting(StatusCode code, const std::string& text);
+  /// "rank 1 (at b:2222), rank 3 (at d:2222)", and why some of them were refused.
+  [[nodiscard]] std::string describe_absent() const;
 
   /// A frame from a member.
   void handle(int rank, const Frame& frame);
@@ -54,8 +60,9 @@ class Chief {
   struct Member {
     MemberInfo info;
     Presence presence = Presence::ABSENT;
-    std::string operation;  // of its last heartbeat
-    std::string gone_text;  // why it has gone
+    std::string operation;     // of its last heartbeat
+    std::string gone_text;     // why it has gone
+    std::string refused_text;  // why one that claimed this rank was refused
   };
   struct Round {
     std::vector<int> members;
@@ -78,6 +85,7 @@ class Chief {
   void complete(const RoundId& id, Round& round);
   void gone(int rank, const std::string& text);
   [[nodiscard]] std::optional<Failure> failure_of_gone(const Round& round) const;
+  [[nodiscard]] std::optional<std::string> mismatch_of(const Hello& hello) const;
   [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
   [[nodiscard]] RankInfo rank_info(int rank) const;
   [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace crossdevice::detail {
 
@@ -12,6 +13,8 @@ struct ControlPlaneOptions {
   int num_workers = 1;
   /// "host:port" or "[address]:port" of the chief, which listens there; unused for a single worker.
   std::string chief_address;
+  /// Where each rank should be, as far as the launcher says: "host:port" by rank, for messages. Empty: it does not say.
+  std::vector<std::string> addresses_by_rank{};
   std::string secret;
   std::string host;
   std::string host_id;
