@@ -55,6 +55,7 @@
 #include "crossdevice/strategy/merge_call.h"
 #include "crossdevice/strategy/mirrored_strategy.h"
 #include "crossdevice/strategy/mirrored_variable.h"
+#include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
 #include "crossdevice/strategy/reduce_op_argument.h"
 #include "crossdevice/strategy/replica_context.h"
 #include "crossdevice/strategy/replica_nest.h"

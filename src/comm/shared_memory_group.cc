@@ -47,6 +47,8 @@ constexpr int kPauses = 200;
 constexpr std::chrono::microseconds kSpinTime{60};
 /// A sleeper looks this often whether somebody is gone, which no flag in shared memory says.
 constexpr std::chrono::milliseconds kLongestSleep{5};
+/// How long a member waits for news that another has had from the control plane; they take some 0.1 ms.
+constexpr std::chrono::seconds kNewsTime{5};
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 void relax() {
@@ -203,6 +205,7 @@ struct SharedMemoryGroup::State {
   void require_equal_operations();
   bool await_peer(int of_rank, const Deadline& deadline);
   [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
+  [[nodiscard]] Failure await_news(const Deadline& deadline) const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
@@ -338,6 +341,10 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
 }
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
+  // What begins after an abort fails, also where all come.
+  if (!is_end && failure.load(std::memory_order_acquire) == Failure::ABORTED) {
+    fail(deadline, is_end);
+  }
   for (int each = 0; each < num_workers; ++each) {
     if (!has_come(each) && !await_peer(each, deadline)) fail(deadline, is_end);
   }
@@ -366,8 +373,29 @@ void SharedMemoryGroup::State::require_equal_operations() {
   }
 }
 
+/// What the control plane says. A member that has given up because of it may be seen before the news has come here: then this waits for them, so that
+/// all name the same reason. Not where a member has given up because its time was over, which is the reason then.
+SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
+    const Deadline& deadline) const {
+  bool has_anybody_heard = false;
+  for (const Peer& each : peers) {
+    if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.flags().has_heard.load(std::memory_order_seq_cst) == 0) return Failure::NONE;
+    has_anybody_heard = true;
+  }
+  const std::atomic<std::uint32_t>& own_phase = peer(rank).flags().phase;
+  const Clock::time_point limit = std::min(deadline.moment(), Clock::now() + kNewsTime);
+  while (has_anybody_heard && failure.load(std::memory_order_acquire) == Failure::NONE &&
+         Clock::now() < limit) {
+    sleep_on(own_phase, phase, kLongestSleep);
+  }
+  return failure.load(std::memory_order_acquire);
+}
+
 void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
+  const Failure reason = await_news(deadline);
   GroupFlags& own = peer(rank).flags();
+  own.has_heard.store(reason == Failure::NONE ? 0 : 1, std::memory_order_seq_cst);
   own.given_up_at.store(phase, std::memory_order_seq_cst);
   wake_all(own.phase);
   std::vector<RankInfo> missing;
@@ -377,7 +405,6 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
     missing.push_back(peer(each).info);
     names += (names.empty() ? "" : ", ") + to_string(peer(each).info);
   }
-  const Failure reason = failure.load(std::memory_order_acquire);
   // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
   may_be_written = is_end || missing.size() < static_cast<std::size_t>(num_workers) - 1;
   const std::string name = this->name();

@@ -15,22 +15,6 @@ namespace crossdevice {
 
 namespace {
 
-/// A copy of the initial value on every device: whatever it came from, the components start equal.
-PerReplica make_components(const Strategy& strategy, const Tensor& initial_value,
-                           const VariableOptions& options) {
-  detail::require_cross_replica_or_default(strategy.extended(), "making a variable");
-  detail::require_no_other_scope(strategy.extended());
-  if (!initial_value) {
-    throw ValueError("variable '" + options.name +
-                     "': the initial value is no tensor, only an empty handle");
-  }
-  std::vector<Tensor> components;
-  for (const Device& device : strategy.extended().parameter_devices()) {
-    components.push_back(copy_to_device(initial_value, device));
-  }
-  return PerReplica(components);
-}
-
 PerReplica read_only(const PerReplica& components) {
   std::vector<Tensor> views;
   for (const Tensor& component : components.values()) views.push_back(component.as_read_only());
@@ -51,6 +35,25 @@ std::string_view to_string(VariableSynchronization synchronization) {
       return "ON_READ";
   }
   return "";  // unreachable: every enumerator returns above
+}
+
+/// A copy of the initial value on every device: whatever it came from, the components start equal.
+PerReplica DistributedVariable::make_components(const Strategy& strategy,
+                                                const Tensor& initial_value,
+                                                const VariableOptions& options) {
+  detail::require_cross_replica_or_default(strategy.extended(), "making a variable");
+  detail::require_no_other_scope(strategy.extended());
+  if (!initial_value) {
+    throw ValueError("variable '" + options.name +
+                     "': the initial value is no tensor, only an empty handle");
+  }
+  const Tensor agreed =
+      strategy.extended().initial_value_implementation(options.name, initial_value);
+  std::vector<Tensor> components;
+  for (const Device& device : strategy.extended().parameter_devices()) {
+    components.push_back(copy_to_device(agreed, device));
+  }
+  return PerReplica(components);
 }
 
 DistributedVariable::DistributedVariable(Strategy& strategy, const Tensor& initial_value,

@@ -2,27 +2,19 @@
 // The devices of one process as replicas.
 #include "crossdevice/strategy/mirrored_strategy.h"
 
-#include <string>
-#include <vector>
-
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
+
+#include "strategy/detail/default_devices.h"
 
 namespace crossdevice {
 
 namespace {
 
-Devices default_devices() {
-  std::vector<Device> gpus;
-  gpus.reserve(static_cast<std::size_t>(num_gpus()));
-  for (int i = 0; i < num_gpus(); ++i) gpus.emplace_back("GPU:" + std::to_string(i));
-  return gpus.empty() ? Devices{"CPU:0"} : Devices(std::span<const Device>(gpus));
-}
-
 detail::StrategyConfiguration configure(const MirroredStrategyOptions& options) {
   options.communication_options.validate();
   detail::StrategyConfiguration configuration;
-  configuration.devices = options.devices.empty() ? default_devices() : options.devices;
+  configuration.devices = options.devices.empty() ? detail::default_devices() : options.devices;
   for (const Device& device : configuration.devices) device.require_present();
   if (configuration.devices.has_duplicates()) {
     throw ValueError("MirroredStrategy: expected distinct devices, got " +

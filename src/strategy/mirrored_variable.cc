@@ -65,10 +65,12 @@ class MirroredVariable::Assignment final : public detail::ReplicaCall {
     const VariableAggregation aggregation = variable_.aggregation();
     if (aggregation == VariableAggregation::NONE) return tensor_;  // one replica
     if (aggregation == VariableAggregation::ONLY_FIRST_REPLICA) {
-      return extended.broadcast_to_implementation(tensor_, variable_);
+      return extended.broadcast_to_implementation(extended.first_replica_implementation(tensor_),
+                                                  variable_);
     }
     const ReduceOp op = reduce_op_from(aggregation);
-    if (is_same_number) {
+    // What other workers assign is not known here: with several, numbers are combined like tensors.
+    if (is_same_number && extended.num_workers() == 1) {
       require_reducible(op);
       return value_;
     }

@@ -14,6 +14,8 @@
 #include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "strategy/detail/error_text.h"
+
 namespace crossdevice::detail {
 
 namespace {
@@ -29,16 +31,6 @@ void pause_briefly() {
 #elif defined(__aarch64__)
   asm volatile("yield" ::: "memory");
 #endif
-}
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
 }
 
 std::string join(const std::vector<RankInfo>& replicas) {

@@ -2,6 +2,7 @@
 // The public half of every strategy: context checks, reductions to one tensor, variables.
 #include "crossdevice/strategy/strategy.h"
 
+#include <exception>
 #include <string>
 
 #include "crossdevice/core/error.h"
@@ -50,7 +51,12 @@ void Strategy::run_replicas(detail::ReplicaBody body) {
   detail::require_not_forked();
   detail::require_not_inside_run(*extended_);
   detail::require_cross_replica_or_default(*extended_, "run");
-  runner_->run(body);
+  try {
+    runner_->run(body);
+  } catch (...) {
+    extended_->announce_failure(std::current_exception());
+    throw;
+  }
 }
 
 void Strategy::require_cross_replica_context(const char* method) const {
@@ -66,24 +72,7 @@ Tensor Strategy::reduce(ReduceOpArgument op, const PerReplica& value, const Axes
   if (!axis.has_value()) return single(extended_->reduce_to(op, value, host()));
 
   require_dense(value);
-  for (std::size_t r = 1; r < value.size(); ++r) {  // the partial results are all of one wide type
-    if (value.values()[r].dtype() == value.dtype()) continue;
-    throw ValueError("reduce: values differ: replica 0 " + std::string(to_string(value.dtype())) +
-                     ", replica " + std::to_string(r) + " " +
-                     std::string(to_string(value.values()[r].dtype())));
-  }
-  std::vector<Tensor> partials;
-  std::vector<Tensor> counts;
-  for (const Tensor& component : value.values()) {
-    detail::AxisPartial partial = detail::reduce_axes(op.op(), component, axis.view());
-    partials.push_back(std::move(partial.tensor));
-    counts.push_back(std::move(partial.count));
-  }
-  const ReduceOp across = op.op() == ReduceOp::MEAN ? ReduceOp::SUM : op.op();
-  const Tensor total = extended_->reduce_to(across, PerReplica(partials), host()).tensor();
-  if (op.op() != ReduceOp::MEAN) return detail::finish_axes(op.op(), value.dtype(), total, 1);
-  const Tensor count = extended_->reduce_to(ReduceOp::SUM, PerReplica(counts), host()).tensor();
-  return detail::finish_axes(op.op(), value.dtype(), total, count.span<const std::int64_t>()[0]);
+  return reduce_axes(op.op(), value.values(), axis);
 }
 
 Tensor Strategy::reduce(ReduceOpArgument op, const Mirrored& value, const Axes& axis) {
@@ -91,16 +80,43 @@ Tensor Strategy::reduce(ReduceOpArgument op, const Mirrored& value, const Axes& 
   if (!axis.has_value()) return single(extended_->reduce_to(op, value, host()));
   require_dense(value);
   if (value.empty()) throw ValueError("reduce: the value has no components");
-  return reduce(op, value.values()[0], axis);
+  return reduce_equal_axes(op.op(), value.values()[0], axis);
 }
 
 Tensor Strategy::reduce(ReduceOpArgument op, const Tensor& value, const Axes& axis) {
   require_cross_replica_context("reduce");
   if (!axis.has_value()) return single(extended_->reduce_to(op, value, host()));
-  const detail::AxisPartial partial = detail::reduce_axes(op.op(), value, axis.view());
-  const Tensor finished = detail::finish_axes(op.op(), value.dtype(), partial.tensor,
+  if (extended_->num_workers() == 1) return reduce_equal_axes(op.op(), value, axis);
+  return reduce_axes(op.op(), std::span<const Tensor>(&value, 1), axis);
+}
+
+Tensor Strategy::reduce_axes(ReduceOp op, std::span<const Tensor> values, const Axes& axis) {
+  const DType dtype = values[0].dtype();
+  for (std::size_t r = 1; r < values.size(); ++r) {  // the partial results are all of one wide type
+    if (values[r].dtype() == dtype) continue;
+    throw ValueError("reduce: values differ: replica 0 " + std::string(to_string(dtype)) +
+                     ", replica " + std::to_string(r) + " " +
+                     std::string(to_string(values[r].dtype())));
+  }
+  std::vector<Tensor> partials;
+  std::vector<Tensor> counts;
+  for (const Tensor& value : values) {
+    detail::AxisPartial partial = detail::reduce_axes(op, value, axis.view());
+    partials.push_back(std::move(partial.tensor));
+    counts.push_back(std::move(partial.count));
+  }
+  const ReduceOp across = op == ReduceOp::MEAN ? ReduceOp::SUM : op;
+  const Tensor total = extended_->reduce_to(across, PerReplica(partials), host()).tensor();
+  if (op != ReduceOp::MEAN) return detail::finish_axes(op, dtype, total, 1);
+  const Tensor count = extended_->reduce_to(ReduceOp::SUM, PerReplica(counts), host()).tensor();
+  return detail::finish_axes(op, dtype, total, count.span<const std::int64_t>()[0]);
+}
+
+Tensor Strategy::reduce_equal_axes(ReduceOp op, const Tensor& value, const Axes& axis) {
+  const detail::AxisPartial partial = detail::reduce_axes(op, value, axis.view());
+  const Tensor finished = detail::finish_axes(op, value.dtype(), partial.tensor,
                                               partial.count.span<const std::int64_t>()[0]);
-  return single(extended_->reduce_to(op, finished, host()));
+  return single(extended_->reduce_to(op, Mirrored(std::span<const Tensor>(&finished, 1)), host()));
 }
 
 Tensor Strategy::reduce(ReduceOpArgument op, const Variable& value, const Axes& axis) {

@@ -90,13 +90,14 @@ Mirrored StrategyExtended::reduce_to(ReduceOpArgument op, const Mirrored& value,
                      " replicas cannot be reduced with " + std::string(to_string(op.op())) +
                      ": use MEAN, or a PerReplica of their components (" + one.to_string() + ")");
   }
-  return reduce_to_implementation(op.op(), one, destinations,
-                                  communication_options().merge(options));
+  return reduce_equal_implementation(op.op(), one, destinations,
+                                     communication_options().merge(options));
 }
 
 Mirrored StrategyExtended::reduce_to(ReduceOpArgument op, const Tensor& value,
                                      const Destinations& destinations,
                                      const CommunicationOptions& options) {
+  if (num_workers() > 1) return reduce_to(op, PerReplica(value), destinations, options);
   return reduce_to(op, Mirrored(std::span<const Tensor>(&value, 1)), destinations, options);
 }
 
@@ -131,6 +132,12 @@ Mirrored StrategyExtended::reduce_to_implementation(ReduceOp op, const PerReplic
   return cross_device_ops().reduce(op, value, destinations, options);
 }
 
+Mirrored StrategyExtended::reduce_equal_implementation(ReduceOp op, const PerReplica& one,
+                                                       const Destinations& destinations,
+                                                       const CommunicationOptions& options) {
+  return cross_device_ops().reduce(op, one, destinations, options);
+}
+
 std::vector<Mirrored> StrategyExtended::batch_reduce_to_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   return cross_device_ops().batch_reduce(op, pairs, options);
@@ -146,5 +153,14 @@ Mirrored StrategyExtended::gather_to_implementation(const PerReplica& value,
                                                     const CommunicationOptions& options) {
   return cross_device_ops().gather(value, destinations, axis, options);
 }
+
+Tensor StrategyExtended::first_replica_implementation(const Tensor& tensor) { return tensor; }
+
+Tensor StrategyExtended::initial_value_implementation(const std::string& /*name*/,
+                                                      const Tensor& tensor) {
+  return tensor;
+}
+
+void StrategyExtended::announce_failure(const std::exception_ptr& /*error*/) noexcept {}
 
 }  // namespace crossdevice

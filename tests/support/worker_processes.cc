@@ -67,16 +67,19 @@ int result_of(pid_t process) {
 
 int worker_main(int argc, char** argv, const Works& works,
                 const std::function<JoinOptions(const std::string& work)>& options) {
-  if (const char* work = std::getenv(kWorkVariable)) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (const char* name = std::getenv(kWorkVariable)) {
     try {
-      const std::shared_ptr<Cluster> cluster = Cluster::join(options(work));
-      return works.at(work)(*cluster);
+      const Work& work = works.at(name);
+      const std::shared_ptr<Cluster> cluster =
+          work.needs_cluster() ? Cluster::join(options(name)) : nullptr;
+      const int status = work(cluster.get());
+      return status == 0 && ::testing::UnitTest::GetInstance()->Failed() ? 99 : status;
     } catch (const std::exception& error) {
-      std::cerr << work << ": " << error.what() << '\n';
+      std::cerr << name << ": " << error.what() << '\n';
       return 100;
     }
   }
-  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
 

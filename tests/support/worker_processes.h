@@ -8,14 +8,47 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/comm/cluster.h"
 
 namespace crossdevice::testing {
 
-/// What a worker does; its exit status is what it returns.
-using Works = std::map<std::string, std::function<int(Cluster&)>>;
+/// What a worker does: a function of the cluster it has joined, or of nothing where it joins by itself. Its exit status is what the function returns (void:
+/// 0), or 99 where GoogleTest's EXPECT_... found something wrong.
+class Work {
+ public:
+  template <class F>
+  requires(std::is_invocable_v<F&, Cluster&> || std::is_invocable_v<F&>)
+      Work(F work)  // NOLINT(google-explicit-constructor): the values of Works
+      : needs_cluster_(std::is_invocable_v<F&, Cluster&>),
+        run_([work = std::move(work)]([[maybe_unused]] Cluster* cluster) mutable {
+          if constexpr (std::is_invocable_v<F&, Cluster&>) {
+            return status([&] { return work(*cluster); });
+          } else {
+            return status(work);
+          }
+        }) {}
+
+  [[nodiscard]] bool needs_cluster() const { return needs_cluster_; }
+  int operator()(Cluster* cluster) const { return run_(cluster); }
+
+ private:
+  template <class F>
+  static int status(F&& work) {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&>>) {
+      work();
+      return 0;
+    } else {
+      return work();
+    }
+  }
+  bool needs_cluster_;
+  std::function<int(Cluster*)> run_;
+};
+using Works = std::map<std::string, Work>;
 
 /// Does a worker's work in a process that run_workers() started, else runs the tests.
 int worker_main(

@@ -17,6 +17,32 @@ using crossdevice::testing::run_workers;
 
 namespace {
 
+/// The replicas of all workers train one number: three steps towards the mean of their targets.
+void train(cd::ReplicaContext& context, cd::DistributedVariable& weight) {
+  for (int step = 0; step < 3; ++step) {
+    const auto target = static_cast<float>(context.replica_id_in_sync_group());
+    cd::Tensor gradient = cd::Tensor::empty(cd::DType::FLOAT32, {}, context.device());
+    gradient.span<float>()[0] = weight.read().span<const float>()[0] - target;
+    gradient = context.all_reduce(ReduceOp::MEAN, gradient);
+    gradient.span<float>()[0] *= 0.5F;
+    weight.assign_sub(gradient);
+  }
+}
+
+/// Several workers, one line to meet.
+void program_6() {
+  // The same program under crossdevice-run, TF_CONFIG, torchrun, mpirun or srun.
+  cd::MultiWorkerMirroredStrategy strategy(
+      {.communication_options = {.timeout_seconds = 30,
+                                 .implementation = cd::CommunicationImplementation::AUTO}});
+  const auto weight =
+      strategy.make_variable(cd::Tensor::zeros(cd::DType::FLOAT32, {}, "CPU:0"),
+                             {.name = "weight", .aggregation = cd::VariableAggregation::MEAN});
+  strategy.run([&](cd::ReplicaContext& context) { train(context, *weight); });
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 3U);  // every worker's devices
+  EXPECT_EQ(weight->read().span<const float>()[0], 0.875F);
+}
+
 /// Every worker reduces a gradient of its own, without a strategy.
 int program_8(cd::Cluster& joined) {
   std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
@@ -58,12 +84,13 @@ int program_11(cd::Cluster& joined) {
   return result;
 }
 
+TEST(UsageTest, Program6) { EXPECT_EQ(run_workers("program 6", 3), all_well(3)); }
 TEST(UsageTest, Program8) { EXPECT_EQ(run_workers("program 8", 3), all_well(3)); }
 TEST(UsageTest, Program11) { EXPECT_EQ(run_workers("program 11", 3), all_well(3)); }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return crossdevice::testing::worker_main(argc, argv,
-                                           {{"program 8", program_8}, {"program 11", program_11}});
+  return crossdevice::testing::worker_main(
+      argc, argv, {{"program 6", program_6}, {"program 8", program_8}, {"program 11", program_11}});
 }

@@ -32,6 +32,8 @@ struct VariableOptions {
 /// What both kinds share. A handle: copies are the same variable.
 ///
 /// Shapes   an assigned value has the variable's dtype and shape; a number is a scalar of any dtype.
+/// Ranks    with several workers all make the same variables in the same order, with the chief's initial value. An assignment outside replicas changes
+///          this worker's components: every worker makes it.
 /// Memory   read() in a replica is a read-only handle on the component: later assignments show through it.
 /// Errors   FailedPreconditionError: in the context of another strategy. The rest is said by each kind.
 /// Threads  a replica touches its own component; assignments from one thread outside run.
@@ -49,7 +51,7 @@ class CROSSDEVICE_EXPORT DistributedVariable : public Variable {
   void assign_sub(const VariableValue& value) { update(detail::VariableUpdate::ASSIGN_SUB, value); }
 
  protected:
-  /// Errors   ValueError: no initial value, or Variable's. FailedPreconditionError: the thread is in another strategy's scope, or inside a replica.
+  /// Errors   ValueError: no initial value, or Variable's; other workers make another variable. FailedPreconditionError: the thread is in another strategy's scope, or inside a replica.
   DistributedVariable(Strategy& strategy, const Tensor& initial_value,
                       const VariableOptions& options, VariableSynchronization synchronization);
   DistributedVariable(const DistributedVariable&) = default;
@@ -70,6 +72,9 @@ class CROSSDEVICE_EXPORT DistributedVariable : public Variable {
   }
 
  private:
+  static PerReplica make_components(const Strategy& strategy, const Tensor& initial_value,
+                                    const VariableOptions& options);
+
   std::shared_ptr<StrategyExtended> extended_;
   VariableSynchronization synchronization_;
   PerReplica read_only_;

@@ -11,7 +11,8 @@ namespace crossdevice {
 ///
 /// Assigning outside replicas gives every component the value (a Mirrored: each its own component).
 /// Assigning inside a replica is a call that every replica makes, like all_reduce; the replicas' values are combined first:
-///   SUM, MEAN            reduced. The same number in every replica: MEAN takes it as it is, SUM refuses all but 0.
+///   SUM, MEAN            reduced. The same number in every replica: MEAN takes it as it is, SUM refuses all but 0 (with several workers, which
+///                        cannot see each other's numbers, it adds them up).
 ///   ONLY_FIRST_REPLICA   replica 0's value
 ///   NONE                 ValueError, with more than one replica
 /// Errors   ValueError: a PerReplica assigned outside replicas (they would differ from then on).

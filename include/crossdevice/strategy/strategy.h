@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -79,6 +80,8 @@ struct ValueContext {
   std::size_t num_replicas_in_sync = 1;
 };
 
+/// Ranks    with several workers, reduce, gather and make_variable are collective: every worker makes the same calls in the same order. run is not;
+///          what its replicas call is.
 /// Order    calls return when their results are there, on host devices.
 /// Errors   FailedPreconditionError: all of these but scope() are for cross-replica context or outside any scope; see StrategyExtended.
 /// Threads  calls of run are serialised; replicas run concurrently (TF runs them in turns): share nothing between them unguarded.
@@ -103,7 +106,8 @@ class CROSSDEVICE_EXPORT Strategy {
   /// nests of them, a replica gets its own component; other arguments reach every replica as the same object.
   ///
   /// Result   one per replica: PerReplica for Tensor, std::vector<PerReplica> for std::vector<Tensor>, std::vector<R> for any other R.
-  /// Errors   the first exception that leaves a replica; the others are released from their waits with AbortedError. ValueError: an argument with
+  /// Errors   the first exception that leaves a replica; the others are released from their waits with AbortedError, on all workers, and workers
+  ///          that begin to communicate later get it too. ValueError: an argument with
   ///          another number of components than there are replicas; vectors of different lengths returned. FailedPreconditionError: inside
   ///          one of this strategy's own runs.
   template <class F, class... Args>
@@ -137,6 +141,7 @@ class CROSSDEVICE_EXPORT Strategy {
   [[nodiscard]] Tensor reduce(ReduceOpArgument op, const PerReplica& value, const Axes& axis);
   /// Of equal values: as StrategyExtended::reduce_to.
   [[nodiscard]] Tensor reduce(ReduceOpArgument op, const Mirrored& value, const Axes& axis);
+  /// One worker: as a Mirrored. Several: each worker's own tensor, as if it were one replica's.
   [[nodiscard]] Tensor reduce(ReduceOpArgument op, const Tensor& value, const Axes& axis);
   [[nodiscard]] Tensor reduce(ReduceOpArgument op, const Variable& value, const Axes& axis);
   /// Each leaf of a nest.
@@ -179,7 +184,7 @@ class CROSSDEVICE_EXPORT Strategy {
     return regroup(values);
   }
 
-  /// A MirroredVariable (synchronization AUTO, ON_WRITE) or SyncOnReadVariable (ON_READ).
+  /// A MirroredVariable (synchronization AUTO, ON_WRITE) or SyncOnReadVariable (ON_READ). With several workers it begins with the chief's value.
   ///
   /// Errors   ValueError: synchronization NONE; as DistributedVariable.
   [[nodiscard]] std::shared_ptr<DistributedVariable> make_variable(
@@ -194,6 +199,10 @@ class CROSSDEVICE_EXPORT Strategy {
     return extended_->worker_devices().size();
   }
   void run_replicas(detail::ReplicaBody body);
+  /// The values of this process's replicas, or of the whole process, combined along axes and with the others'.
+  [[nodiscard]] Tensor reduce_axes(ReduceOp op, std::span<const Tensor> values, const Axes& axis);
+  /// The same of a value that all replicas share.
+  [[nodiscard]] Tensor reduce_equal_axes(ReduceOp op, const Tensor& value, const Axes& axis);
   void require_cross_replica_context(const char* method) const;
 
   std::shared_ptr<StrategyExtended> extended_;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "crossdevice/ops/cross_device_ops.h"
 #include "crossdevice/ops/regroup.h"
 #include "crossdevice/strategy/distributed_variable.h"
+#include "crossdevice/strategy/input_context.h"
 #include "crossdevice/strategy/reduce_op_argument.h"
 #include "crossdevice/strategy/replica_nest.h"
 
@@ -30,6 +33,8 @@ struct StrategyConfiguration {
   CommunicationOptions communication_options{};  ///< each call's options are merged into these
   std::size_t num_replicas_in_sync = 0;          ///< of all workers
   std::size_t first_replica_id = 0;              ///< of this process
+  std::size_t num_workers = 1;
+  std::size_t worker_rank = 0;  ///< of this process
 };
 
 /// The calling thread is inside update() while this lives.
@@ -49,6 +54,7 @@ class CROSSDEVICE_EXPORT UpdateContext {
 
 /// Everything here is for cross-replica context (scope(), merge_call) or outside any scope.
 ///
+/// Ranks    with several workers, what reduces or gathers is collective: every worker makes the same calls in the same order.
 /// Errors   FailedPreconditionError: inside a replica (use merge_call), or in another strategy's scope. ValueError and the rest: as the
 ///          cross-device ops.
 class CROSSDEVICE_EXPORT StrategyExtended {
@@ -67,6 +73,17 @@ class CROSSDEVICE_EXPORT StrategyExtended {
   }
   /// The replica id of this process's first replica.
   [[nodiscard]] std::size_t first_replica_id() const { return configuration_.first_replica_id; }
+  /// Processes that train together.
+  [[nodiscard]] std::size_t num_workers() const { return configuration_.num_workers; }
+  /// Whether this process writes what is written once: the chief alone does.
+  [[nodiscard]] bool should_checkpoint() const { return configuration_.worker_rank == 0; }
+  [[nodiscard]] bool should_save_summary() const { return configuration_.worker_rank == 0; }
+  /// This worker's share of the input: one pipeline per worker.
+  [[nodiscard]] InputContext make_input_context() const {
+    return {.num_input_pipelines = configuration_.num_workers,
+            .input_pipeline_id = configuration_.worker_rank,
+            .num_replicas_in_sync = configuration_.num_replicas_in_sync};
+  }
   [[nodiscard]] CrossDeviceOps& cross_device_ops() const {
     return *configuration_.cross_device_ops;
   }
@@ -83,6 +100,7 @@ class CROSSDEVICE_EXPORT StrategyExtended {
   [[nodiscard]] Mirrored reduce_to(ReduceOpArgument op, const Mirrored& value,
                                    const Destinations& destinations,
                                    const CommunicationOptions& options = {});
+  /// One worker: as a Mirrored. Several: each worker's own tensor, combined across the workers.
   [[nodiscard]] Mirrored reduce_to(ReduceOpArgument op, const Tensor& value,
                                    const Destinations& destinations,
                                    const CommunicationOptions& options = {});
@@ -101,6 +119,7 @@ class CROSSDEVICE_EXPORT StrategyExtended {
                            options);
   }
 
+  /// To devices of this process.
   [[nodiscard]] Mirrored broadcast_to(const Tensor& tensor, const Destinations& destinations);
   [[nodiscard]] Mirrored gather_to(const PerReplica& value, const Destinations& destinations,
                                    int axis, const CommunicationOptions& options = {});
@@ -140,12 +159,24 @@ class CROSSDEVICE_EXPORT StrategyExtended {
   virtual Mirrored gather_to_implementation(const PerReplica& value,
                                             const Destinations& destinations, int axis,
                                             const CommunicationOptions& options);
+  /// Of a value that is equal on all replicas; `one` is its only component. Talks to nobody.
+  virtual Mirrored reduce_equal_implementation(ReduceOp op, const PerReplica& one,
+                                               const Destinations& destinations,
+                                               const CommunicationOptions& options);
+  /// The tensor of replica 0 of the whole job, given this process's first replica's. Equal dtypes and shapes everywhere.
+  virtual Tensor first_replica_implementation(const Tensor& tensor);
+  /// What a variable begins with, given what this process would begin with.
+  virtual Tensor initial_value_implementation(const std::string& name, const Tensor& tensor);
+  /// `error` leaves a run.
+  virtual void announce_failure(const std::exception_ptr& error) noexcept;
 
  private:
   friend class detail::ReplicaRunner;
   friend class detail::UpdateContext;
+  friend class DistributedVariable;
   friend class MirroredVariable;
   friend class Strategy;
+  friend class SyncOnReadVariable;
   detail::StrategyConfiguration configuration_;
   Strategy* strategy_ = nullptr;  // set while it lives; variables may outlive it
 };

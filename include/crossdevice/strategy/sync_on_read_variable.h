@@ -8,7 +8,7 @@
 namespace crossdevice {
 
 /// read(): inside a replica its component; outside replicas a new tensor, the components combined by the aggregation (MEAN, SUM: reduced;
-/// ONLY_FIRST_REPLICA: component 0; NONE: ValueError).
+/// ONLY_FIRST_REPLICA: component 0; NONE: ValueError), with several workers those of all of them: a call that every worker makes.
 ///
 /// Assigning inside a replica changes its component alone, without waiting for anybody. Outside replicas:
 ///   assign        with SUM each component gets value / num_replicas, so that read() gives the value back (integers: the
