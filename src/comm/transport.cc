@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/transport.h"
+
+#include <utility>
+
+#include "comm/detail/transport_kind.h"
+
+namespace crossdevice {
+
+Transport::Transport(std::unique_ptr<detail::TransportKind> kind) : kind_(std::move(kind)) {}
+Transport::~Transport() { kind_->close(); }
+
+int Transport::rank() const { return kind_->rank(); }
+int Transport::num_ranks() const { return kind_->num_ranks(); }
+
+void Transport::connect(std::span<const int> peers, const Deadline& deadline) {
+  kind_->connect(peers, deadline);
+}
+void Transport::begin(const GroupOperationInfo& operation) { kind_->begin(operation); }
+void Transport::send(int to, std::span<const std::byte> bytes, Transfer& transfer) {
+  kind_->send(to, bytes, transfer);
+}
+void Transport::receive(int from, std::span<std::byte> bytes, Transfer& transfer) {
+  kind_->receive(from, bytes, transfer);
+}
+
+bool Transport::poll() { return kind_->poll(); }
+void Transport::wait(const Deadline& deadline) { kind_->wait(deadline); }
+void Transport::wait(Transfer& transfer, const Deadline& deadline) {
+  kind_->wait(transfer, deadline);
+}
+Transfer* Transport::take_completed() { return kind_->take_completed(); }
+
+void Transport::stop(StatusCode code, const std::string& text, std::vector<RankInfo> culprits) {
+  kind_->stop({.code = code, .text = text, .culprits = std::move(culprits)});
+}
+
+TransportCounters Transport::counters() const { return kind_->counters(); }
+
+}  // namespace crossdevice

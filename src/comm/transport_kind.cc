@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/transport_kind.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/log.h"
+#include "crossdevice/device/shutdown.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace crossdevice::detail {
+namespace {
+
+/// Looks without giving up the core.
+constexpr int kPauses = 200;
+/// How long to try before sleeping: a sleep and the waking up cost about as much.
+constexpr std::chrono::microseconds kSpinTime{60};
+constexpr std::chrono::seconds kStallTime{30};
+
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t more) {
+  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::string names_of(const std::vector<RankInfo>& ranks) {
+  std::string names;
+  for (const RankInfo& each : ranks) names += (names.empty() ? "" : ", ") + to_string(each);
+  return names.empty() ? "nobody" : names;
+}
+
+/// The right to touch what is not atomic.
+class TransportKind::Turn {
+ public:
+  explicit Turn(TransportKind& kind) : kind_(kind) {
+    require_not_forked();
+    take();
+  }
+  ~Turn() { kind_.give_back_turn(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  /// Who else has it is a stopper, which is quick.
+  void take() {
+    while (kind_.has_turn_.exchange(true, std::memory_order_seq_cst)) std::this_thread::yield();
+  }
+
+ private:
+  TransportKind& kind_;
+};
+
+/// How a waiter passes the time until it looks again: on its core, then giving way, then asleep.
+class TransportKind::Patience {
+ public:
+  explicit Patience(bool spins) : spins_(spins) {}
+  void reset() {
+    num_pauses_ = 0;
+    is_timed_ = false;
+  }
+  /// Whether to sleep now.
+  bool is_exhausted() {
+    if (spins_ && num_pauses_ < kPauses) {
+      ++num_pauses_;
+      relax();
+      return false;
+    }
+    const Clock::time_point now = Clock::now();
+    if (!std::exchange(is_timed_, true)) idle_since_ = now;
+    if (now - idle_since_ >= kSpinTime) return true;
+    std::this_thread::yield();
+    return false;
+  }
+
+ private:
+  bool spins_;
+  int num_pauses_ = 0;
+  bool is_timed_ = false;
+  Clock::time_point idle_since_{};
+};
+
+TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, bool spins)
+    : rank_(rank), spins_(spins), serial_(next_serial()), peers_(members.size()) {
+  active_.reserve(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i) peers_[i].info = members[i];
+}
+
+// ---------------------------------------------------------------------------------------------- calls
+
+void TransportKind::connect(std::span<const int> peers, const Deadline& deadline) {
+  const Turn turn(*this);
+  require_whole();
+  for (const int each : peers) {
+    if (each < 0 || each >= num_ranks() || each == rank_) {
+      throw ValueError(
+          fmt::format("rank {} cannot connect to rank {} of {}", rank_, each, num_ranks()));
+    }
+  }
+  std::vector<int> missing;
+  missing.reserve(peers.size());
+  for (const int each : peers) {
+    const bool is_new = std::find(missing.begin(), missing.end(), each) == missing.end();
+    if (is_new && !peer(each).is_connected) missing.push_back(each);
+  }
+  if (missing.empty()) return;
+  open(missing, deadline);
+  if (has_failed()) throw_failure();
+  for (const int each : missing) peer(each).is_connected = true;
+}
+
+void TransportKind::begin(const GroupOperationInfo& operation) {
+  const Turn turn(*this);
+  require_whole();
+  if (num_under_way_ != 0) {
+    throw FailedPreconditionError(
+        fmt::format("{} messages of the operation before are under way", num_under_way_));
+  }
+  ++operation_count_;
+  operation_ = pack_operation(operation);
+  for (Peer& each : peers_) each.num_sends = each.num_receives = 0;
+}
+
+void TransportKind::send(int to, std::span<const std::byte> bytes, Transfer& transfer) {
+  const Turn turn(*this);
+  require_whole();
+  Peer& peer = require_connected(to);
+  require_free(transfer);
+  TransferState& state = state_of(transfer);
+  state = TransferState();
+  state.out = bytes.data();
+  state.size = bytes.size();
+  state.number = peer.num_sends++;
+  state.transport = serial_;
+  state.peer = to;
+  state.is_send = true;
+  state.is_under_way = true;
+  ++num_under_way_;
+  activate(to);
+  start_send(peer, transfer);
+}
+
+void TransportKind::receive(int from, std::span<std::byte> bytes, Transfer& transfer) {
+  const Turn turn(*this);
+  require_whole();
+  Peer& peer = require_connected(from);
+  require_free(transfer);
+  TransferState& state = state_of(transfer);
+  state = TransferState();
+  state.in = bytes.data();
+  state.size = bytes.size();
+  state.number = peer.num_receives++;
+  state.transport = serial_;
+  state.peer = from;
+  state.is_under_way = true;
+  ++num_under_way_;
+  activate(from);
+  start_receive(peer, transfer);
+}
+
+bool TransportKind::poll() {
+  const Turn turn(*this);
+  require_whole();
+  const bool has_moved = progress();
+  if (has_failed()) throw_failure();
+  return has_moved;
+}
+
+void TransportKind::wait(const Deadline& deadline) {
+  Turn turn(*this);
+  wait_until(
+      turn, [this] { return !completed_.is_empty() || num_under_way_ == 0; }, deadline);
+}
+
+void TransportKind::wait(Transfer& transfer, const Deadline& deadline) {
+  TransferState& state = state_of(transfer);
+  if (state.transport != serial_) {
+    throw ValueError("a wait for a transfer that was not given to this transport");
+  }
+  Turn turn(*this);
+  wait_until(
+      turn, [&state] { return state.is_done; }, deadline);
+  if (std::exchange(state.is_untaken, false)) completed_.remove(transfer);
+}
+
+Transfer* TransportKind::take_completed() {
+  const Turn turn(*this);
+  require_whole();
+  if (completed_.is_empty()) return nullptr;
+  Transfer& transfer = completed_.pop_front();
+  state_of(transfer).is_untaken = false;
+  return &transfer;
+}
+
+void TransportKind::stop(TransportFailure failure) {
+  require_not_forked();
+  fail_from_outside(std::move(failure));
+}
+
+TransportCounters TransportKind::counters() const {
+  return {.messages_sent = messages_sent_.load(std::memory_order_relaxed),
+          .messages_received = messages_received_.load(std::memory_order_relaxed),
+          .bytes_sent = bytes_sent_.load(std::memory_order_relaxed),
+          .bytes_received = bytes_received_.load(std::memory_order_relaxed)};
+}
+
+// ---------------------------------------------------------------------------------------------- waiting
+
+template <class IsOver>
+void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadline) {
+  require_whole();
+  if (is_over()) return;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point warning = begin + kStallTime;
+  Patience patience(spins_);
+  for (;;) {
+    const bool has_moved = progress();
+    if (has_failed()) throw_failure();
+    if (is_over()) return;
+    if (deadline.has_passed()) {
+      record_failure(deadline_failure(begin));
+      throw_failure();
+    }
+    if (has_moved) {
+      patience.reset();
+    } else if (patience.is_exhausted()) {
+      give_back_turn();
+      sleep(std::min(deadline.moment(), warning));
+      turn.take();
+      if (Clock::now() >= warning) {
+        warn_of_stall();
+        warning = Clock::now() + kStallTime;
+      }
+    }
+  }
+}
+
+std::vector<RankInfo> TransportKind::awaited() const {
+  std::vector<RankInfo> ranks;
+  for (const Peer& each : peers_) {
+    if (each.has_transfers()) ranks.push_back(each.info);
+  }
+  return ranks;
+}
+
+TransportFailure TransportKind::deadline_failure(Clock::time_point begin) const {
+  std::vector<RankInfo> ranks = awaited();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return {.code = StatusCode::DEADLINE_EXCEEDED,
+          .text = fmt::format("timed out after {:.3g} s: waiting for {}", seconds, names_of(ranks)),
+          .culprits = std::move(ranks)};
+}
+
+void TransportKind::warn_of_stall() const {
+  log(LogSeverity::WARNING, fmt::format("rank {} still waits in {} for {}", rank_,
+                                        to_string(operation_), names_of(awaited())));
+}
+
+// ---------------------------------------------------------------------------------------------- checks
+
+void TransportKind::require_whole() {
+  if (has_failed()) throw_failure();
+}
+
+TransportKind::Peer& TransportKind::require_connected(int rank) {
+  if (rank < 0 || rank >= num_ranks() || !peer(rank).is_connected) {
+    throw ValueError(fmt::format("rank {} is not connected to rank {}", rank_, rank));
+  }
+  return peer(rank);
+}
+
+void TransportKind::require_free(Transfer& transfer) const {
+  const TransferState& state = state_of(transfer);
+  if (state.transport == serial_ && (state.is_under_way || state.is_untaken)) {
+    throw ValueError("a transfer is given anew before it has been taken");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- for the hooks
+
+void TransportKind::activate(int rank) {
+  Peer& each = peer(rank);
+  if (each.is_active) return;
+  each.is_active = true;
+  active_.push_back(rank);
+}
+
+void TransportKind::complete(Transfer& transfer) {
+  TransferState& state = state_of(transfer);
+  state.is_under_way = false;
+  state.is_untaken = true;
+  state.is_done = true;
+  completed_.push_back(transfer);
+  --num_under_way_;
+  add(state.is_send ? messages_sent_ : messages_received_, 1);
+  add(state.is_send ? bytes_sent_ : bytes_received_, state.size);
+}
+
+void TransportKind::fail_by_operation(int from, std::uint64_t their_count,
+                                      const GroupOperation& theirs) {
+  record_failure({.code = StatusCode::INTERNAL,
+                  .text = fmt::format("members make different calls: rank {} #{} {}, {} #{} {}",
+                                      rank_, operation_count_, to_string(operation_),
+                                      to_string(info_of(from)), their_count, to_string(theirs)),
+                  .culprits = {info_of(from)}});
+}
+
+void TransportKind::fail_by_size(int from, std::uint64_t number, std::uint64_t their_size,
+                                 std::size_t size) {
+  record_failure(
+      {.code = StatusCode::INTERNAL,
+       .text = fmt::format("{} sends {} bytes where rank {} expects {} (message {} of {})",
+                           to_string(info_of(from)), their_size, rank_, size, number,
+                           to_string(operation_)),
+       .culprits = {info_of(from)}});
+}
+
+// ---------------------------------------------------------------------------------------------- failing
+
+void TransportKind::record_failure(TransportFailure failure) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_.has_value()) return;
+  failure_ = std::move(failure);
+  has_failed_.store(true, std::memory_order_seq_cst);
+}
+
+void TransportKind::fail_from_outside(TransportFailure failure) {
+  record_failure(std::move(failure));
+  wake();
+  if (has_ended_.load(std::memory_order_acquire)) return;
+  if (has_turn_.exchange(true, std::memory_order_seq_cst)) return;  // whoever has it looks
+  give_back_turn();
+}
+
+void TransportKind::give_back_turn() {
+  // First with the turn, then again without it: a failure may come in between.
+  for (;;) {
+    if (has_failed() && !has_ended_.load(std::memory_order_relaxed)) end();
+    has_turn_.store(false, std::memory_order_seq_cst);
+    if (!has_failed() || has_ended_.load(std::memory_order_acquire)) return;
+    if (has_turn_.exchange(true, std::memory_order_seq_cst)) return;  // now that one looks
+  }
+}
+
+void TransportKind::end() noexcept {
+  const TransportFailure* failure = nullptr;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    failure = &*failure_;
+  }
+  tell(*failure);
+  let_go();
+  forget_all();
+  has_ended_.store(true, std::memory_order_release);
+}
+
+void TransportKind::forget_all() noexcept {
+  for (Peer& each : peers_) {
+    each.sends.forget();
+    each.receives.forget();
+    each.is_active = false;
+  }
+  active_.clear();
+  completed_.forget();
+  num_under_way_ = 0;
+}
+
+void TransportKind::throw_failure() {
+  if (!has_ended_.load(std::memory_order_relaxed)) end();
+  linger();
+  const TransportFailure& failure = *failure_;
+  std::string text = failure.text;
+  std::vector<RankInfo> culprits = failure.culprits;
+  if (failure.origin >= 0) {
+    text = to_string(info_of(failure.origin)) + ": " + text;
+    if (culprits.empty()) culprits.push_back(info_of(failure.origin));
+  }
+  throw_op_error(failure.code, text,
+                 {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
+}
+
+}  // namespace crossdevice::detail
