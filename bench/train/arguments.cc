@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/version.h"
 
 #include "support/byte_size.h"
@@ -24,17 +25,21 @@ constexpr const char* kHead =
     "Fashion-MNIST, data parallel: every "
     "device has a replica with the same weights, computes the gradients of its part of each batch, "
     "and the gradients are summed across "
-    "the devices, pack by pack, while back-propagation still runs.";
+    "the devices, pack by pack, while back-propagation still runs. Started by crossdevice-run, "
+    "torchrun, mpirun or srun, the "
+    "workers train one model together; the first of them reports.";
 
 constexpr const char* kFooter = R"(
 Each epoch's line says where its time went:
   compute        from the start of a step until the last replica has computed its last gradient, and the update of the weights
   communication  hidden + the time in which all replicas wait for the last gradients to be reduced
   hidden         time in which gradients were reduced while back-propagation still ran
-An epoch takes compute + communication - hidden, plus the test, which is not counted.
+An epoch takes compute + communication - hidden, plus the test, which is not counted. With several workers these are the first one's;
+communication includes waiting for the others.
 
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
-cut for its caches), and another number of replicas ends with the same weights but for rounding.
+cut for its caches), also where the same replicas are spread over workers otherwise, and another number of replicas ends with the same weights but
+for rounding.
 
 The last line is "test accuracy NN.N %".
 )";
@@ -54,9 +59,9 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   app.add_option("--data", data, "Directory of the data set's four files")->capture_default_str();
   app.add_option("--train-images", max_train_images, "Use only the first N images to train with")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-      "--devices", devices,
-      "Devices with commas between, CPU:0,CPU:1 (default: all GPUs, else 4 host devices)");
+  app.add_option("--devices", devices,
+                 "Devices of each worker with commas between, CPU:0,CPU:1 (default: 4 host "
+                 "devices, one where there are several workers)");
   app.add_option("--cross-device-ops", training.cross_device_ops,
                  "Cross-device ops: " + programs::known_ops_names())
       ->capture_default_str();
@@ -88,8 +93,12 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
 
   programs::require_known_ops(training.cross_device_ops);
   training.bytes_per_pack = programs::parse_byte_size(bytes_per_pack);
-  training.devices =
-      devices.empty() ? programs::default_devices() : programs::parse_devices(devices);
+  const int num_workers = detect_cluster_resolver()->identity().num_workers;
+  if (devices.empty()) {
+    training.devices = num_workers > 1 ? Devices{"CPU:0"} : programs::default_devices();
+  } else {
+    training.devices = programs::parse_devices(devices);
+  }
   for (const Device& device : training.devices) {
     if (!device.is_host()) {
       throw programs::ArgumentError(
@@ -98,8 +107,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
                       device.short_name()));
     }
   }
-  Arguments arguments{
-      .data_directory = data, .max_train_images = std::nullopt, .training = training};
+  Arguments arguments{.data_directory = data,
+                      .max_train_images = std::nullopt,
+                      .num_workers = num_workers,
+                      .training = training};
   if (max_train_images > 0) arguments.max_train_images = max_train_images;
   return arguments;
 }

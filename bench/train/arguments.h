@@ -13,12 +13,14 @@ namespace crossdevice::train {
 struct Arguments {
   std::filesystem::path data_directory;
   std::optional<std::size_t> max_train_images;  ///< nothing: all
+  int num_workers =
+      1;  ///< how many the launcher has started; training.cluster is for the caller to join
   TrainingOptions training;
 };
 
 /// nullopt: --help or --version was asked for and has been printed.
 ///
-/// Errors   ArgumentError, ValueError: says which argument is wrong and what is allowed.
+/// Errors   ArgumentError, ValueError (also of the launcher's variables): says which argument is wrong and what is allowed.
 [[nodiscard]] std::optional<Arguments> parse_arguments(int argc, const char* const* argv);
 
 }  // namespace crossdevice::train

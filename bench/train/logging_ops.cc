@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
@@ -57,6 +58,14 @@ std::shared_ptr<CrossDeviceOps> make_logging_ops(std::string_view name, const De
                                                               static_cast<int>(devices.size()));
   }
   return std::make_shared<LoggingOps<ReductionToOneDevice>>(log);
+}
+
+std::shared_ptr<CrossDeviceOps> make_logging_collective_ops(const Devices& devices,
+                                                            std::shared_ptr<Cluster> cluster,
+                                                            CommunicationLog& log) {
+  const int group_size = cluster->num_workers() * static_cast<int>(devices.size());
+  return std::make_shared<LoggingOps<CollectiveAllReduce>>(
+      log, devices, group_size, CommunicationOptions{}, std::move(cluster));
 }
 
 }  // namespace crossdevice::train

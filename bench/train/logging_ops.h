@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/ops/cross_device_ops.h"
 
@@ -18,5 +19,9 @@ namespace crossdevice::train {
 [[nodiscard]] std::shared_ptr<CrossDeviceOps> make_logging_ops(std::string_view name,
                                                                const Devices& devices,
                                                                CommunicationLog& log);
+
+/// The same of CollectiveAllReduce over `devices` of every worker. Collective.
+[[nodiscard]] std::shared_ptr<CrossDeviceOps> make_logging_collective_ops(
+    const Devices& devices, std::shared_ptr<Cluster> cluster, CommunicationLog& log);
 
 }  // namespace crossdevice::train

@@ -8,6 +8,8 @@
 
 #include <fmt/core.h>
 
+#include "crossdevice/comm/cluster.h"
+
 #include "support/byte_size.h"
 #include "support/program.h"
 #include "train/arguments.h"
@@ -28,8 +30,12 @@ void print_set_up(const train::DataSet& data, const train::TrainingOptions& opti
   for (const std::size_t size_bytes : training.pack_sizes_bytes()) {
     packs += (packs.empty() ? "" : ", ") + format_byte_size(size_bytes);
   }
-  fmt::print("{} replicas on {}, batches of {} images; gradients leave in packs of {}\n",
-             training.num_replicas(), options.devices.to_string(), options.batch_size, packs);
+  const int num_workers = options.cluster ? options.cluster->num_workers() : 1;
+  fmt::print("{} {} on {}{}, batches of {} images; gradients leave in packs of {}\n",
+             training.num_replicas(), training.num_replicas() == 1 ? "replica" : "replicas",
+             options.devices.to_string(),
+             num_workers > 1 ? fmt::format(" of each of {} workers", num_workers) : "",
+             options.batch_size, packs);
   std::fflush(stdout);
 }
 
@@ -44,52 +50,63 @@ void print_epoch(std::size_t epoch, std::size_t epochs, const train::EpochResult
   std::fflush(stdout);
 }
 
-/// Whether every replica has the same bits; prints their checksum.
-bool print_weights(const train::Training& training) {
-  const std::uint64_t first = train::checksum(training.weights(0));
-  for (std::size_t r = 1; r < training.num_replicas(); ++r) {
-    const std::uint64_t other = train::checksum(training.weights(r));
-    if (other != first) {
+/// Whether every replica has the same bits; the chief prints their checksum.
+bool have_equal_weights(const std::vector<std::uint64_t>& checksums, bool is_chief) {
+  for (std::size_t r = 1; r < checksums.size(); ++r) {
+    if (checksums[r] == checksums[0]) continue;
+    if (is_chief) {
       fmt::print(stderr,
                  "crossdevice-train: the replicas' weights differ: replica 0 has {:016x}, replica "
                  "{} has {:016x}\n",
-                 first, r, other);
-      return false;
+                 checksums[0], r, checksums[r]);
     }
+    return false;
   }
-  fmt::print("weights {:016x}, the same on every replica\n", first);
+  if (is_chief) fmt::print("weights {:016x}, the same on every replica\n", checksums[0]);
   return true;
+}
+
+/// The epochs; what they cost, summed. The chief prints a line for each.
+train::TimeSplit run_epochs(train::Training& training, const train::TrainingOptions& options,
+                            bool is_chief, double& accuracy) {
+  train::TimeSplit time;
+  for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
+    train::EpochResult result;
+    {
+      std::optional<train::ProgressBar> bar;
+      if (is_chief) bar.emplace(fmt::format("epoch {}/{}", epoch + 1, options.epochs));
+      result = training.run_epoch(epoch, [&](std::size_t done, std::size_t steps, double loss) {
+        if (bar) bar->show(done, steps, fmt::format("loss {:.4f}", loss));
+      });
+    }
+    accuracy = training.test_accuracy();
+    if (is_chief) print_epoch(epoch, options.epochs, result, accuracy);
+    time += result.time;
+  }
+  return time;
 }
 
 int run(int argc, char** argv) {
   const std::optional<train::Arguments> arguments = train::parse_arguments(argc, argv);
   if (!arguments) return programs::kExitOk;
-  const train::TrainingOptions& options = arguments->training;
+  train::TrainingOptions options = arguments->training;
   train::DataSet data = train::read_data_set(arguments->data_directory);
   if (arguments->max_train_images) data.train.truncate(*arguments->max_train_images);
+  if (arguments->num_workers > 1) options.cluster = Cluster::join();
+  const bool is_chief = options.cluster == nullptr || options.cluster->rank() == 0;
 
   train::Training training(data, options);
-  print_set_up(data, options, training);
-  train::TimeSplit time;
+  if (is_chief) print_set_up(data, options, training);
   double accuracy = 0;
-  for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
-    train::EpochResult result;
-    {
-      train::ProgressBar bar(fmt::format("epoch {}/{}", epoch + 1, options.epochs));
-      result = training.run_epoch(epoch, [&](std::size_t done, std::size_t steps, double loss) {
-        bar.show(done, steps, fmt::format("loss {:.4f}", loss));
-      });
-    }
-    accuracy = training.test_accuracy();
-    print_epoch(epoch, options.epochs, result, accuracy);
-    time += result.time;
+  const train::TimeSplit time = run_epochs(training, options, is_chief, accuracy);
+  if (is_chief) {
+    fmt::print(
+        "trained for {:.2f} s: compute {:.3f} s, communication {:.3f} s, of it hidden behind "
+        "compute {:.3f} s\n",
+        time.total(), time.compute, time.communication, time.hidden);
   }
-  fmt::print(
-      "trained for {:.2f} s: compute {:.3f} s, communication {:.3f} s, of it hidden behind compute "
-      "{:.3f} s\n",
-      time.total(), time.compute, time.communication, time.hidden);
-  if (!print_weights(training)) return programs::kExitWrongValues;
-  fmt::print("test accuracy {:.1f} %\n", 100 * accuracy);
+  if (!have_equal_weights(training.checksums(), is_chief)) return programs::kExitWrongValues;
+  if (is_chief) fmt::print("test accuracy {:.1f} %\n", 100 * accuracy);
   return programs::kExitOk;
 }
 

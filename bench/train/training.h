@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Data-parallel training: a MirroredStrategy whose replicas each compute on a part of every batch and share their gradients.
+/// Data-parallel training: a strategy whose replicas, on one worker or many, each compute on a part of every batch and share their gradients.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/ops/gradient_bucketer.h"
 #include "crossdevice/ops/values.h"
 #include "crossdevice/strategy/distributed_variable.h"
-#include "crossdevice/strategy/mirrored_strategy.h"
+#include "crossdevice/strategy/strategy.h"
 
 #include "train/communication_log.h"
 #include "train/data_set.h"
@@ -25,7 +26,8 @@
 namespace crossdevice::train {
 
 struct TrainingOptions {
-  Devices devices;
+  Devices devices;                   ///< of this worker
+  std::shared_ptr<Cluster> cluster;  ///< the workers that train together; null: this one alone
   std::string cross_device_ops = "auto";
   std::size_t bytes_per_pack = std::size_t{8} << 10U;
   bool deterministic = false;
@@ -43,38 +45,50 @@ struct EpochResult {
 };
 
 /// Every batch's gradient is the mean over the whole batch: each replica computes its examples' share of it and the shares are summed, so
-/// the number of replicas changes the weights by rounding only.
+/// the number of replicas changes the weights by rounding only; how they are spread over workers changes nothing.
+///
+/// Ranks    all but what is const is collective: every worker makes the same calls in the same order.
 class Training {
  public:
   /// `data` must outlive this.
   ///
-  /// Errors   ArgumentError: batch size 0. ValueError: as MirroredStrategy, GradientBucketer.
+  /// Errors   ArgumentError: batch size 0; ops that work in one process only, with several workers. ValueError: as the strategies, GradientBucketer.
   Training(const DataSet& data, const TrainingOptions& options);
 
-  /// One pass over the training images. `on_step(done, steps, loss)` is called after each step.
+  /// One pass over the training images. `on_step(done, steps, loss)` is called after each step, with the mean loss of this worker's examples.
   EpochResult run_epoch(
       std::size_t epoch,
       const std::function<void(std::size_t done, std::size_t steps, double loss)>& on_step);
   /// Share of the test images that are classified right, 0 to 1.
   [[nodiscard]] double test_accuracy();
 
-  /// Replica `replica`'s weights, in parameter order, as one list.
+  /// The weights of this worker's replica `replica`, in parameter order, as one list.
   [[nodiscard]] std::vector<float> weights(std::size_t replica) const;
-  [[nodiscard]] std::size_t num_replicas() const { return strategy_.num_replicas_in_sync(); }
+  /// Of every replica's weights, by replica id.
+  [[nodiscard]] std::vector<std::uint64_t> checksums();
+  /// Of all workers.
+  [[nodiscard]] std::size_t num_replicas() const { return strategy_->num_replicas_in_sync(); }
+  [[nodiscard]] std::size_t num_local_replicas() const { return options_.devices.size(); }
   /// Bytes of each pack of gradients, in the order in which they leave.
   [[nodiscard]] std::vector<std::size_t> pack_sizes_bytes() const;
 
  private:
   struct StepResult {
-    double loss_sum = 0;
+    std::vector<double> losses;  // sums, one per replica of this worker
     TimeSplit time;
   };
   StepResult run_step(std::span<const std::size_t> batch, float rate);
+  /// The part of `all` that is this worker's replica `local_id`'s.
+  [[nodiscard]] std::span<const std::size_t> part(std::span<const std::size_t> all,
+                                                  std::size_t local_id) const;
+  /// How many of `all` are this worker's.
+  [[nodiscard]] std::size_t local_count(std::span<const std::size_t> all) const;
+  [[nodiscard]] std::size_t local_id(const ReplicaContext& context) const;
 
   const DataSet& data_;
   TrainingOptions options_;
   CommunicationLog log_;
-  MirroredStrategy strategy_;
+  std::unique_ptr<Strategy> strategy_;
   std::vector<std::shared_ptr<DistributedVariable>> variables_;
   std::vector<PerReplica> gradients_;
   std::vector<Replica> replicas_;

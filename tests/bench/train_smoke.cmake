@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs crossdevice-train for one epoch on a part of the data set: it must learn, repeat itself to the bit, and fail with clear words.
-#   cmake -DPROGRAM=path -DWORK=directory -P train_smoke.cmake
+# On workers it must reach the weights of one process.
+#   cmake -DPROGRAM=path -DRUN=path of crossdevice-run -DWORK=directory -P train_smoke.cmake
 include("${CMAKE_CURRENT_LIST_DIR}/smoke.cmake")
 
 file(MAKE_DIRECTORY "${WORK}")
@@ -34,3 +35,20 @@ list(LENGTH weights num_different)
 if(NOT num_different EQUAL 1)
   message(FATAL_ERROR "two runs with --deterministic ended with different weights: ${weights}")
 endif()
+
+# The same four replicas as processes, in two ways.
+foreach(workers IN ITEMS 4 2)
+  math(EXPR devices "4 / ${workers}")
+  set(list "CPU:0")
+  if(devices EQUAL 2)
+    set(list "CPU:0,CPU:1")
+  endif()
+  run_program(EXIT 0 OUTPUT output SAYS "4 replicas on" "of each of ${workers} workers" "hidden"
+              COMMAND "${RUN}" -n ${workers} -- "${PROGRAM}" --devices "${list}" --epochs 1 --train-images 6000 --batch-size 100 --deterministic)
+  if(NOT output MATCHES "weights [0-9a-f]+" OR NOT CMAKE_MATCH_0 STREQUAL weights)
+    message(FATAL_ERROR "${workers} workers ended with other weights than one process, '${weights}':\n${output}")
+  endif()
+  if(output MATCHES "\\[[1-9]\\]")
+    message(FATAL_ERROR "a worker that is not the chief reports:\n${output}")
+  endif()
+endforeach()

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Training on several workers, with processes: they reach the weights of one process with the same replicas, to the bit.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench/small_data_set.h"
+#include "support/program.h"
+#include "support/worker_processes.h"
+#include "train/training.h"
+
+namespace crossdevice::train {
+namespace {
+
+using crossdevice::testing::all_well;
+using crossdevice::testing::run_workers;
+
+/// The same on every worker: the generator of the images is seeded.
+DataSet small_data() {
+  const TemporaryDirectory directory;
+  write_small_data_set(directory.path(), {.num_train = 500, .num_test = 203});
+  return read_data_set(directory.path());
+}
+
+TrainingOptions options(std::size_t num_devices) {
+  TrainingOptions options;
+  std::vector<Device> devices;
+  devices.reserve(num_devices);
+  for (std::size_t d = 0; d < num_devices; ++d) devices.emplace_back("CPU:" + std::to_string(d));
+  options.devices = Devices(std::span<const Device>(devices));
+  options.hidden_widths = {20};
+  options.epochs = 2;
+  options.rate = 0.1F;
+  options.batch_size = 64;  // 500 images: the last batch of an epoch is smaller
+  options.bytes_per_pack = 100;
+  options.deterministic = true;
+  return options;
+}
+
+struct Trained {
+  std::vector<float> weights;
+  std::vector<std::uint64_t> checksums;
+  std::vector<double> losses;
+  double accuracy = 0;
+};
+
+Trained train(const DataSet& data, const TrainingOptions& options) {
+  Training training(data, options);
+  Trained result;
+  for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
+    result.losses.push_back(
+        training.run_epoch(epoch, [](std::size_t, std::size_t, double) {}).mean_loss);
+  }
+  result.accuracy = training.test_accuracy();
+  result.weights = training.weights(0);
+  result.checksums = training.checksums();
+  return result;
+}
+
+void reaches_the_weights_of_one_process(Cluster& joined) {
+  const std::shared_ptr<Cluster> cluster(&joined, [](Cluster*) {});
+  const DataSet data = small_data();
+  for (const std::size_t devices : {1U, 2U}) {
+    for (const std::size_t batch_size : {64U, 3U}) {  // the second leaves replicas without an image
+      TrainingOptions together = options(devices);
+      together.batch_size = batch_size;
+      together.epochs = batch_size == 3 ? 1 : 2;
+      TrainingOptions alone = together;
+      const std::size_t replicas = devices * static_cast<std::size_t>(cluster->num_workers());
+      alone.devices = options(replicas).devices;
+      TrainingOptions single = together;
+      single.devices = options(1).devices;
+      together.cluster = cluster;
+
+      const Trained here = train(data, together);
+      const Trained there = train(data, alone);
+      const Trained reference = train(data, single);
+      EXPECT_EQ(here.checksums, std::vector<std::uint64_t>(replicas, checksum(there.weights)));
+      EXPECT_EQ(here.losses, there.losses);
+      EXPECT_EQ(here.accuracy, there.accuracy);
+      ASSERT_EQ(here.weights.size(), reference.weights.size());
+      for (std::size_t i = 0; i < here.weights.size(); ++i) {
+        ASSERT_NEAR(here.weights[i], reference.weights[i], batch_size == 3 ? 1e-3F : 1e-4F);
+      }
+    }
+  }
+}
+
+void takes_no_ops_of_one_process(Cluster& joined) {
+  const DataSet data = small_data();
+  TrainingOptions o = options(2);
+  o.cluster = std::shared_ptr<Cluster>(&joined, [](Cluster*) {});
+  o.cross_device_ops = "hierarchical_copy";
+  EXPECT_THROW(Training(data, o), programs::ArgumentError);
+}
+
+TEST(TrainingWorkersTest, ReachTheWeightsOfOneProcess) {
+  for (const int n : {1, 2, 3, 4}) EXPECT_EQ(run_workers("train", n), all_well(n));
+}
+
+TEST(TrainingWorkersTest, OpsOfOneProcessAreRefused) {
+  EXPECT_EQ(run_workers("ops", 2), all_well(2));
+}
+
+}  // namespace
+}  // namespace crossdevice::train
+
+int main(int argc, char** argv) {
+  using namespace crossdevice::train;  // NOLINT(google-build-using-namespace): the test's own
+  return crossdevice::testing::worker_main(
+      argc, argv,
+      {{"train", reaches_the_weights_of_one_process}, {"ops", takes_no_ops_of_one_process}});
+}
