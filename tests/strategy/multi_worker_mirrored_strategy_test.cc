@@ -16,6 +16,7 @@
 #include "crossdevice/strategy/mirrored_variable.h"
 #include "crossdevice/strategy/sync_on_read_variable.h"
 
+#include "support/multi_worker.h"
 #include "support/replicas.h"
 #include "support/worker_processes.h"
 
@@ -25,16 +26,6 @@ namespace {
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::shared_ptr<Cluster> shared(Cluster& cluster) {
-  return {&cluster, [](Cluster*) {}};
-}
-
-MultiWorkerMirroredStrategyOptions on(Cluster& cluster, std::size_t num_devices,
-                                      const CommunicationOptions& options = {}) {
-  return {
-      .communication_options = options, .devices = cpus(num_devices), .cluster = shared(cluster)};
-}
 
 float id(const ReplicaContext& context) {
   return static_cast<float>(context.replica_id_in_sync_group());
@@ -47,7 +38,7 @@ void ids_and_shares(Cluster& cluster) {
   const auto workers = static_cast<std::size_t>(cluster.num_workers());
   const auto rank = static_cast<std::size_t>(cluster.rank());
   for (const std::size_t devices : {1U, 2U, 3U}) {
-    MultiWorkerMirroredStrategy strategy(on(cluster, devices));
+    MultiWorkerMirroredStrategy strategy(on_workers(cluster, devices));
     EXPECT_EQ(strategy.num_replicas_in_sync(), devices * workers);
     EXPECT_EQ(strategy.extended().num_workers(), workers);
     EXPECT_EQ(strategy.extended().should_checkpoint(), rank == 0);
@@ -62,7 +53,7 @@ void ids_and_shares(Cluster& cluster) {
     });
     for (std::size_t r = 0; r < devices; ++r) EXPECT_EQ(ids[r], rank * devices + r);
   }
-  MultiWorkerMirroredStrategy by_default({.cluster = shared(cluster)});
+  MultiWorkerMirroredStrategy by_default({.cluster = borrowed(cluster)});
   if (num_gpus() == 0) {
     EXPECT_EQ(by_default.extended().worker_devices(), Devices{"CPU:0"});
   }
@@ -70,7 +61,7 @@ void ids_and_shares(Cluster& cluster) {
 
 void all_calls_of_replicas(Cluster& cluster) {
   for (const std::size_t devices : {1U, 2U}) {
-    MultiWorkerMirroredStrategy strategy(on(cluster, devices));
+    MultiWorkerMirroredStrategy strategy(on_workers(cluster, devices));
     const std::size_t n = strategy.num_replicas_in_sync();
     strategy.run([&](ReplicaContext& context) {
       const Tensor own = vector_of<float>({id(context), 1}, context.device());
@@ -100,7 +91,7 @@ void all_calls_of_replicas(Cluster& cluster) {
 void values_of_workers_and_of_replicas(Cluster& cluster) {
   const auto workers = static_cast<float>(cluster.num_workers());
   for (const std::size_t devices : {1U, 2U, 3U}) {
-    MultiWorkerMirroredStrategy strategy(on(cluster, devices));
+    MultiWorkerMirroredStrategy strategy(on_workers(cluster, devices));
     StrategyExtended& extended = strategy.extended();
     const float replicas = workers * static_cast<float>(devices);
     // One tensor of this worker: combined over the workers.
@@ -155,7 +146,7 @@ void values_of_workers_and_of_replicas(Cluster& cluster) {
 void variables(Cluster& cluster) {
   const auto rank = static_cast<float>(cluster.rank());
   for (const std::size_t devices : {1U, 2U}) {
-    MultiWorkerMirroredStrategy strategy(on(cluster, devices));
+    MultiWorkerMirroredStrategy strategy(on_workers(cluster, devices));
     const std::size_t n = strategy.num_replicas_in_sync();
     const auto count = static_cast<float>(n);
     // They begin with the chief's value, also scalars, matrices and nothing at all.
@@ -212,7 +203,7 @@ void variables(Cluster& cluster) {
 }
 
 void different_variables(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on(cluster, 1));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1));
   const bool is_last = cluster.rank() == cluster.num_workers() - 1;
   const std::string text = thrown<ValueError>([&] {
     (void)strategy.make_variable(
@@ -229,24 +220,24 @@ void different_devices(Cluster& cluster) {
   const bool is_first = cluster.rank() == 0;
   EXPECT_THAT(
       thrown<ValueError>(
-          [&] { const MultiWorkerMirroredStrategy s(on(cluster, is_first ? 2 : 1)); }),
+          [&] { const MultiWorkerMirroredStrategy s(on_workers(cluster, is_first ? 2 : 1)); }),
       ::testing::AllOf(HasSubstr("the workers differ"), HasSubstr("has 2 devices of type CPU"),
                        HasSubstr("has 1 device of type CPU")));
   EXPECT_THAT(thrown<ValueError>([&] {
                 const MultiWorkerMirroredStrategy s(
-                    on(cluster, 1,
-                       {.implementation = is_first ? CommunicationImplementation::RING
-                                                   : CommunicationImplementation::AUTO}));
+                    on_workers(cluster, 1,
+                               {.implementation = is_first ? CommunicationImplementation::RING
+                                                           : CommunicationImplementation::AUTO}));
               }),
               HasSubstr("implementation RING"));
-  MultiWorkerMirroredStrategy works(on(cluster, 1));
+  MultiWorkerMirroredStrategy works(on_workers(cluster, 1));
   EXPECT_THAT(elements(works.reduce("SUM", scalar_of(1.0F, cpu(0)), std::nullopt)),
               ElementsAre(static_cast<float>(cluster.num_workers())));
 }
 
 /// Of a worker that throws, the others hear at once, what they wait for notwithstanding; and in what they begin later.
 void one_throws(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on(cluster, 2));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 2));
   const auto step = [&](ReplicaContext& context) {
     (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
     if (context.replica_id_in_sync_group() == 3) throw std::domain_error("no such batch");
@@ -265,8 +256,24 @@ void one_throws(Cluster& cluster) {
   EXPECT_THAT(thrown<AbortedError>([&] { cluster.barrier(); }), HasSubstr("no such batch"));
 }
 
+/// A difference among one worker's replicas is that worker's error, which the others hear of.
+void replicas_of_one_differ(Cluster& cluster) {
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 2));
+  const auto step = [](ReplicaContext& context) {
+    const bool is_other = context.replica_id_in_sync_group() == 1;
+    (void)context.all_gather(
+        tensor_of<float>({1}, is_other ? Shape{1} : Shape{1, 1}, context.device()), 0);
+  };
+  if (cluster.rank() == 0) {
+    EXPECT_THROW(strategy.run(step), ValueError);
+  } else {
+    EXPECT_THAT(thrown<AbortedError>([&] { strategy.run(step); }),
+                ::testing::AllOf(HasSubstr("run failed: "), HasSubstr("rank 0")));
+  }
+}
+
 void one_dies(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on(cluster, 2));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 2));
   const std::string text = thrown<UnavailableError>([&] {
     strategy.run([&](ReplicaContext& context) {
       for (int step = 0;; ++step) {
@@ -283,7 +290,7 @@ void one_dies(Cluster& cluster) {
 
 /// A worker that does not come is named, on every worker that waits.
 void one_stays_away(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on(cluster, 1, {.timeout_seconds = 0.3}));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 0.3}));
   if (cluster.rank() == 2) {
     // Until the others have given up.
     EXPECT_THROW(cluster.barrier(60), AbortedError);
@@ -299,7 +306,7 @@ void one_stays_away(Cluster& cluster) {
 
 /// Workers that make different calls.
 void calls_differ(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on(cluster, 1));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1));
   EXPECT_THAT(thrown<InternalError>([&] {
                 strategy.run([&](ReplicaContext& context) {
                   const std::size_t count = cluster.rank() == 1 ? 7 : 8;
@@ -311,12 +318,12 @@ void calls_differ(Cluster& cluster) {
 }
 
 void several_strategies(Cluster& cluster) {
-  MultiWorkerMirroredStrategy outer(on(cluster, 2));
+  MultiWorkerMirroredStrategy outer(on_workers(cluster, 2));
   const auto sum = [](ReplicaContext& context) {
     return elements(context.all_reduce("SUM", scalar_of(1.0F, context.device())))[0];
   };
   for (std::size_t devices = 1; devices <= 3; ++devices) {
-    MultiWorkerMirroredStrategy inner(on(cluster, devices));
+    MultiWorkerMirroredStrategy inner(on_workers(cluster, devices));
     const auto n = static_cast<float>(inner.num_replicas_in_sync());
     EXPECT_EQ(inner.run(sum), std::vector<float>(devices, n));
     EXPECT_EQ(outer.run(sum),
@@ -339,9 +346,9 @@ void own_ops(Cluster& cluster) {
     }
   };
   const auto ops = std::make_shared<Counting>(cpus(2), 2 * cluster.num_workers(),
-                                              CommunicationOptions{}, shared(cluster));
+                                              CommunicationOptions{}, borrowed(cluster));
   MultiWorkerMirroredStrategy strategy(
-      {.devices = cpus(2), .cluster = shared(cluster), .cross_device_ops = ops});
+      {.devices = cpus(2), .cluster = borrowed(cluster), .cross_device_ops = ops});
   strategy.run([](ReplicaContext& context) {
     (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
   });
@@ -366,6 +373,7 @@ const Works& works() {
                             {"different variables", different_variables},
                             {"different devices", different_devices},
                             {"throws", one_throws},
+                            {"replicas differ", replicas_of_one_differ},
                             {"dies", one_dies},
                             {"stays away", one_stays_away},
                             {"calls differ", calls_differ},
@@ -402,6 +410,10 @@ TEST(MultiWorkerMirroredStrategyTest, DifferentDevicesAreNamedOnEveryWorker) {
 
 TEST(MultiWorkerMirroredStrategyTest, AnExceptionThatLeavesRunReachesTheOtherWorkers) {
   for (const int n : {2, 3, 5}) EXPECT_EQ(run_workers("throws", n), all_well(n));
+}
+
+TEST(MultiWorkerMirroredStrategyTest, ADifferenceWithinAWorkerReachesTheOthers) {
+  EXPECT_EQ(run_workers("replicas differ", 3), all_well(3));
 }
 
 TEST(MultiWorkerMirroredStrategyTest, AWorkerThatDiesIsNamedByEveryCall) {

@@ -70,7 +70,7 @@ int worker_main(int argc, char** argv, const Works& works,
   ::testing::InitGoogleTest(&argc, argv);
   if (const char* name = std::getenv(kWorkVariable)) {
     try {
-      const Work& work = works.at(name);
+      const WorkerTask& work = works.at(name);
       const std::shared_ptr<Cluster> cluster =
           work.needs_cluster() ? Cluster::join(options(name)) : nullptr;
       const int status = work(cluster.get());

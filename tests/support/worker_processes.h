@@ -18,11 +18,11 @@ namespace crossdevice::testing {
 
 /// What a worker does: a function of the cluster it has joined, or of nothing where it joins by itself. Its exit status is what the function returns (void:
 /// 0), or 99 where GoogleTest's EXPECT_... found something wrong.
-class Work {
+class WorkerTask {
  public:
   template <class F>
   requires(std::is_invocable_v<F&, Cluster&> || std::is_invocable_v<F&>)
-      Work(F work)  // NOLINT(google-explicit-constructor): the values of Works
+      WorkerTask(F work)  // NOLINT(google-explicit-constructor): the values of Works
       : needs_cluster_(std::is_invocable_v<F&, Cluster&>),
         run_([work = std::move(work)]([[maybe_unused]] Cluster* cluster) mutable {
           if constexpr (std::is_invocable_v<F&, Cluster&>) {
@@ -48,7 +48,7 @@ class Work {
   bool needs_cluster_;
   std::function<int(Cluster*)> run_;
 };
-using Works = std::map<std::string, Work>;
+using Works = std::map<std::string, WorkerTask>;
 
 /// Does a worker's work in a process that run_workers() started, else runs the tests.
 int worker_main(
