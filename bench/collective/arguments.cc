@@ -13,6 +13,7 @@
 #include "crossdevice/core/version.h"
 
 #include "collective/help.h"
+#include "run/arguments.h"
 #include "support/byte_size.h"
 #include "support/command_line.h"
 #include "support/device_list.h"
@@ -44,6 +45,10 @@ struct Raw {
   std::string ops = "auto";
   std::string devices;
   int num_devices = 0;
+  int num_workers = 0;
+  int num_namespaces = 0;
+  std::string rate;
+  bool foreign = false;
   std::string min_bytes = "8";
   std::string max_bytes = "64M";
   std::string step_bytes = "0";
@@ -96,6 +101,23 @@ void declare_options(CLI::App& app, Raw& raw) {
                  "float64, complex64, ...) or all")
       ->group(what)
       ->capture_default_str();
+
+  const std::string workers = "Workers";
+  app.add_option("--workers", raw.num_workers,
+                 "Start N workers on this machine and measure among them; -g and --devices are "
+                 "each worker's (default: one host device)")
+      ->group(workers)
+      ->check(CLI::Range(1, run::kMaxWorkers));
+  app.add_option("--netns", raw.num_namespaces,
+                 "Put them into K network namespaces, as if on K hosts; needs root")
+      ->group(workers)
+      ->check(CLI::Range(1, run::kMaxNamespaces));
+  app.add_option("--rate", raw.rate,
+                 "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)")
+      ->group(workers);
+  app.add_flag("--foreign", raw.foreign,
+               "Buffers that are not from the library's pool (also without --workers)")
+      ->group(workers);
 
   const std::string sizes = "Sizes (K, M, G are binary)";
   auto* min_bytes = app.add_option("-b,--minbytes", raw.min_bytes, "Smallest size")
@@ -169,21 +191,69 @@ void declare_options(CLI::App& app, Raw& raw) {
   app.add_option("-J,--json", raw.json, "Write all rows to this file")->group(output);
 }
 
-Arguments checked(const Raw& raw) {
-  Arguments arguments;
-  arguments.collective = parse_collective(raw.op);
-  arguments.ops = raw.ops;
-  programs::require_known_ops(raw.ops);
-  arguments.devices = !raw.devices.empty()  ? programs::parse_devices(raw.devices)
-                      : raw.num_devices > 0 ? programs::first_devices(raw.num_devices)
-                                            : programs::default_devices();
-  for (const Device& device : arguments.devices) {
+WorkerArguments checked_workers(const Raw& raw, int num_launched) {
+  WorkerArguments workers;
+  workers.are_running = num_launched > 1;
+  workers.num_workers = workers.are_running ? num_launched : raw.num_workers;
+  if (workers.are_running && raw.num_workers > 0 && raw.num_workers != num_launched) {
+    throw programs::ArgumentError(
+        fmt::format("--workers {}: this is one of {} workers that a launcher has started",
+                    raw.num_workers, num_launched));
+  }
+  if (raw.num_namespaces > 0) {
+    if (raw.num_workers < 2) throw programs::ArgumentError("--netns needs --workers 2 or more");
+    if (raw.num_namespaces > raw.num_workers) {
+      throw programs::ArgumentError(fmt::format("--netns {}: there are only {} workers for them",
+                                                raw.num_namespaces, raw.num_workers));
+    }
+  }
+  if (!raw.rate.empty()) {
+    (void)run::bits_per_second(raw.rate);
+    if (raw.num_namespaces == 0) throw programs::ArgumentError("--rate needs --netns");
+  }
+  workers.num_namespaces = raw.num_namespaces;
+  workers.rate = raw.rate;
+  return workers;
+}
+
+Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
+  const Devices devices = !raw.devices.empty()      ? programs::parse_devices(raw.devices)
+                          : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
+                          : workers.num_workers > 0 ? Devices{"CPU:0"}
+                                                    : programs::default_devices();
+  for (const Device& device : devices) {
     if (!device.is_host()) {
       throw programs::ArgumentError(fmt::format(
           "{}: this version measures host devices only; name some with --devices CPU:0,CPU:1",
           device.short_name()));
     }
   }
+  return devices;
+}
+
+/// What is not for workers of several processes.
+void require_for_workers(const Arguments& arguments) {
+  if (arguments.workers.num_workers == 0) return;
+  if (arguments.collective != Collective::ALL_REDUCE &&
+      arguments.collective != Collective::BATCH_REDUCE) {
+    throw programs::ArgumentError(fmt::format(
+        "--op {}: workers measure all_reduce and batch_reduce", to_string(arguments.collective)));
+  }
+  if (arguments.ops != "auto") {
+    throw programs::ArgumentError(fmt::format(
+        "--ops {}: workers reduce with CollectiveAllReduce, which --ops auto is", arguments.ops));
+  }
+}
+
+Arguments checked(const Raw& raw, int num_launched) {
+  Arguments arguments;
+  arguments.collective = parse_collective(raw.op);
+  arguments.ops = raw.ops;
+  programs::require_known_ops(raw.ops);
+  arguments.workers = checked_workers(raw, num_launched);
+  arguments.memory = raw.foreign ? MemoryKind::FOREIGN : MemoryKind::POOL;
+  arguments.devices = checked_devices(raw, arguments.workers);
+  require_for_workers(arguments);
   arguments.sizes = {.min_bytes = programs::parse_byte_size(raw.min_bytes),
                      .max_bytes = programs::parse_byte_size(raw.max_bytes),
                      .step_bytes = programs::parse_byte_size(raw.step_bytes),
@@ -240,7 +310,8 @@ std::vector<DType> parse_dtypes(const std::string& name) {
       "--datatype '{}': expected one of{} float double half f8e4m3 f8e5m2 all", name, known));
 }
 
-std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
+std::optional<Arguments> parse_arguments(int argc, const char* const* argv,
+                                         const LaunchedWorkers& launched_workers) {
   CLI::App app{std::string(kHelpHead), "crossdevice-bench"};
   app.set_version_flag("--version", fmt::format("crossdevice-bench {}", library_version_string()));
   app.footer(std::string(kHelpFooter) + "\n" + std::string(programs::kExitCodesHelp));
@@ -254,7 +325,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
     }
     raw.op = to_string(Collective::BATCH_REDUCE);
   }
-  return checked(raw);
+  return checked(raw, launched_workers());
 }
 
 }  // namespace crossdevice::bench

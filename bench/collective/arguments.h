@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,16 +14,27 @@
 #include "crossdevice/ops/all_reduce_spec.h"
 #include "crossdevice/ops/communication_options.h"
 
+#include "collective/case_buffers.h"
 #include "collective/collective.h"
 #include "collective/interleave.h"
 #include "collective/sizes.h"
 
 namespace crossdevice::bench {
 
+/// Which processes measure together.
+struct WorkerArguments {
+  int num_workers = 0;       ///< 0: this process alone, across its devices
+  bool are_running = false;  ///< a launcher has started them, and this process is one of them
+  int num_namespaces = 0;    ///< 0: they run where this process does
+  std::string rate;          ///< of each namespace's link, as tc takes it; empty: no limit
+};
+
 struct Arguments {
   Collective collective = Collective::ALL_REDUCE;
   std::string ops = "auto";
-  Devices devices;
+  Devices devices;  ///< of each worker
+  WorkerArguments workers;
+  MemoryKind memory = MemoryKind::POOL;
   SizeRange sizes;
   InterleaveOptions timing;
   bool check = true;
@@ -38,10 +50,15 @@ struct Arguments {
   std::optional<std::string> json;  ///< path
 };
 
-/// nullopt: --help or --version was asked for and has been printed.
+/// How many workers a launcher says there are; 1 where nobody has launched this process.
+using LaunchedWorkers = std::function<int()>;
+
+/// nullopt: --help or --version was asked for and has been printed. With more than one launched worker this process is one of them, with or
+/// without --workers.
 ///
 /// Errors   ArgumentError, ValueError: says which argument is wrong and what is allowed.
-[[nodiscard]] std::optional<Arguments> parse_arguments(int argc, const char* const* argv);
+[[nodiscard]] std::optional<Arguments> parse_arguments(
+    int argc, const char* const* argv, const LaunchedWorkers& launched_workers = [] { return 1; });
 
 /// Reduction names of nccl-tests (sum, prod, min, max, avg) and of the library (mean). "all": every one.
 ///

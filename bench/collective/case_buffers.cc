@@ -3,17 +3,29 @@
 #include "collective/case_buffers.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace crossdevice::bench {
 
 namespace {
 
 constexpr std::size_t kGuardBytes = 64;
+constexpr std::size_t kForeignAlignment = 64;
 constexpr int kPoison = 0xA5;
 constexpr int kGuard = 0x5A;
 /// The tensors of a batch hold different stretches of the pattern.
 constexpr std::size_t kShiftPerTensor = 17;
+
+std::shared_ptr<void> allocate_foreign(std::size_t size_bytes) {
+  const std::size_t rounded =
+      (size_bytes + kForeignAlignment - 1) / kForeignAlignment * kForeignAlignment;
+  void* const memory = std::aligned_alloc(kForeignAlignment, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return {memory, [](void* pointer) { std::free(pointer); }};
+}
 
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
 
@@ -85,16 +97,23 @@ CaseBuffers::Block CaseBuffers::allocate(DType dtype, const Shape& shape, std::s
   const std::size_t size_bytes =
       static_cast<std::size_t>(shape.num_elements()) * size_in_bytes(dtype);
   const Device& device = case_.devices[owner];
-  Tensor memory = Tensor::empty(DType::UINT8, Shape{size_bytes + kGuardBytes}, device);
+  const Shape with_guard{size_bytes + kGuardBytes};
+  std::shared_ptr<void> foreign;
+  if (case_.memory == MemoryKind::FOREIGN) foreign = allocate_foreign(size_bytes + kGuardBytes);
+  Tensor memory = foreign ? Tensor::view(foreign.get(), DType::UINT8, with_guard, device)
+                          : Tensor::empty(DType::UINT8, with_guard, device);
   Tensor view = Tensor::view(memory.data(), dtype, shape, device);
-  return {.memory = std::move(memory), .view = std::move(view), .owner = owner};
+  return {.foreign = std::move(foreign),
+          .memory = std::move(memory),
+          .view = std::move(view),
+          .owner = owner};
 }
 
 PatternPlace CaseBuffers::place(std::size_t tensor, std::size_t replica) const {
   return {.dtype = case_.dtype,
           .op = case_.op,
-          .num_replicas = case_.devices.size(),
-          .replica = replica,
+          .num_replicas = case_.num_replicas(),
+          .replica = case_.worker * case_.devices.size() + replica,
           .first_index = tensor * kShiftPerTensor};
 }
 

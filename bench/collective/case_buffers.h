@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,14 +21,23 @@
 
 namespace crossdevice::bench {
 
-/// One line of the table.
+/// POOL: Tensor::empty. FOREIGN: the caller's own, seen through Tensor::view.
+enum class MemoryKind : std::uint8_t { POOL, FOREIGN };
+
+/// One line of the table, as one worker sees it.
 struct Case {
   Collective collective = Collective::ALL_REDUCE;
   DType dtype = DType::FLOAT32;
   ReduceOp op = ReduceOp::SUM;  ///< SUM where nothing is reduced
   Devices devices;
-  std::size_t root = 0;       ///< position in devices
-  std::vector<Shape> shapes;  ///< of one device's inputs; several for BATCH_REDUCE only
+  std::size_t root = 0;         ///< position in devices
+  std::vector<Shape> shapes;    ///< of one device's inputs; several for BATCH_REDUCE only
+  std::size_t num_workers = 1;  ///< each with as many devices
+  std::size_t worker = 0;       ///< which of them this one is
+  MemoryKind memory = MemoryKind::POOL;
+
+  /// Devices of all workers together.
+  [[nodiscard]] std::size_t num_replicas() const { return num_workers * devices.size(); }
 
   /// Elements of one device's inputs, all tensors together.
   [[nodiscard]] std::size_t num_input_elements() const;
@@ -39,11 +50,13 @@ struct Case {
   [[nodiscard]] std::size_t output_bytes() const;
   /// Whether outputs may be the inputs: not for GATHER, nor where the result has another dtype.
   [[nodiscard]] bool can_run_in_place() const;
-  /// What the buffers take, with what the limit's copy needs to write as much as it reads.
+  /// What this worker's buffers take, with what the limit's copy needs to write as much as it reads.
   [[nodiscard]] std::size_t memory_bytes() const;
 };
 
-/// Memory   everything comes from the devices' pools, each tensor with a guard behind it. Host devices only.
+/// One worker's buffers.
+///
+/// Memory   each tensor has a guard behind it. Host devices only.
 class CaseBuffers {
  public:
   CaseBuffers(const Case& test_case, OwnerThreads& owners);
@@ -64,7 +77,8 @@ class CaseBuffers {
 
  private:
   struct Block {
-    Tensor memory;  // bytes, with the guard
+    std::shared_ptr<void> foreign;  // none: from the pool
+    Tensor memory;                  // bytes, with the guard
     Tensor view;
     std::size_t owner = 0;
   };

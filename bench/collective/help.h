@@ -7,9 +7,9 @@
 namespace crossdevice::bench {
 
 inline constexpr std::string_view kHelpHead =
-    "Measures reduce, broadcast and gather across the devices of this process: the flags and the "
-    "table of nccl-tests, every result "
-    "checked, and each time held against what this machine's memory can do.";
+    "Measures reduce, broadcast and gather across the devices of this process, or all-reduce among "
+    "several workers: the flags and the table of nccl-tests, every result checked, and each time "
+    "held against what this machine's memory can do.";
 
 inline constexpr std::string_view kHelpFooter = R"(
 The table, one line per size; each half of it is one way to call:
@@ -19,7 +19,7 @@ The table, one line per size; each half of it is one way to call:
   count         elements of that
   type, redop   element type and reduction
   root          position of the device that alone receives or sends; -1: all do
-  time          median of the timed calls in microseconds, on the host's clock, until the results are complete; -I adds the 10th
+  time          median of the timed samples in microseconds, on the host's clock, until the results are complete; -I adds the 10th
                 and the 99th percentile
   algbw         size / time (1 GB = 1e9 bytes)
   busbw         algbw times 2(n-1)/n for all_reduce and batch_reduce, (n-1)/n for gather, 1 for reduce and broadcast: nccl-tests'
@@ -33,13 +33,19 @@ The limits, each the faster of two plain loops, which walk through memory in one
   non_temporal_copy  every input copied past the caches to memory of the same size (for out-of-place). Small buffers, which stay in the
                      caches, may well be faster than this.
   flat_buffer        with --gradients, for the batch: one all_reduce of one buffer with the same number of bytes
+With --workers all workers run the loops at once, each over its own buffers, and the slowest counts. Workers on several hosts have no limit: -.
 
-Before each timed call the inputs are rewritten, each device's by a thread of its own, as gradients are: nothing is measured on buffers that
+Before each timed call the inputs are rewritten, each device's by a thread of its own (a single one's by the caller), as gradients are: nothing is measured on buffers that
 the reducing cores have left in their caches. So calls on small buffers show how long data takes to come from other cores' caches.
 
-JSON: an array with one object per row and placement: op, ops, algorithm, devices (their number), workers (processes), size_bytes, dtype,
-redop, in_place, time_us_median, time_us_p10, time_us_p99, algbw_gbs, busbw_gbs, wrong (null with -c 0), traffic_gbs, limit, limit_gbs,
-percent_of_limit.
+Workers: --workers N starts this program N times as crossdevice-run does; under crossdevice-run, mpirun, srun and others it measures among the
+workers they have started (CROSSDEVICE_LAUNCHER=none: it does not). A time is the slowest worker's. The workers line up before each sample;
+where a call is short a sample is the mean of many in a row, each on buffers of its own. Rank 0 alone prints, and writes the file.
+
+JSON: an array with one object per row and placement: op, ops, algorithm, devices (of all workers), workers (processes), hosts, namespaces
+(0: none were made), rate (of each namespace's link, null: not limited), memory (pool or foreign), size_bytes, dtype, redop, in_place,
+time_us_median, time_us_p10, time_us_p99, algbw_gbs, busbw_gbs, wrong (null with -c 0), traffic_gbs, limit, limit_gbs, percent_of_limit
+(null where there is no limit).
 
 With --gradients the batch's ratio to the flat buffer is printed; in the file it is 100 / percent_of_limit of the batch's rows.
 )";

@@ -17,8 +17,9 @@ std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tenso
 
 }  // namespace
 
-Limit::Limit(const Case& test_case, const CaseBuffers& buffers, Placement placement)
-    : inputs_of_owner_(test_case.devices.size()) {
+Limit::Limit(const Case& test_case, const CaseBuffers& buffers, Placement placement,
+             LimitThreads threads)
+    : inputs_of_owner_(test_case.devices.size()), threads_(threads) {
   struct Target {
     std::byte* data;
     std::size_t size_bytes;
@@ -73,16 +74,23 @@ void Limit::prepare(OwnerThreads& owners) const {
 }
 
 void Limit::run(Walk walk) const {
-  if (pieces_.empty()) return;
-  HostThreadPool::instance().run(pieces_.size(), [this, walk](std::size_t index) {
-    const Range& piece = pieces_[index];
-    if (piece.target == piece.source) {
-      scale_floats(reinterpret_cast<float*>(piece.source), piece.size_bytes / sizeof(float), 0.5F,
-                   walk);
-    } else {
-      copy_non_temporal(piece.target, piece.source, piece.size_bytes, walk);
-    }
-  });
+  if (threads_ == LimitThreads::POOL) {
+    if (pieces_.empty()) return;
+    HostThreadPool::instance().run(pieces_.size(),
+                                   [this, walk](std::size_t index) { run_piece(index, walk); });
+    return;
+  }
+  for (std::size_t index = 0; index < pieces_.size(); ++index) run_piece(index, walk);
+}
+
+void Limit::run_piece(std::size_t index, Walk walk) const {
+  const Range& piece = pieces_[index];
+  if (piece.target == piece.source) {
+    scale_floats(reinterpret_cast<float*>(piece.source), piece.size_bytes / sizeof(float), 0.5F,
+                 walk);
+  } else {
+    copy_non_temporal(piece.target, piece.source, piece.size_bytes, walk);
+  }
 }
 
 }  // namespace crossdevice::bench

@@ -18,11 +18,15 @@
 
 namespace crossdevice::bench {
 
+/// Who runs the loops: the library's threads, or the caller alone, as in workers that have a core each.
+enum class LimitThreads : bool { POOL, CALLER };
+
 class Limit {
  public:
   /// Memory   keeps pointers into `buffers`. Where a case has fewer output bytes than input bytes the copy's targets are completed by
   ///          memory from the pool.
-  Limit(const Case& test_case, const CaseBuffers& buffers, Placement placement);
+  Limit(const Case& test_case, const CaseBuffers& buffers, Placement placement,
+        LimitThreads threads = LimitThreads::POOL);
 
   [[nodiscard]] static std::string_view name(Placement placement) {
     return placement == Placement::IN_PLACE ? "in_place_scale" : "non_temporal_copy";
@@ -39,12 +43,14 @@ class Limit {
     std::byte* target = nullptr;  // the source itself for the scale
     std::size_t size_bytes = 0;
   };
+  void run_piece(std::size_t index, Walk walk) const;
   void add(std::byte* source, std::byte* target, std::size_t size_bytes);
 
   std::vector<std::vector<Range>> inputs_of_owner_;
   std::vector<Range> pieces_;
   std::vector<Tensor> scratch_;
   std::size_t traffic_bytes_ = 0;
+  LimitThreads threads_;
 };
 
 }  // namespace crossdevice::bench

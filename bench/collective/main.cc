@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/// crossdevice-bench: measures the collective operations of one process.
+/// crossdevice-bench: measures the collective operations of one process, or of several workers.
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 
+#include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/version.h"
 
 #include "collective/arguments.h"
@@ -17,8 +20,10 @@
 #include "collective/plan.h"
 #include "collective/report_json.h"
 #include "collective/report_table.h"
+#include "collective/start_workers.h"
+#include "collective/team.h"
+#include "collective/team_ops.h"
 #include "support/byte_size.h"
-#include "support/named_ops.h"
 #include "support/program.h"
 
 namespace {
@@ -26,10 +31,22 @@ namespace {
 using namespace crossdevice;         // NOLINT(google-build-using-namespace): the program's own
 using namespace crossdevice::bench;  // NOLINT(google-build-using-namespace)
 
-void print_head(const Arguments& arguments, const MeasureOptions& options) {
+void print_workers(const Arguments& arguments, const Team& team) {
+  fmt::print("# {} workers on {} host{}", team.num_workers(), team.num_hosts(),
+             team.num_hosts() == 1 ? "" : "s");
+  if (arguments.workers.num_namespaces > 0) {
+    fmt::print(", which are network namespaces");
+    if (!arguments.workers.rate.empty()) fmt::print(" with links of {}", arguments.workers.rate);
+  }
+  fmt::print("; the devices are each worker's\n");
+}
+
+void print_head(const Arguments& arguments, const MeasureOptions& options, const Team& team) {
   fmt::print("# crossdevice-bench {}: {}\n", library_version_string(), describe_machine());
   fmt::print("# {} with {} ({}) on {}\n", to_string(arguments.collective), options.ops.name,
              options.algorithm, arguments.devices.to_string());
+  if (arguments.workers.num_workers > 0) print_workers(arguments, team);
+  if (arguments.memory == MemoryKind::FOREIGN) fmt::print("# memory that is not from the pool\n");
   if (arguments.gradients) {
     fmt::print("# gradients {}", *arguments.gradients);
   } else {
@@ -59,58 +76,78 @@ void print_ratio(const std::vector<RowPair>& group) {
   fmt::print("\n");
 }
 
-void print_foot(const std::vector<Row>& rows, std::size_t num_wrong) {
+void print_foot(const std::vector<Row>& rows, std::size_t num_wrong, const Team& team) {
   double sum = 0;
   for (const Row& row : rows) sum += row.bus_bandwidth();
-  fmt::print(
-      "# %lim: in-place of an in-place scale of the same buffers, out-of-place of a non-temporal "
-      "copy of the same bytes\n");
+  if (team.num_hosts() == 1) {
+    fmt::print(
+        "# %lim: in-place of an in-place scale of the same buffers, out-of-place of a non-temporal "
+        "copy of the same bytes{}\n",
+        team.num_workers() > 1 ? ", by all workers at once" : "");
+  }
   fmt::print("# Wrong values         : {} {}\n", num_wrong, num_wrong == 0 ? "OK" : "FAILED");
   fmt::print("# Avg bus bandwidth    : {:.2f} GB/s\n",
              rows.empty() ? 0.0 : sum / static_cast<double>(rows.size()));
 }
 
-int run(int argc, char** argv) {
-  const std::optional<Arguments> arguments = parse_arguments(argc, argv);
-  if (!arguments) return programs::kExitOk;
-  const std::vector<CaseGroup> groups = plan_cases(*arguments);
-  std::ofstream json;
-  if (arguments->json) {
-    json.open(
-        *arguments->json);  // before measuring: a path that cannot be written is known at once
-    if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments->json));
-  }
-  programs::NamedOps ops = programs::make_ops(
-      arguments->ops, arguments->devices,
-      {.num_packs = arguments->num_packs, .all_reduce_spec = arguments->all_reduce_spec});
-  std::string algorithm = programs::algorithm_name(
-      ops.name, arguments->devices, arguments->communication, arguments->all_reduce_spec);
-  const MeasureOptions options{.ops = std::move(ops),
-                               .algorithm = std::move(algorithm),
-                               .communication = arguments->communication,
-                               .timing = arguments->timing,
-                               .check = arguments->check ? CheckValues::YES : CheckValues::NO};
+/// Measures all groups; prints them while it does, if this worker is the one that prints. Returns the wrong elements in all of them.
+std::size_t measure_and_print(const Arguments& arguments, const MeasureOptions& options, Team& team,
+                              std::vector<CaseGroup> groups, std::vector<Row>& rows) {
   const ShowPercentiles percentiles =
-      arguments->show_percentiles ? ShowPercentiles::YES : ShowPercentiles::NO;
-
-  print_head(*arguments, options);
-  fmt::print("{}", table_head(percentiles));
-  std::fflush(stdout);
-  OwnerThreads owners(arguments->devices.size());
-  std::vector<Row> rows;
+      arguments.show_percentiles ? ShowPercentiles::YES : ShowPercentiles::NO;
+  OwnerThreads owners(arguments.devices.size());
   std::size_t num_wrong = 0;
-  for (const CaseGroup& group : groups) {
-    const std::vector<RowPair> measured = measure_cases(group, "flat_buffer", options, owners);
+  if (team.is_first()) {
+    print_head(arguments, options, team);
+    fmt::print("{}", table_head(percentiles));
+    std::fflush(stdout);
+  }
+  for (CaseGroup& group : groups) {
+    for (Case& test_case : group) test_case.worker = team.rank();
+    const std::vector<RowPair> measured =
+        measure_cases(group, "flat_buffer", options, owners, team);
     for (const RowPair& pair : measured) {
-      fmt::print("{}", table_line(pair, percentiles));
+      if (team.is_first()) fmt::print("{}", table_line(pair, percentiles));
       num_wrong += wrong_in(pair);
       rows.push_back(pair.out_of_place);
       if (pair.in_place) rows.push_back(*pair.in_place);
     }
-    if (measured.size() > 1) print_ratio(measured);
+    if (measured.size() > 1 && team.is_first()) print_ratio(measured);
     std::fflush(stdout);
   }
-  print_foot(rows, num_wrong);
+  return num_wrong;
+}
+
+int run(int argc, char** argv) {
+  const std::optional<Arguments> arguments =
+      parse_arguments(argc, argv, [] { return detect_cluster_resolver()->identity().num_workers; });
+  if (!arguments) return programs::kExitOk;
+  std::vector<CaseGroup> groups = plan_cases(*arguments);
+  if (arguments->workers.num_workers > 1 && !arguments->workers.are_running) {
+    return start_workers(arguments->workers, argc, argv);
+  }
+  TeamOps together = make_team_ops(*arguments);
+  Team& team = together.team;
+  std::ofstream json;
+  if (arguments->json && team.is_first()) {
+    json.open(
+        *arguments->json);  // before measuring: a path that cannot be written is known at once
+    if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments->json));
+  }
+  const MeasureOptions options{.ops = std::move(together.ops),
+                               .algorithm = std::move(together.algorithm),
+                               .communication = arguments->communication,
+                               .timing = arguments->timing,
+                               .check = arguments->check ? CheckValues::YES : CheckValues::NO,
+                               .placing = {.num_hosts = team.num_hosts(),
+                                           .num_namespaces = arguments->workers.num_namespaces,
+                                           .rate = arguments->workers.rate}};
+  std::vector<Row> rows;
+  const std::size_t num_wrong =
+      measure_and_print(*arguments, options, team, std::move(groups), rows);
+  // The others have nothing to say, and must not end with a failure while the first one still writes.
+  if (!team.is_first()) return programs::kExitOk;
+  print_foot(rows, num_wrong, team);
   if (arguments->json) {
     json << json_report(rows);
     json.close();

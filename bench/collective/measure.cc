@@ -4,12 +4,20 @@
 
 #include <algorithm>
 
+#include "crossdevice/device/host_thread_pool.h"
+
 #include "collective/bandwidth.h"
 #include "collective/limit.h"
 
 namespace crossdevice::bench {
 
 namespace {
+
+// Lining up leaves workers as far apart as one small reduction takes: some 0.5 us on one machine, some 50 us across several. Where a call
+// takes no more than some ten times that, many are made; their buffers together stay in a core's own cache on one machine.
+constexpr std::size_t kSampleBytes = std::size_t{256} << 10U;
+constexpr std::size_t kSampleBytesAcrossHosts = std::size_t{4} << 20U;
+constexpr std::size_t kMaxCallsPerSample = 64;
 
 void run_batch(const Case& test_case, const CaseBuffers& buffers, Placement placement,
                CrossDeviceOps& ops, const CommunicationOptions& options) {
@@ -25,6 +33,9 @@ void run_batch(const Case& test_case, const CaseBuffers& buffers, Placement plac
   ops.batch_reduce_into(test_case.op, std::span<const ValueOutputPair>(pairs), options);
 }
 
+/// The buffers of all calls that one sample makes, so that each call finds its inputs rewritten.
+using Sets = std::vector<CaseBuffers>;
+
 std::size_t check_values(const Case& test_case, CaseBuffers& buffers, Placement placement,
                          const MeasureOptions& options) {
   buffers.rewrite_inputs();
@@ -33,50 +44,110 @@ std::size_t check_values(const Case& test_case, CaseBuffers& buffers, Placement 
   return buffers.count_wrong(placement);
 }
 
+Sets make_sets(const Case& test_case, const Team& team, OwnerThreads& owners) {
+  const std::size_t num_calls = calls_per_sample(test_case, team);
+  Sets sets;
+  sets.reserve(num_calls);
+  for (std::size_t i = 0; i < num_calls; ++i) sets.emplace_back(test_case, owners);
+  return sets;
+}
+
+std::vector<Limit> make_limits(const Case& test_case, const Sets& sets, Placement placement,
+                               const Team& team) {
+  std::vector<Limit> limits;
+  if (team.num_hosts() > 1) return limits;
+  const LimitThreads threads =
+      team.num_workers() > 1 && team.num_local_workers() >= HostThreadPool::instance().num_threads()
+          ? LimitThreads::CALLER
+          : LimitThreads::POOL;
+  limits.reserve(sets.size());
+  for (const CaseBuffers& buffers : sets)
+    limits.emplace_back(test_case, buffers, placement, threads);
+  return limits;
+}
+
+Contender contender_of(const Case& test_case, Sets& sets, Placement placement,
+                       const MeasureOptions& options) {
+  return {.prepare =
+              [&sets] {
+                for (CaseBuffers& buffers : sets) buffers.rewrite_inputs();
+              },
+          .run =
+              [&test_case, &sets, &options, placement] {
+                for (const CaseBuffers& buffers : sets) {
+                  run_case(test_case, buffers, placement, *options.ops.ops, options.communication);
+                }
+              },
+          .calls = sets.size()};
+}
+
+Contender contender_of(const std::vector<Limit>& limits, Walk walk, OwnerThreads& owners) {
+  return {.prepare =
+              [&limits, &owners] {
+                for (const Limit& limit : limits) limit.prepare(owners);
+              },
+          .run =
+              [&limits, walk] {
+                for (const Limit& limit : limits) limit.run(walk);
+              },
+          .calls = limits.size()};
+}
+
 /// The rows of all cases in one placement; empty where the first case has none.
-std::vector<Row> measure_placement(std::span<const Case> cases, std::span<CaseBuffers> buffers,
+std::vector<Row> measure_placement(std::span<const Case> cases, std::span<Sets> sets,
                                    Placement placement, const std::string& relative_limit,
-                                   const MeasureOptions& options, OwnerThreads& owners) {
+                                   const MeasureOptions& options, OwnerThreads& owners,
+                                   Team& team) {
   std::vector<Row> rows;
   if (placement == Placement::IN_PLACE && !cases[0].can_run_in_place()) return rows;
-  const Limit limit(cases[0], buffers[0], placement);
+  const std::vector<Limit> limits = make_limits(cases[0], sets[0], placement, team);
   std::vector<Contender> contenders;
+  rows.reserve(cases.size());
+  contenders.reserve(cases.size() + 2);
   for (std::size_t c = 0; c < cases.size(); ++c) {
     Row row;
     row.test_case = cases[c];
     row.ops = options.ops.name;
     row.algorithm = options.algorithm;
     row.placement = placement;
+    row.placing = options.placing;
     if (options.check == CheckValues::YES) {
-      row.wrong = check_values(cases[c], buffers[c], placement, options);
+      row.wrong = team.total(check_values(cases[c], sets[c][0], placement, options));
     }
     rows.push_back(std::move(row));
-    contenders.push_back({.prepare = [&buffers, c] { buffers[c].rewrite_inputs(); },
-                          .run =
-                              [&cases, &buffers, &options, placement, c] {
-                                run_case(cases[c], buffers[c], placement, *options.ops.ops,
-                                         options.communication);
-                              }});
+    contenders.push_back(contender_of(cases[c], sets[c], placement, options));
   }
-  for (const Walk walk : {Walk::ONE_STREAM, Walk::FOUR_STREAMS}) {
-    contenders.push_back({.prepare = [&limit, &owners] { limit.prepare(owners); },
-                          .run = [&limit, walk] { limit.run(walk); }});
+  if (!limits.empty()) {
+    for (const Walk walk : {Walk::ONE_STREAM, Walk::FOUR_STREAMS}) {
+      contenders.push_back(contender_of(limits, walk, owners));
+    }
   }
 
-  const std::vector<TimeStatistics> times = time_interleaved(contenders, options.timing);
-  const double limit_us =
-      std::min(times[cases.size()].median_us, times[cases.size() + 1].median_us);
+  const std::vector<TimeStatistics> times = time_interleaved(contenders, options.timing, team);
   for (std::size_t c = 0; c < cases.size(); ++c) {
     rows[c].time = times[c];
-    rows[c].limit = c == 0 ? std::string(Limit::name(placement)) : relative_limit;
-    rows[c].limit_gbs =
-        c == 0 ? gigabytes_per_second(static_cast<double>(limit.traffic_bytes()), limit_us)
-               : rows[0].traffic_gbs();
+    if (c > 0) {
+      rows[c].limit = relative_limit;
+      rows[c].limit_gbs = rows[0].traffic_gbs();
+    } else if (!limits.empty()) {
+      const double limit_us =
+          std::min(times[cases.size()].median_us, times[cases.size() + 1].median_us);
+      const std::size_t bytes = limits[0].traffic_bytes() * team.num_workers();
+      rows[c].limit = Limit::name(placement);
+      rows[c].limit_gbs = gigabytes_per_second(static_cast<double>(bytes), limit_us);
+    }
   }
   return rows;
 }
 
 }  // namespace
+
+std::size_t calls_per_sample(const Case& test_case, const Team& team) {
+  if (team.num_workers() == 1) return 1;
+  const std::size_t room = team.num_hosts() == 1 ? kSampleBytes : kSampleBytesAcrossHosts;
+  return std::clamp<std::size_t>(room / std::max<std::size_t>(1, test_case.memory_bytes()), 1,
+                                 kMaxCallsPerSample);
+}
 
 void run_case(const Case& test_case, const CaseBuffers& buffers, Placement placement,
               CrossDeviceOps& ops, const CommunicationOptions& options) {
@@ -99,14 +170,15 @@ void run_case(const Case& test_case, const CaseBuffers& buffers, Placement place
 }
 
 std::vector<RowPair> measure_cases(std::span<const Case> cases, const std::string& relative_limit,
-                                   const MeasureOptions& options, OwnerThreads& owners) {
-  std::vector<CaseBuffers> buffers;
-  buffers.reserve(cases.size());
-  for (const Case& test_case : cases) buffers.emplace_back(test_case, owners);
-  std::vector<Row> out_of_place =
-      measure_placement(cases, buffers, Placement::OUT_OF_PLACE, relative_limit, options, owners);
+                                   const MeasureOptions& options, OwnerThreads& owners,
+                                   Team& team) {
+  std::vector<Sets> sets;
+  sets.reserve(cases.size());
+  for (const Case& test_case : cases) sets.push_back(make_sets(test_case, team, owners));
+  std::vector<Row> out_of_place = measure_placement(cases, sets, Placement::OUT_OF_PLACE,
+                                                    relative_limit, options, owners, team);
   std::vector<Row> in_place =
-      measure_placement(cases, buffers, Placement::IN_PLACE, relative_limit, options, owners);
+      measure_placement(cases, sets, Placement::IN_PLACE, relative_limit, options, owners, team);
   std::vector<RowPair> pairs;
   for (std::size_t c = 0; c < cases.size(); ++c) {
     RowPair pair{.out_of_place = std::move(out_of_place[c]), .in_place = std::nullopt};

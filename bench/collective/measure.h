@@ -12,6 +12,7 @@
 #include "collective/interleave.h"
 #include "collective/owner_threads.h"
 #include "collective/row.h"
+#include "collective/team.h"
 #include "support/named_ops.h"
 
 namespace crossdevice::bench {
@@ -25,19 +26,28 @@ struct MeasureOptions {
   CommunicationOptions communication;
   InterleaveOptions timing;
   CheckValues check = CheckValues::YES;
+  Placing placing{};
 };
+
+/// How many calls of one case a sample times: one where a call takes long enough, or nobody else takes part.
+[[nodiscard]] std::size_t calls_per_sample(const Case& test_case, const Team& team);
 
 /// Calls the operation once.
 void run_case(const Case& test_case, const CaseBuffers& buffers, Placement placement,
               CrossDeviceOps& ops, const CommunicationOptions& options);
 
 /// Each case in both placements where possible. All cases take turns with each other and with the first one's limits. The rows of the first
-/// case name the physical limit; those of the others name `relative_limit`, which is the first case.
+/// case name the physical limit, where all workers share one machine; those of the others name `relative_limit`, which is the first case.
 ///
+/// The limit of several workers: all of them run the same loop over their own buffers at the same time, and the slowest counts.
+/// Small cases of several workers are called many times in a row, each time on other buffers, so that the moment in which the workers begin
+/// matters little.
+///
+/// Ranks    collective over the team: equal cases but for Case::worker, and equal options. The rows are equal on all workers.
 /// Errors   as the operations.
 [[nodiscard]] std::vector<RowPair> measure_cases(std::span<const Case> cases,
                                                  const std::string& relative_limit,
                                                  const MeasureOptions& options,
-                                                 OwnerThreads& owners);
+                                                 OwnerThreads& owners, Team& team);
 
 }  // namespace crossdevice::bench

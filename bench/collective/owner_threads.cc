@@ -5,6 +5,7 @@
 namespace crossdevice::bench {
 
 OwnerThreads::OwnerThreads(std::size_t num_owners) {
+  if (num_owners < 2) return;
   for (std::size_t owner = 0; owner < num_owners; ++owner) {
     threads_.emplace_back([this, owner] { serve(owner); });
   }
@@ -20,6 +21,10 @@ OwnerThreads::~OwnerThreads() {
 }
 
 void OwnerThreads::for_each_owner(const std::function<void(std::size_t)>& task) {
+  if (threads_.empty()) {
+    task(0);
+    return;
+  }
   std::unique_lock lock(mutex_);
   task_ = &task;
   ++task_number_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One thread per device, which fills and checks that device's buffers, as the replicas of a training program do.
+/// One thread per device, which fills and checks that device's buffers, as the replicas of a training program do. A single device's is the caller.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace crossdevice::bench {
 
-/// Threads   for_each_owner() from one thread at a time. Between calls the threads sleep.
+/// Threads   for_each_owner() from one thread at a time. Between calls the threads sleep. A single owner is the calling thread.
 class OwnerThreads {
  public:
   explicit OwnerThreads(std::size_t num_owners);

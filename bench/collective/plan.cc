@@ -23,6 +23,8 @@ Case case_for(const Arguments& arguments, DType dtype, ReduceOp op) {
   test_case.op = op;
   test_case.devices = arguments.devices;
   test_case.root = arguments.root;
+  test_case.num_workers = static_cast<std::size_t>(std::max(1, arguments.workers.num_workers));
+  test_case.memory = arguments.memory;
   return test_case;
 }
 
@@ -64,19 +66,22 @@ CaseGroup cases_of_gradients(const Arguments& arguments, const std::vector<Gradi
   return {std::move(flat), std::move(batch)};
 }
 
-void require_memory(const std::vector<CaseGroup>& groups) {
+/// Workers that run already look after themselves: some may be on other machines.
+void require_memory(const std::vector<CaseGroup>& groups, const WorkerArguments& workers) {
   const std::optional<std::size_t> available = available_memory_bytes();
   if (!available) return;
+  const std::size_t num_here =
+      workers.are_running ? 1 : static_cast<std::size_t>(std::max(1, workers.num_workers));
   std::size_t most = 0;
   for (const CaseGroup& group : groups) {
     std::size_t bytes = 0;
-    for (const Case& test_case : group) bytes += test_case.memory_bytes();
+    for (const Case& test_case : group) bytes += num_here * test_case.memory_bytes();
     most = std::max(most, bytes);
   }
   if (most > *available) {
     throw programs::ArgumentError(
         fmt::format("the buffers would take {}, but {} of memory are available: measure smaller "
-                    "sizes or fewer devices",
+                    "sizes, fewer devices or fewer workers",
                     programs::format_byte_size(most), programs::format_byte_size(*available)));
   }
 }
@@ -104,7 +109,7 @@ std::vector<CaseGroup> plan_cases(const Arguments& arguments) {
       }
     }
   }
-  require_memory(groups);
+  require_memory(groups, arguments.workers);
   return groups;
 }
 

@@ -13,6 +13,7 @@ namespace crossdevice::bench {
 using CaseGroup = std::vector<Case>;
 
 /// Every size of every dtype and reduction that fit together; sizes are rounded down to whole elements (gather: of every device).
+/// Cases are worker 0's.
 ///
 /// Errors   ArgumentError: a single dtype and reduction that do not fit together, a gradient list that cannot be read, more memory than there is.
 [[nodiscard]] std::vector<CaseGroup> plan_cases(const Arguments& arguments);

@@ -2,22 +2,29 @@
 /// Writes rows with nlohmann/json.
 #include "collective/report_json.h"
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 namespace crossdevice::bench {
 
 namespace {
 
-/// Processes that take part.
-constexpr int kWorkers = 1;
+nlohmann::ordered_json or_null(bool is_there, nlohmann::ordered_json value) {
+  return is_there ? std::move(value) : nlohmann::ordered_json(nullptr);
+}
 
 nlohmann::ordered_json to_json(const Row& row) {
   nlohmann::ordered_json object;
   object["op"] = to_string(row.test_case.collective);
   object["ops"] = row.ops;
   object["algorithm"] = row.algorithm;
-  object["devices"] = row.test_case.devices.size();
-  object["workers"] = kWorkers;
+  object["devices"] = row.test_case.num_replicas();
+  object["workers"] = row.test_case.num_workers;
+  object["hosts"] = row.placing.num_hosts;
+  object["namespaces"] = row.placing.num_namespaces;
+  object["rate"] = or_null(!row.placing.rate.empty(), row.placing.rate);
+  object["memory"] = row.test_case.memory == MemoryKind::POOL ? "pool" : "foreign";
   object["size_bytes"] = row.test_case.size_bytes();
   object["dtype"] = crossdevice::to_string(row.test_case.dtype);
   object["redop"] = reduces(row.test_case.collective)
@@ -32,9 +39,10 @@ nlohmann::ordered_json to_json(const Row& row) {
   object["wrong"] =
       row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json(nullptr);
   object["traffic_gbs"] = row.traffic_gbs();
-  object["limit"] = row.limit;
-  object["limit_gbs"] = row.limit_gbs;
-  object["percent_of_limit"] = row.percent_of_limit();
+  const bool has_limit = !row.limit.empty();
+  object["limit"] = or_null(has_limit, row.limit);
+  object["limit_gbs"] = or_null(has_limit, row.limit_gbs);
+  object["percent_of_limit"] = or_null(has_limit, row.percent_of_limit());
   return object;
 }
 

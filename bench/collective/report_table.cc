@@ -40,9 +40,11 @@ std::string half(const Row* row, ShowPercentiles percentiles) {
   }
   std::string columns = time_column(row->time.median_us);
   if (num_times > 1) columns += time_column(row->time.p10_us) + time_column(row->time.p99_us);
-  return columns + fmt::format(" {:>7.2f} {:>7.2f} {:>5.0f} {:>6}", row->algorithm_bandwidth(),
-                               row->bus_bandwidth(), row->percent_of_limit(),
-                               row->wrong ? fmt::format("{}", *row->wrong) : "N/A");
+  return columns +
+         fmt::format(" {:>7.2f} {:>7.2f} {:>5} {:>6}", row->algorithm_bandwidth(),
+                     row->bus_bandwidth(),
+                     row->limit.empty() ? "-" : fmt::format("{:.0f}", row->percent_of_limit()),
+                     row->wrong ? fmt::format("{}", *row->wrong) : "N/A");
 }
 
 }  // namespace

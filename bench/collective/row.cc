@@ -11,12 +11,12 @@ double Row::algorithm_bandwidth() const {
 }
 
 double Row::bus_bandwidth() const {
-  return algorithm_bandwidth() * bus_factor(test_case.collective, test_case.devices.size());
+  return algorithm_bandwidth() * bus_factor(test_case.collective, test_case.num_replicas());
 }
 
 double Row::traffic_gbs() const {
   const std::size_t bytes =
-      memory_traffic_bytes(test_case.collective, placement, test_case.devices.size(),
+      memory_traffic_bytes(test_case.collective, placement, test_case.num_replicas(),
                            test_case.size_bytes(), test_case.output_bytes());
   return gigabytes_per_second(static_cast<double>(bytes), time.median_us);
 }

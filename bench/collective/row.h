@@ -12,6 +12,13 @@
 
 namespace crossdevice::bench {
 
+/// Where the workers of a row were.
+struct Placing {
+  std::size_t num_hosts = 1;
+  int num_namespaces = 0;  ///< 0: not in namespaces of this program's making
+  std::string rate;        ///< of each namespace's link; empty: not limited
+};
+
 struct Row {
   Case test_case;
   std::string ops;        ///< "reduction_to_one_device", ...
@@ -19,7 +26,8 @@ struct Row {
   Placement placement = Placement::OUT_OF_PLACE;
   TimeStatistics time;
   std::optional<std::size_t> wrong;  ///< nothing: not checked
-  std::string limit;                 ///< what percent_of_limit refers to
+  Placing placing;
+  std::string limit;  ///< what percent_of_limit refers to; empty: there is none
   double limit_gbs = 0;
 
   [[nodiscard]] double algorithm_bandwidth() const;

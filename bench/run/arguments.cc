@@ -59,6 +59,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   Arguments arguments;
   double grace_seconds = arguments.grace.count();
   std::string hosts;
+  bool is_plain = false;
   CLI::App app{kHead, "crossdevice-run"};
   app.set_version_flag("--version", fmt::format("crossdevice-run {}", library_version_string()));
   app.footer(kFooter);
@@ -68,6 +69,8 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   app.add_option("--grace-seconds", grace_seconds, "Between SIGTERM and SIGKILL")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  app.add_flag("--plain", is_plain,
+               "Show standard output as it is, without the rank in front; standard error keeps it");
   app.add_option("--netns", arguments.num_namespaces,
                  "Put the workers into K network namespaces, as if on K hosts")
       ->check(CLI::Range(1, kMaxNamespaces));
@@ -98,6 +101,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   }
   arguments.command.assign(separator + 1, end);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
+  if (is_plain) arguments.rank_prefix = RankPrefix::ERROR_OUTPUT;
   if (arguments.num_namespaces > arguments.num_workers) {
     throw programs::ArgumentError(fmt::format("--netns {}: there are only {} workers for them",
                                               arguments.num_namespaces, arguments.num_workers));

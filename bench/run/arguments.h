@@ -12,12 +12,16 @@ namespace crossdevice::run {
 inline constexpr int kMaxWorkers = 256;
 inline constexpr int kMaxNamespaces = 250;  ///< one /24 has addresses for them
 
+/// Which of the workers' lines get their rank in front.
+enum class RankPrefix : bool { ALL_OUTPUT, ERROR_OUTPUT };
+
 struct Arguments {
   int num_workers = 1;
   std::chrono::duration<double> grace{5};  ///< between SIGTERM and SIGKILL
   int num_namespaces = 0;                  ///< 0: none, the workers run where this program runs
   std::string rate;                        ///< as tc takes it, "1gbit"; empty: no limit
-  std::vector<std::string> command;        ///< the program and its arguments
+  RankPrefix rank_prefix = RankPrefix::ALL_OUTPUT;
+  std::vector<std::string> command;  ///< the program and its arguments
 };
 
 /// Nothing: --help or --version was asked for and printed.

@@ -75,8 +75,10 @@ rlimit raise_open_files() {
 
 }  // namespace
 
-Supervisor::Supervisor(std::chrono::duration<double> grace, const Janitor& janitor)
+Supervisor::Supervisor(std::chrono::duration<double> grace, RankPrefix rank_prefix,
+                       const Janitor& janitor)
     : grace_(std::chrono::duration_cast<Clock::duration>(grace)),
+      rank_prefix_(rank_prefix),
       janitor_(janitor),
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO) {
@@ -114,7 +116,8 @@ void Supervisor::start(WorkerSetting setting) {
   Worker worker;
   worker.pid = process.pid;
   worker.streams.reserve(2);
-  worker.streams.push_back({std::move(process.out), LinePrefixer(prefix), &out_});
+  const bool is_plain = rank_prefix_ == RankPrefix::ERROR_OUTPUT;
+  worker.streams.push_back({std::move(process.out), LinePrefixer(is_plain ? "" : prefix), &out_});
   worker.streams.push_back({std::move(process.err), LinePrefixer(prefix), &err_});
   workers_.push_back(std::move(worker));
   ++num_running_;

@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include "run/arguments.h"
 #include "run/descriptor.h"
 #include "run/janitor.h"
 #include "run/line_prefixer.h"
@@ -33,7 +34,7 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   /// Blocks the signals that it will forward; ignores SIGPIPE. The settings are those the workers start with.
-  Supervisor(std::chrono::duration<double> grace, const Janitor& janitor);
+  Supervisor(std::chrono::duration<double> grace, RankPrefix rank_prefix, const Janitor& janitor);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -73,6 +74,7 @@ class Supervisor {
   [[nodiscard]] int timeout_milliseconds() const;
 
   Clock::duration grace_;
+  RankPrefix rank_prefix_;
   const Janitor& janitor_;
   sigset_t inherited_mask_{};
   bool inherited_ignored_sigpipe_ = false;

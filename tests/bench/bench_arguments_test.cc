@@ -46,6 +46,52 @@ TEST(BenchArgumentsTest, TakesTheFlagsOfNcclTests) {
   EXPECT_EQ(a.devices.size(), 2U);
 }
 
+TEST(BenchArgumentsTest, Workers) {
+  const Arguments alone = parse({"-b", "8"});
+  EXPECT_EQ(alone.workers.num_workers, 0);
+  EXPECT_FALSE(alone.workers.are_running);
+  EXPECT_EQ(alone.memory, MemoryKind::POOL);
+  const Arguments a = parse({"--workers", "4", "--netns", "2", "--rate", "200mbit", "--foreign"});
+  EXPECT_EQ(a.workers.num_workers, 4);
+  EXPECT_FALSE(a.workers.are_running);
+  EXPECT_EQ(a.workers.num_namespaces, 2);
+  EXPECT_EQ(a.workers.rate, "200mbit");
+  EXPECT_EQ(a.memory, MemoryKind::FOREIGN);
+  EXPECT_EQ(a.devices, Devices{"CPU:0"});
+  EXPECT_EQ(parse({"--workers", "2", "-g", "3"}).devices.size(), 3U);
+  const auto groups = plan_cases(parse({"--workers", "4", "-b", "8", "-e", "8", "--foreign"}));
+  EXPECT_EQ(groups.at(0).at(0).num_replicas(), 4U);
+  EXPECT_EQ(groups.at(0).at(0).memory, MemoryKind::FOREIGN);
+}
+
+TEST(BenchArgumentsTest, WorkersThatALauncherHasStarted) {
+  const auto launched = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "crossdevice-bench");
+    return parse_arguments(static_cast<int>(words.size()), words.data(), [] { return 4; }).value();
+  };
+  EXPECT_EQ(launched({}).workers.num_workers, 4);
+  EXPECT_TRUE(launched({}).workers.are_running);
+  EXPECT_EQ(launched({}).devices.size(), 1U);
+  EXPECT_TRUE(launched({"--workers", "4"}).workers.are_running);
+  EXPECT_THROW((void)launched({"--workers", "3"}), programs::ArgumentError);
+}
+
+TEST(BenchArgumentsTest, WhatWorkersCannotDoIsRefused) {
+  EXPECT_NE(refusal({"--workers", "0"}).find("--workers"), std::string::npos);
+  EXPECT_NE(refusal({"--workers", "257"}).find("--workers"), std::string::npos);
+  EXPECT_EQ(refusal({"--netns", "2"}), "--netns needs --workers 2 or more");
+  EXPECT_EQ(refusal({"--workers", "1", "--netns", "1"}), "--netns needs --workers 2 or more");
+  EXPECT_EQ(refusal({"--workers", "2", "--netns", "3"}),
+            "--netns 3: there are only 2 workers for them");
+  EXPECT_EQ(refusal({"--workers", "2", "--rate", "1gbit"}), "--rate needs --netns");
+  EXPECT_NE(refusal({"--workers", "2", "--netns", "2", "--rate", "fast"}).find("--rate: expected"),
+            std::string::npos);
+  EXPECT_EQ(refusal({"--workers", "2", "--op", "gather"}),
+            "--op gather: workers measure all_reduce and batch_reduce");
+  EXPECT_NE(refusal({"--workers", "2", "--ops", "nccl"}).find("CollectiveAllReduce"),
+            std::string::npos);
+}
+
 TEST(BenchArgumentsTest, TakesTheirLongNames) {
   const Arguments a =
       parse({"--minbytes",     "8", "--maxbytes", "64", "--stepbytes", "8",     "--iters", "1",

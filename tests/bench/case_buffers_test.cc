@@ -91,6 +91,41 @@ TEST_P(CaseBuffersTest, WritesBehindAnOutputAndIntoAnInputAreFound) {
   EXPECT_EQ(buffers.count_wrong(Placement::OUT_OF_PLACE), 2U);
 }
 
+TEST(CaseBuffersOfWorkersTest, EveryWorkerHasItsOwnShareOfThePattern) {
+  Case whole = make_case(Collective::ALL_REDUCE, {Shape{1500}});
+  whole.devices = Devices{"CPU:0", "CPU:1", "CPU:2", "CPU:3"};
+  OwnerThreads owners(4);
+  CaseBuffers all(whole, owners);
+  all.rewrite_inputs();
+  for (const MemoryKind memory : {MemoryKind::POOL, MemoryKind::FOREIGN}) {
+    for (std::size_t worker = 0; worker < 2; ++worker) {
+      Case share = whole;
+      share.devices = Devices{"CPU:0", "CPU:1"};
+      share.num_workers = 2;
+      share.worker = worker;
+      share.memory = memory;
+      EXPECT_EQ(share.num_replicas(), 4U);
+      OwnerThreads two(2);
+      CaseBuffers buffers(share, two);
+      buffers.rewrite_inputs();
+      buffers.poison_outputs(Placement::OUT_OF_PLACE);
+      std::vector<float> sum(1500);
+      for (std::size_t r = 0; r < 4; ++r) {
+        const auto input = all.inputs()[0].values()[r].span<float>();
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += input[i];
+      }
+      for (std::size_t r = 0; r < 2; ++r) {
+        const auto mine = buffers.inputs()[0].values()[r].span<float>();
+        const auto expected = all.inputs()[0].values()[2 * worker + r].span<float>();
+        EXPECT_TRUE(std::equal(mine.begin(), mine.end(), expected.begin()));
+        const auto output = buffers.outputs(Placement::OUT_OF_PLACE)[0].values()[r].span<float>();
+        std::copy(sum.begin(), sum.end(), output.begin());
+      }
+      EXPECT_EQ(buffers.count_wrong(Placement::OUT_OF_PLACE), 0U);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllCollectives, CaseBuffersTest, testing::ValuesIn(kAllCollectives),
                          [](const auto& parameter) {
                            return std::string(to_string(parameter.param));

@@ -91,6 +91,13 @@ TEST(CrossdeviceRunTest, WorkersMeet) {
                                                  "[3] rank 3 of 4, local 3 of 4: 0,1,2,3,"));
 }
 
+TEST(CrossdeviceRunTest, PlainOutputHasNoRank) {
+  RunningJob job(shell(2, "echo out; echo err >&2", {"--plain"}));
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_EQ(job.out, "out\nout\n");
+  EXPECT_THAT(sorted_lines(job.err), ElementsAre("[0] err", "[1] err"));
+}
+
 TEST(CrossdeviceRunTest, AWorkerInheritsNothingButItsOutput) {
   RunningJob job(
       shell(1, "ls -x /proc/self/fd; cat; echo end"));  // ls has the directory open itself

@@ -52,7 +52,7 @@ TEST_P(LimitTest, TheScaleTouchesEveryInput) {
   const Case test_case = make_case(Collective::BATCH_REDUCE, {Shape{300000}, Shape{0}, Shape{7}});
   OwnerThreads owners(3);
   const CaseBuffers buffers(test_case, owners);
-  const Limit limit(test_case, buffers, Placement::IN_PLACE);
+  const Limit limit(test_case, buffers, Placement::IN_PLACE, LimitThreads::CALLER);
   EXPECT_EQ(limit.traffic_bytes(), 2 * 3 * 300007 * sizeof(float));
   limit.prepare(owners);
   limit.run(GetParam());

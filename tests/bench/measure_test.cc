@@ -20,6 +20,11 @@ MeasureOptions quick(const std::string& ops, const Devices& devices) {
           .timing = {.iterations = 5, .warmup = 1, .rounds = 5}};
 }
 
+Team& alone() {
+  static Team team;
+  return team;
+}
+
 Case make_case(Collective collective, DType dtype, ReduceOp op) {
   Case test_case;
   test_case.collective = collective;
@@ -39,7 +44,7 @@ TEST(MeasureTest, EveryOperationOfEveryOpsIsRight) {
        {"auto", "reduction_to_one_device", "hierarchical_copy", "multi_worker"}) {
     for (const Collective collective : kAllCollectives) {
       const std::vector<Case> cases = {make_case(collective, DType::FLOAT32, ReduceOp::SUM)};
-      const auto rows = measure_cases(cases, "", quick(ops, cases[0].devices), owners);
+      const auto rows = measure_cases(cases, "", quick(ops, cases[0].devices), owners, alone());
       ASSERT_EQ(rows.size(), 1U);
       EXPECT_EQ(rows[0].out_of_place.wrong, 0U) << ops << " " << to_string(collective);
       EXPECT_EQ(rows[0].out_of_place.limit, "non_temporal_copy");
@@ -59,7 +64,7 @@ TEST(MeasureTest, EveryTypeAndReductionIsRight) {
     for (const ReduceOp op : kAllReduceOps) {
       if (!is_supported(op, dtype)) continue;
       const std::vector<Case> cases = {make_case(Collective::ALL_REDUCE, dtype, op)};
-      const auto rows = measure_cases(cases, "", quick("auto", cases[0].devices), owners);
+      const auto rows = measure_cases(cases, "", quick("auto", cases[0].devices), owners, alone());
       EXPECT_EQ(rows[0].out_of_place.wrong, 0U) << to_string(dtype) << " " << to_string(op);
       if (rows[0].in_place) {
         EXPECT_EQ(rows[0].in_place->wrong, 0U) << to_string(dtype) << " " << to_string(op);
@@ -86,11 +91,11 @@ TEST(MeasureTest, WrongResultsAreCounted) {
       make_case(Collective::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM)};
   MeasureOptions options = quick("auto", cases[0].devices);
   options.ops = {.ops = std::make_shared<ForgetfulOps>(), .name = "forgetful"};
-  auto rows = measure_cases(cases, "", options, owners);
+  auto rows = measure_cases(cases, "", options, owners, alone());
   EXPECT_EQ(rows[0].out_of_place.wrong, 1U);
   EXPECT_EQ(rows[0].in_place.value().wrong, 1U);
   options.check = CheckValues::NO;
-  rows = measure_cases(cases, "", options, owners);
+  rows = measure_cases(cases, "", options, owners, alone());
   EXPECT_FALSE(rows[0].out_of_place.wrong.has_value());
 }
 
@@ -100,7 +105,8 @@ TEST(MeasureTest, ABatchIsHeldAgainstTheFlatBuffer) {
   Case flat = make_case(Collective::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM);
   flat.shapes = {Shape{batch.num_input_elements()}};
   const std::vector<Case> cases = {flat, batch};
-  const auto rows = measure_cases(cases, "flat_buffer", quick("auto", batch.devices), owners);
+  const auto rows =
+      measure_cases(cases, "flat_buffer", quick("auto", batch.devices), owners, alone());
   ASSERT_EQ(rows.size(), 2U);
   const Row& relative = rows[1].out_of_place;
   EXPECT_EQ(relative.limit, "flat_buffer");

@@ -39,11 +39,29 @@ TEST(ReportTest, JsonHasExactlyTheFieldsOfARow) {
   ASSERT_EQ(array.size(), 1U);
   std::set<std::string> names;
   for (const auto& item : array[0].items()) names.insert(item.key());
-  EXPECT_EQ(names,
-            (std::set<std::string>{"op", "ops", "algorithm", "devices", "workers", "size_bytes",
-                                   "dtype", "redop", "in_place", "time_us_median", "time_us_p10",
-                                   "time_us_p99", "algbw_gbs", "busbw_gbs", "wrong", "traffic_gbs",
-                                   "limit", "limit_gbs", "percent_of_limit"}));
+  EXPECT_EQ(names, (std::set<std::string>{"op",
+                                          "ops",
+                                          "algorithm",
+                                          "devices",
+                                          "workers",
+                                          "hosts",
+                                          "namespaces",
+                                          "rate",
+                                          "memory",
+                                          "size_bytes",
+                                          "dtype",
+                                          "redop",
+                                          "in_place",
+                                          "time_us_median",
+                                          "time_us_p10",
+                                          "time_us_p99",
+                                          "algbw_gbs",
+                                          "busbw_gbs",
+                                          "wrong",
+                                          "traffic_gbs",
+                                          "limit",
+                                          "limit_gbs",
+                                          "percent_of_limit"}));
 }
 
 TEST(ReportTest, JsonHoldsTheFiguresOfTheRow) {
@@ -52,6 +70,10 @@ TEST(ReportTest, JsonHoldsTheFiguresOfTheRow) {
   EXPECT_EQ(row["op"], "all_reduce");
   EXPECT_EQ(row["devices"], 4);
   EXPECT_EQ(row["workers"], 1);
+  EXPECT_EQ(row["hosts"], 1);
+  EXPECT_EQ(row["namespaces"], 0);
+  EXPECT_TRUE(row["rate"].is_null());
+  EXPECT_EQ(row["memory"], "pool");
   EXPECT_EQ(row["size_bytes"], 1000000);
   EXPECT_EQ(row["dtype"], "float32");
   EXPECT_EQ(row["redop"], "SUM");
@@ -71,6 +93,26 @@ TEST(ReportTest, WhatWasNotCheckedIsNull) {
   const nlohmann::json object = nlohmann::json::parse(json_report(std::vector<Row>{row}))[0];
   EXPECT_TRUE(object["wrong"].is_null());
   EXPECT_TRUE(object["redop"].is_null());
+}
+
+TEST(ReportTest, WorkersAreNamed) {
+  Row row = make_row(Placement::IN_PLACE);
+  row.test_case.num_workers = 3;
+  row.test_case.memory = MemoryKind::FOREIGN;
+  row.placing = {.num_hosts = 2, .num_namespaces = 2, .rate = "200mbit"};
+  row.limit.clear();
+  row.limit_gbs = 0;
+  const nlohmann::json object = nlohmann::json::parse(json_report(std::vector<Row>{row}))[0];
+  EXPECT_EQ(object["devices"], 12);
+  EXPECT_EQ(object["workers"], 3);
+  EXPECT_EQ(object["hosts"], 2);
+  EXPECT_EQ(object["namespaces"], 2);
+  EXPECT_EQ(object["rate"], "200mbit");
+  EXPECT_EQ(object["memory"], "foreign");
+  EXPECT_DOUBLE_EQ(object["busbw_gbs"], 2 * 22.0 / 12);
+  for (const char* name : {"limit", "limit_gbs", "percent_of_limit"}) {
+    EXPECT_TRUE(object[name].is_null()) << name;
+  }
 }
 
 TEST(ReportTest, NoRowsAreAnEmptyArray) {
@@ -97,6 +139,8 @@ TEST(ReportTest, MissingPlacementsAndChecksAreShownAsSuch) {
   ASSERT_EQ(words.size(), 15U);
   EXPECT_EQ(words[9], "N/A");
   for (std::size_t i = 10; i < words.size(); ++i) EXPECT_EQ(words[i], "-");
+  rows.out_of_place.limit.clear();
+  EXPECT_EQ(words_of(table_line(rows, ShowPercentiles::NO))[8], "-");
 }
 
 TEST(ReportTest, ColumnsStandUnderTheirHeads) {

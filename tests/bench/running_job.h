@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// crossdevice-run as a test starts, watches and interrupts it.
+/// A program that starts workers, as a test starts, watches and interrupts it.
 #pragma once
 
 #include <array>
@@ -21,9 +21,10 @@ namespace crossdevice::run {
 /// The job's output and end. This process adopts whatever the job leaves behind, so that wait_for_everybody() sees it.
 class RunningJob {
  public:
-  explicit RunningJob(std::vector<std::string> arguments) {
+  explicit RunningJob(std::vector<std::string> arguments,
+                      const std::string& program = CROSSDEVICE_RUN_PROGRAM) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    arguments.insert(arguments.begin(), CROSSDEVICE_RUN_PROGRAM);
+    arguments.insert(arguments.begin(), program);
     std::vector<char*> pointers;
     pointers.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -54,6 +55,7 @@ class RunningJob {
   RunningJob(const RunningJob&) = delete;
   RunningJob& operator=(const RunningJob&) = delete;
 
+  [[nodiscard]] pid_t pid() const { return pid_; }
   void send(int number) const { EXPECT_EQ(::kill(pid_, number), 0); }
 
   /// Reads until standard output has `text` `times` times; false where it ends before.
@@ -71,7 +73,7 @@ class RunningJob {
     return true;
   }
 
-  /// Reads all output and returns the exit code (128 + signal where crossdevice-run itself was killed). Nobody may be left then.
+  /// Reads all output and returns the exit code (128 + signal where the program itself was killed). Nobody may be left then.
   int finish() {
     while (read_some()) {
     }

@@ -2,6 +2,7 @@
 /// Tests of collective/statistics.h and collective/interleave.h.
 #include "collective/statistics.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,9 @@ TEST(InterleaveTest, ContendersTakeTurnsAndArePreparedBeforeEachCall) {
   const std::vector<Contender> contenders = {
       {.prepare = [&] { log += 'a'; }, .run = [&] { log += 'A'; }},
       {.prepare = [&] { log += 'b'; }, .run = [&] { log += 'B'; }}};
-  const auto times = time_interleaved(contenders, {.iterations = 4, .warmup = 1, .rounds = 2});
+  Team team;
+  const auto times =
+      time_interleaved(contenders, {.iterations = 4, .warmup = 1, .rounds = 2}, team);
   EXPECT_EQ(log,
             "aAbB"
             "aAaAbBbB"
@@ -53,8 +56,25 @@ TEST(InterleaveTest, ContendersTakeTurnsAndArePreparedBeforeEachCall) {
 TEST(InterleaveTest, EveryRoundHasAtLeastOneCall) {
   int calls = 0;
   const std::vector<Contender> contenders = {{.prepare = [] {}, .run = [&] { ++calls; }}};
-  (void)time_interleaved(contenders, {.iterations = 3, .warmup = 0, .rounds = 5});
+  Team team;
+  (void)time_interleaved(contenders, {.iterations = 3, .warmup = 0, .rounds = 5}, team);
   EXPECT_EQ(calls, 5);
+}
+
+TEST(InterleaveTest, TheTimeOfARunIsSharedByItsCalls) {
+  Team team;
+  const auto busy = [] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  };
+  const std::vector<Contender> contenders = {{.prepare = [] {}, .run = busy, .calls = 1},
+                                             {.prepare = [] {}, .run = busy, .calls = 1000}};
+  const auto times =
+      time_interleaved(contenders, {.iterations = 5, .warmup = 0, .rounds = 5}, team);
+  EXPECT_GE(times[0].median_us, 2000);
+  EXPECT_GE(times[1].median_us, 2);
+  EXPECT_LT(times[1].p10_us, times[0].p10_us);
 }
 
 }  // namespace

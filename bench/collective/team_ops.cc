@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/team_ops.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include "support/program.h"
+
+namespace crossdevice::bench {
+
+namespace {
+
+TeamOps alone(const Arguments& arguments) {
+  programs::NamedOps ops = programs::make_ops(
+      arguments.ops, arguments.devices,
+      {.num_packs = arguments.num_packs, .all_reduce_spec = arguments.all_reduce_spec});
+  std::string algorithm = programs::algorithm_name(
+      ops.name, arguments.devices, arguments.communication, arguments.all_reduce_spec);
+  return {.ops = std::move(ops), .algorithm = std::move(algorithm), .team = Team()};
+}
+
+}  // namespace
+
+TeamOps make_team_ops(const Arguments& arguments) {
+  if (arguments.workers.num_workers == 0) return alone(arguments);
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  const int group_size = cluster->num_workers() * static_cast<int>(arguments.devices.size());
+  auto ops = std::make_shared<CollectiveAllReduce>(arguments.devices, group_size,
+                                                   arguments.communication, cluster);
+  Team team(cluster, ops, arguments.devices);
+  const int num_namespaces = arguments.workers.num_namespaces;
+  if (num_namespaces > 0 && team.num_hosts() != static_cast<std::size_t>(num_namespaces)) {
+    throw programs::ArgumentError(
+        fmt::format("--netns {}: a launcher has started the workers on {} hosts; without it "
+                    "crossdevice-bench makes the namespaces itself",
+                    num_namespaces, team.num_hosts()));
+  }
+  const std::string algorithm = team.num_hosts() == 1 ? "direct" : "auto";
+  return {.ops = {.ops = std::move(ops), .name = "collective_all_reduce"},
+          .algorithm = algorithm,
+          .team = std::move(team)};
+}
+
+}  // namespace crossdevice::bench
