@@ -26,7 +26,7 @@ constexpr const char* kFooter = R"(
 Each worker finds CROSSDEVICE_RANK, _NUM_WORKERS, _LOCAL_RANK, _LOCAL_NUM_WORKERS, _CHIEF_ADDRESS, _SECRET_FILE and _LAUNCHER in its
 environment. Standard input is empty. Lines longer than 64 KiB are cut; a last line without an end gets one.
 
-When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go to every
+When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL; not with --keep-going. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go to every
 worker; after SIGINT and SIGTERM the grace period runs too. Nothing is left behind: no process, no file, no namespace, also when
 crossdevice-run itself is killed.
 
@@ -34,7 +34,7 @@ crossdevice-run itself is killed.
 counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
 listens in the first. The namespaces have names nowhere and end with the job; nothing leads from them to another network.
 
-Exit codes: 0 all workers ended with 0; the status of the worker that failed first otherwise, 128 + S where signal S ended it. 2 the
+Exit codes: 0 all workers ended with 0, or one of them with --keep-going; the status of the worker that failed first otherwise, 128 + S where signal S ended it. 2 the
 arguments are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
 
 }  // namespace
@@ -60,6 +60,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   double grace_seconds = arguments.grace.count();
   std::string hosts;
   bool is_plain = false;
+  bool keeps_going = false;
   CLI::App app{kHead, "crossdevice-run"};
   app.set_version_flag("--version", fmt::format("crossdevice-run {}", library_version_string()));
   app.footer(kFooter);
@@ -69,6 +70,8 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   app.add_option("--grace-seconds", grace_seconds, "Between SIGTERM and SIGKILL")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  app.add_flag("--keep-going", keeps_going,
+               "When a worker fails the others go on; the job succeeds if one of them does");
   app.add_flag("--plain", is_plain,
                "Show standard output as it is, without the rank in front; standard error keeps it");
   app.add_option("--netns", arguments.num_namespaces,
@@ -101,6 +104,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   }
   arguments.command.assign(separator + 1, end);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
+  if (keeps_going) arguments.when_one_fails = WhenOneFails::KEEP_GOING;
   if (is_plain) arguments.rank_prefix = RankPrefix::ERROR_OUTPUT;
   if (arguments.num_namespaces > arguments.num_workers) {
     throw programs::ArgumentError(fmt::format("--netns {}: there are only {} workers for them",

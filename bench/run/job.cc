@@ -20,7 +20,7 @@ int run_job(const Arguments& arguments) {
   // The janitor first: it is to hold nothing open, and to know the file before there is one.
   const std::string path = secret_file_path();
   const Janitor janitor(path);
-  Supervisor supervisor(arguments.grace, arguments.rank_prefix, janitor);
+  Supervisor supervisor(arguments, janitor);
   const SecretFile secret(path);
   const Layout layout(arguments, std::filesystem::path(path).stem());
   for (int rank = 0; rank < arguments.num_workers; ++rank) {

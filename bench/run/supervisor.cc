@@ -75,10 +75,10 @@ rlimit raise_open_files() {
 
 }  // namespace
 
-Supervisor::Supervisor(std::chrono::duration<double> grace, RankPrefix rank_prefix,
-                       const Janitor& janitor)
-    : grace_(std::chrono::duration_cast<Clock::duration>(grace)),
-      rank_prefix_(rank_prefix),
+Supervisor::Supervisor(const Arguments& arguments, const Janitor& janitor)
+    : grace_(std::chrono::duration_cast<Clock::duration>(arguments.grace)),
+      when_one_fails_(arguments.when_one_fails),
+      rank_prefix_(arguments.rank_prefix),
       janitor_(janitor),
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO) {
@@ -131,7 +131,8 @@ int Supervisor::run() {
     wait_for_events();
     if (kill_at_.has_value() && Clock::now() >= *kill_at_) grace_is_over();
   }
-  return exit_code_.value_or(0);
+  if (exit_code_.has_value() || has_one_ended_well_) return exit_code_.value_or(0);
+  return first_failure_.value_or(0);
 }
 
 bool Supervisor::is_output_done() const {
@@ -278,7 +279,14 @@ void Supervisor::ended(std::size_t rank, int status) {
   worker.is_running = false;
   --num_running_;
   janitor_.forget_group(worker.pid);
+  has_one_ended_well_ |= exit_code_of(status) == 0;
   if (exit_code_of(status) == 0 || exit_code_.has_value()) return;
+  if (when_one_fails_ == WhenOneFails::KEEP_GOING && !is_stopping_) {
+    first_failure_ = first_failure_.value_or(exit_code_of(status));
+    err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
+                                  num_running_ > 0 ? "; the others go on" : "");
+    return;
+  }
   exit_code_ = exit_code_of(status);
   if (!is_interrupted_) {
     err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),

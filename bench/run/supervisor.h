@@ -24,7 +24,7 @@ namespace crossdevice::run {
 /// matter: each only looks at what is there.
 ///
 ///   running    workers live; their lines are passed on
-///   stopping   one has failed, or SIGINT or SIGTERM has come, or our own reader is gone: SIGTERM has been sent, SIGKILL follows at the deadline
+///   stopping   one has failed where that ends the job, or SIGINT or SIGTERM has come, or our own reader is gone: SIGTERM has been sent, SIGKILL follows at the deadline
 ///   swept      every worker has been reaped, and what they left behind (they are our children then, PR_SET_CHILD_SUBREAPER) killed and reaped
 ///              too: nobody writes any more, so what the pipes still hold is all there will be
 ///
@@ -34,7 +34,7 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   /// Blocks the signals that it will forward; ignores SIGPIPE. The settings are those the workers start with.
-  Supervisor(std::chrono::duration<double> grace, RankPrefix rank_prefix, const Janitor& janitor);
+  Supervisor(const Arguments& arguments, const Janitor& janitor);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -43,7 +43,7 @@ class Supervisor {
   ///
   /// Errors   CannotExecute, std::runtime_error.
   void start(WorkerSetting setting);
-  /// Returns the exit code of the job: 0, the first failing worker's, or 141 where nobody reads our output.
+  /// Returns the exit code of the job: 0, the first failing worker's (where the others go on: if none ends well), or 141 where nobody reads our output.
   [[nodiscard]] int run();
 
  private:
@@ -74,6 +74,7 @@ class Supervisor {
   [[nodiscard]] int timeout_milliseconds() const;
 
   Clock::duration grace_;
+  WhenOneFails when_one_fails_;
   RankPrefix rank_prefix_;
   const Janitor& janitor_;
   sigset_t inherited_mask_{};
@@ -88,6 +89,8 @@ class Supervisor {
   bool is_interrupted_ = false;  // by a signal, so that workers' ends need no explanation
   std::optional<Clock::time_point> kill_at_;
   std::optional<int> exit_code_;
+  std::optional<int> first_failure_;  // of those that the others have survived
+  bool has_one_ended_well_ = false;
 };
 
 }  // namespace crossdevice::run

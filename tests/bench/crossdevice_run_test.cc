@@ -131,6 +131,22 @@ TEST(CrossdeviceRunTest, AWorkerThatEndsWellDisturbsNobody) {
   EXPECT_EQ(sorted_lines(job.out).size(), 3U);
 }
 
+TEST(CrossdeviceRunTest, TheOthersGoOnWhereThatIsAskedFor) {
+  RunningJob job(shell(3, "[ $CROSSDEVICE_RANK = 1 ] && kill -KILL $$; sleep 0.2; echo done",
+                       {"--keep-going"}));
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] done", "[2] done"));
+  EXPECT_EQ(job.err, "crossdevice-run: rank 1 was ended by signal 9 (SIGKILL); the others go on\n");
+  RunningJob nobody(
+      shell(2, "[ $CROSSDEVICE_RANK = 0 ] && exit 5; sleep 0.2; exit 6", {"--keep-going"}));
+  EXPECT_EQ(nobody.finish(), 5);
+  EXPECT_THAT(nobody.err, HasSubstr("rank 1 ended with status 6\n"));
+  RunningJob interrupted(shell(2, "echo ready; exec sleep 1000", {"--keep-going"}));
+  ASSERT_TRUE(interrupted.read_until("ready", 2));
+  interrupted.send(SIGTERM);
+  EXPECT_EQ(interrupted.finish(), 128 + SIGTERM);
+}
+
 TEST(CrossdeviceRunTest, AProgramThatCannotRun) {
   RunningJob absent({"-n", "2", "--", "/nonexistent/program"});
   EXPECT_EQ(absent.finish(), 127);

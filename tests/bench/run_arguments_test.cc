@@ -35,18 +35,20 @@ TEST(RunArgumentsTest, WhatFollowsTheDashesIsTheProgramsOwn) {
   EXPECT_EQ(arguments->grace.count(), 5);
   EXPECT_EQ(arguments->num_namespaces, 0);
   EXPECT_EQ(arguments->rank_prefix, RankPrefix::ALL_OUTPUT);
+  EXPECT_EQ(arguments->when_one_fails, WhenOneFails::STOP_THE_OTHERS);
   EXPECT_THAT(arguments->command, ElementsAre("prog", "-n", "7", "--", "--help"));
 }
 
 TEST(RunArgumentsTest, EveryOption) {
   const auto arguments = parse({"--workers", "256", "--grace-seconds", "0.5", "--netns", "2",
-                                "--rate", "200mbit", "--plain", "--", "prog"});
+                                "--rate", "200mbit", "--plain", "--keep-going", "--", "prog"});
   ASSERT_TRUE(arguments.has_value());
   EXPECT_EQ(arguments->num_workers, 256);
   EXPECT_EQ(arguments->grace.count(), 0.5);
   EXPECT_EQ(arguments->num_namespaces, 2);
   EXPECT_EQ(arguments->rate, "200mbit");
   EXPECT_EQ(arguments->rank_prefix, RankPrefix::ERROR_OUTPUT);
+  EXPECT_EQ(arguments->when_one_fails, WhenOneFails::KEEP_GOING);
 }
 
 TEST(RunArgumentsTest, WrongOnesAreRefused) {
