@@ -136,7 +136,7 @@ void Chief::handle(int rank, const Frame& frame) {
       member(rank).operation = Heartbeat::decode(frame.payload).operation;
       return;
     case ControlKind::GOODBYE:
-      gone(rank, "it has left");
+      gone(rank, kHasLeft);
       return;
     case ControlKind::CHALLENGE:
     case ControlKind::HELLO:

@@ -180,7 +180,7 @@ void ChiefService::begin_session(const std::shared_ptr<ControlConnection>& conne
       [this, rank](const Frame& frame) {
         last_heard_of_[rank] = Clock::now();
         chief_.handle(rank, frame);
-        if (!chief_.is_present(rank)) drop_member(rank, "it has left");
+        if (!chief_.is_present(rank)) drop_member(rank, kHasLeft);
       },
       [this, rank](const std::string& why) { drop_member(rank, "its connection ended: " + why); });
 }

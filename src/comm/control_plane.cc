@@ -302,7 +302,7 @@ void ControlPlane::State::post_to_chief(ControlKind kind, std::string payload) {
 }
 
 void ControlPlane::State::lose_chief(const std::string& why) {
-  const std::string text = chief_says_goodbye_ ? "it has left" : why;
+  const std::string text = chief_says_goodbye_ ? kHasLeft : why;
   const RankInfo chief = info_of(0);
   tell_lost(chief, text);
   end({StatusCode::UNAVAILABLE,

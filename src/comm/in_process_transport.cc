@@ -17,7 +17,6 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/usable_cores.h"
-#include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/transport_kind.h"
 
@@ -237,7 +236,6 @@ void InProcessKind::let_go() noexcept {
 }
 
 void InProcessKind::close() {
-  if (detail::is_forked_child()) return;
   {
     const std::lock_guard lock(hub_->kinds_mutex);  // nobody calls this one any more
     hub_->kinds[static_cast<std::size_t>(rank())] = nullptr;

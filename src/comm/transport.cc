@@ -3,12 +3,20 @@
 
 #include <utility>
 
+#include "crossdevice/device/shutdown.h"
+
 #include "comm/detail/transport_kind.h"
 
 namespace crossdevice {
 
 Transport::Transport(std::unique_ptr<detail::TransportKind> kind) : kind_(std::move(kind)) {}
-Transport::~Transport() { kind_->close(); }
+Transport::~Transport() {
+  if (detail::is_forked_child()) {
+    (void)kind_.release();  // its threads and connections are the parent's
+  } else {
+    kind_->close();
+  }
+}
 
 int Transport::rank() const { return kind_->rank(); }
 int Transport::num_ranks() const { return kind_->num_ranks(); }

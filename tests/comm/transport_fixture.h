@@ -103,7 +103,12 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
  protected:
   using Work = std::function<void(Transport&)>;
 
-  void make(int num_ranks) { transports_ = GetParam().make(num_ranks); }
+  ~TransportConformance() override { end(); }
+
+  void make(int num_ranks) {
+    end();
+    transports_ = GetParam().make(num_ranks);
+  }
   Transport& of(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Transports& transports() { return transports_; }
 
@@ -145,6 +150,11 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
   }
 
  private:
+  /// The last one first: a chief waits for the others to leave.
+  void end() {
+    while (!transports_.empty()) transports_.pop_back();
+  }
+
   Transports transports_;
 };
 

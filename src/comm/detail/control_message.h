@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kControlProtocol = 1;
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
 inline constexpr std::size_t kFrameHeadBytes = 4;
+/// Why a member is missing that has said goodbye.
+inline constexpr const char* kHasLeft = "it has left";
 
 enum class ControlKind : std::uint8_t {
   CHALLENGE = 1,

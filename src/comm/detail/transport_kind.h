@@ -26,7 +26,8 @@ struct TransportFailure {
   StatusCode code = StatusCode::INTERNAL;
   std::string text;
   std::vector<RankInfo> culprits;
-  int origin = -1;  // who said so first; -1: this member
+  int origin = -1;               // who said so first; -1: this member
+  bool is_known_to_all = false;  // the control plane has told everybody
 };
 
 /// Public calls: see Transport.
@@ -85,6 +86,8 @@ class TransportKind {
   virtual void start_receive(Peer& peer, Transfer& transfer) = 0;
   /// Moves what can be moved; whether anything moved. Bounded, so that a waiter looks at its deadline in between.
   virtual bool progress() = 0;
+  /// The last thing before sleep().
+  virtual void prepare_sleep() {}
   /// Without the turn, on the owner's thread: returns at `until`, or when something has come since the last progress() began, or after wake().
   virtual void sleep(Clock::time_point until) = 0;
   /// On any thread: ends sleep(), now or next.

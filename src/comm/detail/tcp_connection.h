@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One connection between two members: what has been sent and read of the frame under way, and the bytes read ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/detail/tcp_message.h"
+
+namespace crossdevice::detail {
+
+/// Never waits, and knows of transfers only where the next bytes are.
+///
+/// Threads  the transport's turn.
+class TcpConnection {
+ public:
+  enum class Result : std::uint8_t {
+    MOVED,    // at least a byte
+    BLOCKED,  // not now
+    ENDED,    // the peer takes, or has, nothing more
+  };
+
+  /// Owns `socket`.
+  explicit TcpConnection(int socket);
+  ~TcpConnection();
+  TcpConnection(const TcpConnection&) = delete;
+  TcpConnection& operator=(const TcpConnection&) = delete;
+  [[nodiscard]] int socket() const { return socket_; }
+
+  // Sending: begin_frame(), then push() until the frame is whole.
+
+  [[nodiscard]] bool is_in_frame() const { return is_in_frame_; }
+  void begin_frame(const TcpHead& head);
+  /// Sends what is left of the frame; `payload` is what is left of its payload, num_left() bytes. Says how much of it has left. `more`: another
+  /// frame follows at once.
+  Result push(const std::byte* payload, bool more, std::size_t& num_sent);
+  [[nodiscard]] std::size_t num_left() const { return num_left_; }
+  [[nodiscard]] bool can_send() const { return can_send_; }
+
+  // Last words, which need no transfer any more.
+
+  /// What is left of the frame, then `words`; nothing can be sent afterwards.
+  void say_last(const std::byte* payload, std::string_view words);
+  /// Sends what of them has not been sent, then ends this direction. True: nothing is left to do.
+  bool flush_last();
+  [[nodiscard]] std::size_t num_last_unsent() const { return last_.size() - num_last_sent_; }
+  /// Ends this direction without the rest.
+  void drop_last();
+
+  // Receiving: read() until there is a head, then take() and read_into() until the frame is whole.
+
+  /// The head of the frame under way; null: it is not there yet. Errors   WireError.
+  [[nodiscard]] const TcpHead* head();
+  /// Of the frame under way: bytes of its payload that have not been taken.
+  [[nodiscard]] std::size_t num_expected() const { return num_expected_; }
+  /// Bytes of the payload that have been read ahead; they are there until the next call.
+  [[nodiscard]] std::span<const std::byte> ahead() const;
+  /// Goes past the first `size` bytes of ahead().
+  void skip(std::size_t size);
+  /// The frame is whole.
+  void end_frame() { has_head_ = false; }
+  /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead. Says how much came for it.
+  Result read(std::span<std::byte> payload, std::size_t& num_read);
+  /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
+  /// before. False: it is too much.
+  [[nodiscard]] bool read_all();
+  /// Whole frames that have been read ahead, behind the one under way, of other kinds than MESSAGE: the first, its payload with it. Errors   WireError.
+  struct LastWords {
+    TcpFrameKind kind = TcpFrameKind::MESSAGE;  // MESSAGE: there are none
+    std::string payload{};
+  };
+  [[nodiscard]] LastWords last_words() const;
+  /// The peer has ended its direction, and everything it said has been read (if not taken).
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
+
+  /// Reads and forgets what is there, so that closing does not disturb what was sent.
+  void discard_input();
+  /// The peer's machine has all that was sent.
+  [[nodiscard]] bool has_delivered() const;
+
+ private:
+  const int socket_;
+
+  TcpHeadBytes out_head_{};
+  std::size_t num_head_sent_ = 0;
+  std::size_t num_left_ = 0;
+  bool is_in_frame_ = false;
+  bool can_send_ = true;
+  std::string last_;  // not sent yet, from num_last_sent_ on
+  std::size_t num_last_sent_ = 0;
+
+  std::vector<std::byte> buffer_;  // read ahead: [begin_, end_)
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  TcpHead head_;
+  bool has_head_ = false;
+  std::size_t num_expected_ = 0;
+  bool has_ended_ = false;
+};
+
+}  // namespace crossdevice::detail

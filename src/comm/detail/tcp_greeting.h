@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How two members prove to each other who they are, when one has connected to the other:
+///
+///   listener  CHALLENGE  a number nobody could guess
+///   dialler   HELLO      which cluster, from and to which rank, a number of its own, and a code over all this and the challenge
+///   listener  WELCOME    a code over the same
+///
+/// Both codes need the secret; each is good for one connection, direction and pair. All three have fixed sizes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "comm/detail/authentication.h"
+
+namespace crossdevice::detail {
+
+/// Who meets whom.
+struct TcpPair {
+  std::uint64_t cluster_id = 0;
+  std::int32_t dialler = -1;
+  std::int32_t listener = -1;
+  friend bool operator==(const TcpPair&, const TcpPair&) = default;
+};
+
+inline constexpr std::size_t kGreetingMagicBytes = 8;
+inline constexpr std::size_t kChallengeBytes = kGreetingMagicBytes + kNonceBytes;
+inline constexpr std::size_t kHelloBytes = kGreetingMagicBytes + 16 + kNonceBytes + kMacBytes;
+inline constexpr std::size_t kWelcomeBytes = kGreetingMagicBytes + kMacBytes;
+using ChallengeBytes = std::array<char, kChallengeBytes>;
+using HelloBytes = std::array<char, kHelloBytes>;
+using WelcomeBytes = std::array<char, kWelcomeBytes>;
+
+struct TcpHello {
+  TcpPair pair;
+  Nonce nonce{};
+  Mac mac{};
+};
+
+[[nodiscard]] ChallengeBytes encode_challenge(const Nonce& challenge);
+[[nodiscard]] HelloBytes encode_hello(std::string_view secret, const TcpPair& pair,
+                                      const Nonce& challenge, const Nonce& nonce);
+[[nodiscard]] WelcomeBytes encode_welcome(std::string_view secret, const TcpPair& pair,
+                                          const Nonce& challenge, const Nonce& nonce);
+
+/// Errors   (of all three) WireError: something else speaks there, or it does not hold the secret.
+[[nodiscard]] Nonce decode_challenge(const ChallengeBytes& bytes);
+[[nodiscard]] TcpHello decode_hello(const HelloBytes& bytes);
+void check_hello(const TcpHello& hello, std::string_view secret, const Nonce& challenge);
+void check_welcome(const WelcomeBytes& bytes, std::string_view secret, const TcpPair& pair,
+                   const Nonce& challenge, const Nonce& nonce);
+
+}  // namespace crossdevice::detail

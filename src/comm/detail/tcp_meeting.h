@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Where a member listens, and how it gets its connections: those to higher ranks by dialling, those to lower ranks by being dialled.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "crossdevice/core/deadline.h"
+
+#include "comm/detail/tcp_greeting.h"
+
+namespace crossdevice::detail {
+
+struct TcpMeetingOptions {
+  int rank = 0;
+  int num_ranks = 1;
+  std::uint64_t cluster_id = 0;
+  std::string secret;                  // may be empty where only loopback is used
+  bool is_loopback_only = true;        // nobody else can reach it
+  std::vector<std::string> addresses;  // to be told to the others, besides loopback
+};
+
+/// Threads  one at a time, but for interrupt().
+class TcpMeeting {
+ public:
+  /// Listens.
+  ///
+  /// Errors   UnavailableError: it cannot.
+  explicit TcpMeeting(TcpMeetingOptions options);
+  ~TcpMeeting();
+  TcpMeeting(const TcpMeeting&) = delete;
+  TcpMeeting& operator=(const TcpMeeting&) = delete;
+
+  /// Where it listens, for the others' learn().
+  [[nodiscard]] std::string announcement() const;
+  /// `is_beside`: it is on this machine.
+  ///
+  /// Errors   WireError: no announcement.
+  void learn(int rank, std::string_view announcement, bool is_beside);
+  /// Its port, for tests.
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  /// Until all of `peers` are connected, the deadline has passed, or `is_over()` says so, which is asked after each interrupt(). Whoever has come, named
+  /// or not, is in take_connected() afterwards.
+  void meet(std::span<const int> peers, const Deadline& deadline,
+            const std::function<bool()>& is_over);
+  /// Sockets by rank, which are the caller's from now on; without delay (TCP_NODELAY), not blocking.
+  [[nodiscard]] std::vector<std::pair<int, int>> take_connected();
+  /// Why there is no connection to a peer yet; empty: it has not come.
+  [[nodiscard]] std::string last_error(int rank) const;
+  /// Any thread.
+  void interrupt() noexcept { io_.stop(); }
+
+ private:
+  using Clock = Deadline::Clock;
+  struct Stranger;
+  struct Dial;
+
+  void listen();
+  void accept_next();
+  void greet(asio::ip::tcp::socket socket);
+  void answer(Stranger& stranger);
+  void dial(int rank);
+  void connect(const std::shared_ptr<Dial>& dial);
+  void say_hello(const std::shared_ptr<Dial>& dial);
+  void hear_welcome(const std::shared_ptr<Dial>& dial);
+  void retry(const std::shared_ptr<Dial>& dial, const std::string& why);
+  void keep(int rank, asio::ip::tcp::socket socket);
+  void drop_strangers();
+
+  const TcpMeetingOptions options_;
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  asio::ip::tcp::acceptor acceptor_{io_};
+  asio::steady_timer accept_timer_{io_};
+  bool is_accepting_ = false;
+  std::uint16_t port_ = 0;
+  std::vector<std::vector<asio::ip::tcp::endpoint>> endpoints_;  // by rank, best first
+  std::list<std::shared_ptr<Stranger>> strangers_;               // the oldest first
+  std::vector<std::shared_ptr<Dial>> dials_;
+  std::set<int> met_;  // ranks that have, or had, a connection
+  std::vector<std::pair<int, int>> connected_;
+  std::map<int, std::string> last_errors_;
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/tcp_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// Read ahead of receives: small messages whole, and the longest reason.
+constexpr std::size_t kAheadBytes = std::size_t{16} << 10;
+static_assert(kAheadBytes >= kTcpHeadBytes + kMaxStopBytes);
+/// More than two machines' socket buffers hold.
+constexpr std::size_t kMaxAheadBytes = std::size_t{64} << 20;
+
+bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+}  // namespace
+
+TcpConnection::TcpConnection(int socket) : socket_(socket), buffer_(kAheadBytes) {}
+TcpConnection::~TcpConnection() { ::close(socket_); }
+
+// ---------------------------------------------------------------------------------------------- sending
+
+void TcpConnection::begin_frame(const TcpHead& head) {
+  out_head_ = encode_tcp_head(head);
+  num_head_sent_ = 0;
+  num_left_ = head.payload_size;
+  is_in_frame_ = true;
+}
+
+TcpConnection::Result TcpConnection::push(const std::byte* payload, bool more,
+                                          std::size_t& num_sent) {
+  num_sent = 0;
+  std::array<iovec, 2> parts{};
+  parts[0] = {out_head_.data() + num_head_sent_, kTcpHeadBytes - num_head_sent_};
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): sendmsg() only reads
+  parts[1] = {const_cast<std::byte*>(payload), num_left_};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
+  ssize_t count = 0;
+  do {
+    count = ::sendmsg(socket_, &message, flags);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) {
+    if (must_wait()) return Result::BLOCKED;
+    can_send_ = false;
+    return Result::ENDED;
+  }
+  const auto size = static_cast<std::size_t>(count);
+  const std::size_t of_head = std::min(size, parts[0].iov_len);
+  num_head_sent_ += of_head;
+  num_sent = size - of_head;
+  num_left_ -= num_sent;
+  is_in_frame_ = num_head_sent_ < kTcpHeadBytes || num_left_ != 0;
+  return Result::MOVED;
+}
+
+void TcpConnection::say_last(const std::byte* payload, std::string_view words) {
+  if (!can_send_) return;
+  can_send_ = false;
+  if (is_in_frame_) {
+    last_.append(reinterpret_cast<const char*>(out_head_.data()) + num_head_sent_,
+                 kTcpHeadBytes - num_head_sent_);
+    if (num_left_ != 0) last_.append(reinterpret_cast<const char*>(payload), num_left_);
+    is_in_frame_ = false;
+  }
+  last_.append(words);
+  (void)flush_last();
+}
+
+bool TcpConnection::flush_last() {
+  while (num_last_sent_ < last_.size()) {
+    const ssize_t count = ::send(socket_, last_.data() + num_last_sent_,
+                                 last_.size() - num_last_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && must_wait()) return false;
+    if (count < 0) {
+      drop_last();
+      return true;
+    }
+    num_last_sent_ += static_cast<std::size_t>(count);
+    if (num_last_sent_ == last_.size()) (void)::shutdown(socket_, SHUT_WR);
+  }
+  return true;
+}
+
+void TcpConnection::drop_last() {
+  last_.clear();
+  num_last_sent_ = 0;
+  (void)::shutdown(socket_, SHUT_WR);
+}
+
+// ---------------------------------------------------------------------------------------------- receiving
+
+const TcpHead* TcpConnection::head() {
+  if (has_head_) return &head_;
+  if (end_ - begin_ < kTcpHeadBytes) return nullptr;
+  head_ = decode_tcp_head(
+      std::span<const std::byte, kTcpHeadBytes>(buffer_.data() + begin_, kTcpHeadBytes));
+  begin_ += kTcpHeadBytes;
+  num_expected_ = head_.payload_size;
+  has_head_ = true;
+  return &head_;
+}
+
+std::span<const std::byte> TcpConnection::ahead() const {
+  return {buffer_.data() + begin_, std::min(end_ - begin_, num_expected_)};
+}
+
+void TcpConnection::skip(std::size_t size) {
+  begin_ += size;
+  num_expected_ -= size;
+}
+
+TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, std::size_t& num_read) {
+  num_read = 0;
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+  } else if (end_ == buffer_.size() && begin_ != 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  std::array<iovec, 2> parts{};
+  parts[0] = {payload.data(), payload.size()};
+  parts[1] = {buffer_.data() + end_, buffer_.size() - end_};
+  if (parts[0].iov_len + parts[1].iov_len == 0) return Result::BLOCKED;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  ssize_t count = 0;
+  do {
+    count = ::recvmsg(socket_, &message, MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0 && must_wait()) return Result::BLOCKED;
+  if (count <= 0) {
+    has_ended_ = true;
+    return Result::ENDED;
+  }
+  const auto size = static_cast<std::size_t>(count);
+  num_read = std::min(size, payload.size());
+  num_expected_ -= num_read;
+  end_ += size - num_read;
+  return Result::MOVED;
+}
+
+bool TcpConnection::read_all() {
+  std::size_t ignored = 0;
+  for (;;) {
+    if (end_ == buffer_.size() && begin_ == 0) {
+      if (buffer_.size() >= kMaxAheadBytes) return false;
+      buffer_.resize(2 * buffer_.size());
+    }
+    if (read({}, ignored) != Result::MOVED) return true;
+  }
+}
+
+TcpConnection::LastWords TcpConnection::last_words() const {
+  std::size_t position = begin_ + (has_head_ ? num_expected_ : 0);
+  while (position < end_ && end_ - position >= kTcpHeadBytes) {
+    const TcpHead next = decode_tcp_head(
+        std::span<const std::byte, kTcpHeadBytes>(buffer_.data() + position, kTcpHeadBytes));
+    position += kTcpHeadBytes;
+    if (end_ - position < next.payload_size) break;
+    if (next.kind != TcpFrameKind::MESSAGE) {
+      return {next.kind, std::string(reinterpret_cast<const char*>(buffer_.data()) + position,
+                                     next.payload_size)};
+    }
+    position += next.payload_size;
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------------------------------------- ending
+
+void TcpConnection::discard_input() {
+  begin_ = end_ = 0;
+  // Bounded: who goes on sending for ever is not waited for.
+  for (int i = 0; i < 4096 && !has_ended_; ++i) {
+    const ssize_t count = ::recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (count == 0) has_ended_ = true;
+    if (count == 0 || (count < 0 && errno != EINTR)) return;
+  }
+}
+
+bool TcpConnection::has_delivered() const {
+  int num_unsent = 0;
+  return ::ioctl(socket_, SIOCOUTQ, &num_unsent) != 0 || num_unsent == 0;
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Why strangers neither block nor break it. What they send is read into arrays of fixed size, and compared; whoever has not proved who it is within
+/// kHandshakeTime is dropped, and the oldest of them when there are kMaxStrangers, so that a member gets in between any number of silent ones: it
+/// needs two round trips, and tries again until the deadline.
+#include "comm/detail/tcp_meeting.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <asio/buffer.hpp>
+#include <asio/ip/address.hpp>
+#include <asio/ip/v6_only.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using asio::ip::tcp;
+
+constexpr std::chrono::seconds kHandshakeTime{3};
+constexpr std::chrono::seconds kConnectTime{3};
+constexpr std::chrono::milliseconds kFirstRetry{10};
+constexpr std::chrono::milliseconds kLastRetry{500};
+/// Between the first tries of a peer's addresses.
+constexpr std::chrono::milliseconds kStagger{50};
+constexpr std::chrono::milliseconds kPause{20};
+constexpr std::size_t kMaxStrangers = 128;
+constexpr std::size_t kMaxAddresses = 16;
+constexpr int kBacklog = 4096;
+
+/// A socket that programs started from here do not get. The errno where there is none.
+std::error_code open_socket(tcp::socket& socket, const tcp& protocol) {
+  const int fd =
+      ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+  if (fd < 0) return {errno, std::system_category()};
+  std::error_code error;
+  socket.assign(protocol, fd, error);
+  if (error) ::close(fd);
+  return error;
+}
+
+asio::ip::address plain(asio::ip::address address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  return address;
+}
+
+bool is_from_loopback(const tcp::socket& socket) {
+  std::error_code error;
+  const asio::ip::address address = socket.remote_endpoint(error).address();
+  return !error && plain(address).is_loopback();
+}
+
+}  // namespace
+
+/// Who has connected, and has not yet proved who it is.
+struct TcpMeeting::Stranger {
+  explicit Stranger(tcp::socket connected)
+      : socket(std::move(connected)), timer(socket.get_executor()) {}
+  void close() {
+    std::error_code ignored;
+    socket.close(ignored);
+    timer.cancel();
+  }
+  tcp::socket socket;
+  asio::steady_timer timer;
+  Nonce challenge = make_nonce();
+  ChallengeBytes challenge_bytes = encode_challenge(challenge);
+  HelloBytes hello_bytes{};
+  WelcomeBytes welcome_bytes{};
+};
+
+/// The tries to reach a peer at one of its addresses.
+struct TcpMeeting::Dial {
+  Dial(asio::io_context& io, int peer, tcp::endpoint target)
+      : rank(peer), endpoint(std::move(target)), socket(io), timer(io) {}
+  void close() {
+    std::error_code ignored;
+    socket.close(ignored);
+    timer.cancel();
+  }
+  int rank;
+  tcp::endpoint endpoint;
+  tcp::socket socket;
+  asio::steady_timer timer;
+  std::chrono::milliseconds next_retry = kFirstRetry;
+  bool is_over = false;
+  bool is_greeting = false;  // one per rank at a time, since the first hello counts
+  bool has_challenge = false;
+  Nonce challenge{};
+  Nonce nonce{};
+  ChallengeBytes challenge_bytes{};
+  HelloBytes hello_bytes{};
+  WelcomeBytes welcome_bytes{};
+};
+
+TcpMeeting::TcpMeeting(TcpMeetingOptions options)
+    : options_(std::move(options)), endpoints_(static_cast<std::size_t>(options_.num_ranks)) {
+  if (options_.num_ranks > 1) listen();
+}
+
+TcpMeeting::~TcpMeeting() {
+  for (const auto& [rank, fd] : connected_) ::close(fd);
+}
+
+// ---------------------------------------------------------------------------------------------- listening
+
+void TcpMeeting::listen() {
+  std::vector<tcp::endpoint> candidates = {{tcp::v6(), 0}, {tcp::v4(), 0}};
+  if (options_.is_loopback_only) {
+    candidates = {{asio::ip::address_v4::loopback(), 0}, {asio::ip::address_v6::loopback(), 0}};
+  }
+  std::error_code error;
+  for (const tcp::endpoint& each : candidates) {
+    const int fd =
+        ::socket(each.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd < 0) {
+      error = {errno, std::system_category()};
+      continue;
+    }
+    acceptor_.assign(each.protocol(), fd, error);
+    std::error_code ignored;
+    if (!error && !options_.is_loopback_only && each.protocol() == tcp::v6()) {
+      acceptor_.set_option(asio::ip::v6_only(false), error);  // IPv4 too
+    }
+    if (!error) acceptor_.bind(each, error);
+    if (!error) acceptor_.listen(kBacklog, error);
+    if (!error) port_ = acceptor_.local_endpoint(error).port();
+    if (!error) return;
+    acceptor_.close(ignored);
+  }
+  throw UnavailableError("cannot listen for the other members: " + error.message());
+}
+
+std::string TcpMeeting::announcement() const {
+  WireWriter writer;
+  writer.number(port_);
+  std::error_code ignored;
+  const bool is_v6_loopback = port_ != 0 && options_.is_loopback_only &&
+                              acceptor_.local_endpoint(ignored).protocol() == tcp::v6();
+  writer.text(is_v6_loopback ? "::1" : "127.0.0.1");
+  writer.list(options_.is_loopback_only ? std::vector<std::string>() : options_.addresses,
+              [](WireWriter& to, const std::string& address) { to.text(address); });
+  return writer.take();
+}
+
+void TcpMeeting::learn(int rank, std::string_view announcement, bool is_beside) {
+  WireReader reader(announcement);
+  const auto port = reader.number<std::uint16_t>();
+  const std::string loopback = reader.text();
+  std::vector<std::string> addresses =
+      reader.list<std::string>([](WireReader& from) { return from.text(); });
+  reader.require_end();
+  addresses.resize(std::min(addresses.size(), kMaxAddresses));
+  // Without an address of its own it can only be here, whatever it says about its machine.
+  const bool is_here = is_beside || options_.is_loopback_only || addresses.empty();
+  if (is_here) addresses.insert(addresses.begin(), loopback);
+  std::vector<tcp::endpoint>& endpoints = endpoints_[static_cast<std::size_t>(rank)];
+  endpoints.clear();
+  for (const std::string& each : addresses) {
+    std::error_code error;
+    const asio::ip::address address = asio::ip::make_address(each, error);
+    if (error) throw WireError("no address: " + each);
+    if (options_.is_loopback_only && !address.is_loopback()) continue;
+    endpoints.emplace_back(address, port);
+  }
+}
+
+void TcpMeeting::accept_next() {
+  is_accepting_ = true;
+  // Not async_accept(), whose sockets are inherited by programs that are started meanwhile.
+  acceptor_.async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
+    is_accepting_ = false;
+    if (error) return;
+    const int fd =
+        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      tcp::socket socket(io_);
+      socket.assign(acceptor_.local_endpoint(error).protocol(), fd, error);
+      if (error) ::close(fd);
+      if (!error) greet(std::move(socket));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // They do not come back faster for being asked for at once.
+      accept_timer_.expires_after(kPause);
+      accept_timer_.async_wait([this](std::error_code stopped) {
+        if (!stopped && !is_accepting_) accept_next();
+      });
+      return;
+    }
+    accept_next();
+  });
+}
+
+void TcpMeeting::greet(tcp::socket socket) {
+  if (options_.secret.empty() && !is_from_loopback(socket)) return;
+  std::error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  if (strangers_.size() >= kMaxStrangers) {
+    strangers_.front()->close();
+    strangers_.pop_front();
+  }
+  auto stranger = std::make_shared<Stranger>(std::move(socket));
+  strangers_.push_back(stranger);
+  stranger->timer.expires_after(kHandshakeTime);
+  stranger->timer.async_wait([this, stranger](std::error_code stopped) {
+    if (!stopped) {
+      stranger->close();
+      strangers_.remove(stranger);
+    }
+  });
+  asio::async_write(stranger->socket, asio::buffer(stranger->challenge_bytes),
+                    [stranger](std::error_code, std::size_t) {});
+  asio::async_read(stranger->socket, asio::buffer(stranger->hello_bytes),
+                   [this, stranger](std::error_code error, std::size_t) {
+                     if (!error && stranger->socket.is_open()) answer(*stranger);
+                     stranger->close();
+                     strangers_.remove(stranger);
+                   });
+}
+
+void TcpMeeting::answer(Stranger& stranger) {
+  try {
+    const TcpHello hello = decode_hello(stranger.hello_bytes);
+    check_hello(hello, options_.secret, stranger.challenge);
+    const TcpPair& pair = hello.pair;
+    if (pair.cluster_id != options_.cluster_id || pair.listener != options_.rank) {
+      throw WireError("it looks for somebody else");
+    }
+    if (pair.dialler < 0 || pair.dialler >= options_.rank) throw WireError("no such rank dials");
+    if (met_.contains(pair.dialler)) {
+      throw WireError(fmt::format("it claims rank {}, which is connected", pair.dialler));
+    }
+    stranger.welcome_bytes = encode_welcome(options_.secret, pair, stranger.challenge, hello.nonce);
+    // So few bytes fit into the buffer of a new connection.
+    std::error_code error;
+    const std::size_t size =
+        stranger.socket.write_some(asio::buffer(stranger.welcome_bytes), error);
+    if (error || size != stranger.welcome_bytes.size()) throw WireError("it does not listen");
+    keep(pair.dialler, std::move(stranger.socket));
+  } catch (const WireError& error) {
+    log(LogSeverity::WARNING,
+        fmt::format("rank {} refuses a connection: {}", options_.rank, error.what()));
+  }
+}
+
+void TcpMeeting::drop_strangers() {
+  for (const auto& each : strangers_) each->close();
+  strangers_.clear();
+}
+
+// ---------------------------------------------------------------------------------------------- dialling
+
+void TcpMeeting::dial(int rank) {
+  std::chrono::milliseconds delay{0};
+  for (const tcp::endpoint& each : endpoints_[static_cast<std::size_t>(rank)]) {
+    auto dial = std::make_shared<Dial>(io_, rank, each);
+    dials_.push_back(dial);
+    dial->timer.expires_after(delay);
+    dial->timer.async_wait([this, dial](std::error_code stopped) {
+      if (!stopped && !dial->is_over) connect(dial);
+    });
+    delay += kStagger;
+  }
+}
+
+void TcpMeeting::connect(const std::shared_ptr<Dial>& dial) {
+  if (met_.contains(dial->rank)) return;
+  const std::error_code error = open_socket(dial->socket, dial->endpoint.protocol());
+  if (error) return retry(dial, error.message());
+  dial->timer.expires_after(kConnectTime);
+  dial->timer.async_wait([dial](std::error_code stopped) {
+    std::error_code ignored;
+    if (!stopped) dial->socket.close(ignored);
+  });
+  dial->socket.async_connect(dial->endpoint, [this, dial](std::error_code failed) {
+    if (dial->is_over) return;
+    dial->timer.cancel();
+    if (failed) return retry(dial, failed.message());
+    std::error_code ignored;
+    dial->socket.set_option(tcp::no_delay(true), ignored);
+    // It says something as soon as it meets, too; until then this may wait.
+    asio::async_read(dial->socket, asio::buffer(dial->challenge_bytes),
+                     [this, dial](std::error_code ended, std::size_t) {
+                       if (dial->is_over) return;
+                       if (ended) return retry(dial, ended.message());
+                       say_hello(dial);
+                     });
+  });
+}
+
+void TcpMeeting::say_hello(const std::shared_ptr<Dial>& dial) {
+  if (met_.contains(dial->rank)) return;
+  dial->has_challenge = true;
+  const bool is_another_greeting =
+      std::any_of(dials_.begin(), dials_.end(), [&](const std::shared_ptr<Dial>& each) {
+        return each->rank == dial->rank && each->is_greeting;
+      });
+  if (is_another_greeting) return;
+  dial->is_greeting = true;
+  try {
+    dial->challenge = decode_challenge(dial->challenge_bytes);
+  } catch (const WireError& error) {
+    return retry(dial, error.what());
+  }
+  dial->nonce = make_nonce();
+  dial->hello_bytes =
+      encode_hello(options_.secret, {options_.cluster_id, options_.rank, dial->rank},
+                   dial->challenge, dial->nonce);
+  dial->timer.expires_after(kHandshakeTime);
+  dial->timer.async_wait([dial](std::error_code stopped) {
+    std::error_code ignored;
+    if (!stopped) dial->socket.close(ignored);
+  });
+  asio::async_write(dial->socket, asio::buffer(dial->hello_bytes),
+                    [dial](std::error_code, std::size_t) {});
+  asio::async_read(dial->socket, asio::buffer(dial->welcome_bytes),
+                   [this, dial](std::error_code error, std::size_t) {
+                     if (dial->is_over) return;
+                     dial->timer.cancel();
+                     if (error) return retry(dial, "it refuses this member: " + error.message());
+                     hear_welcome(dial);
+                   });
+}
+
+void TcpMeeting::hear_welcome(const std::shared_ptr<Dial>& dial) {
+  try {
+    check_welcome(dial->welcome_bytes, options_.secret,
+                  {options_.cluster_id, options_.rank, dial->rank}, dial->challenge, dial->nonce);
+  } catch (const WireError& error) {
+    return retry(dial, error.what());
+  }
+  if (met_.contains(dial->rank)) return;
+  keep(dial->rank, std::move(dial->socket));
+  for (const auto& each : dials_) {
+    if (each->rank != dial->rank) continue;
+    each->is_over = true;
+    each->close();
+  }
+}
+
+void TcpMeeting::retry(const std::shared_ptr<Dial>& dial, const std::string& why) {
+  last_errors_[dial->rank] =
+      fmt::format("{}:{}: {}", dial->endpoint.address().to_string(), dial->endpoint.port(), why);
+  dial->close();
+  if (met_.contains(dial->rank)) return;
+  const bool was_greeting = std::exchange(dial->is_greeting, false);
+  dial->has_challenge = false;
+  dial->timer.expires_after(dial->next_retry);
+  dial->next_retry = std::min(2 * dial->next_retry, kLastRetry);
+  dial->timer.async_wait([this, dial](std::error_code stopped) {
+    if (!stopped && !dial->is_over) connect(dial);
+  });
+  if (!was_greeting) return;
+  for (const auto& each : dials_) {
+    if (each->rank == dial->rank && each->has_challenge) return say_hello(each);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- meeting
+
+void TcpMeeting::keep(int rank, tcp::socket socket) {
+  std::error_code error;
+  const int fd = socket.release(error);
+  if (error || fd < 0) return;
+  met_.insert(rank);
+  last_errors_.erase(rank);
+  connected_.emplace_back(rank, fd);
+}
+
+void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
+                      const std::function<bool()>& is_over) {
+  io_.restart();
+  if (!is_accepting_ && acceptor_.is_open()) accept_next();
+  for (const int each : peers) {
+    if (each > options_.rank && !met_.contains(each)) dial(each);
+  }
+  const auto has_met = [this](int each) { return met_.contains(each); };
+  while (!std::all_of(peers.begin(), peers.end(), has_met)) {
+    if (io_.stopped()) io_.restart();
+    if (is_over() || deadline.has_passed()) break;
+    io_.run_one_until(std::min(deadline.moment(), Clock::now() + std::chrono::seconds(1)));
+  }
+  for (const auto& each : dials_) {
+    each->is_over = true;
+    each->close();
+  }
+  dials_.clear();
+  drop_strangers();
+}
+
+std::vector<std::pair<int, int>> TcpMeeting::take_connected() {
+  return std::exchange(connected_, {});
+}
+
+std::string TcpMeeting::last_error(int rank) const {
+  const auto entry = last_errors_.find(rank);
+  return entry == last_errors_.end() ? "" : entry->second;
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a member hears of the end of another, and what it makes of it:
+///
+///   STOPPED on the connection                    that failure, at once
+///   the control plane: lost, or aborted          that failure, at once; everybody hears it
+///   GOODBYE, then the end of the connection      nothing, unless a message is under way to or from there
+///   the end of the connection without a word     UnavailableError, if within kGrace nothing of the above is heard: it has died, or has stopped
+///                                                while this member did not read what it had sent before
+///
+/// The control plane's "it has left" counts for nobody who is connected: what that member sent before is still on its way.
+#include "crossdevice/comm/tcp_transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/usable_cores.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/authentication.h"
+#include "comm/detail/control_message.h"
+#include "comm/detail/local_addresses.h"
+#include "comm/detail/tcp_connection.h"
+#include "comm/detail/tcp_meeting.h"
+#include "comm/detail/transport_kind.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice {
+namespace {
+
+using detail::state_of;
+using detail::TcpConnection;
+using detail::TcpFrameKind;
+using detail::TcpHead;
+using detail::TcpMeeting;
+using detail::TransferState;
+using detail::TransportFailure;
+using detail::TransportKind;
+
+/// Moved to or from one peer before the next one's turn.
+constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+/// How long the control plane, or another member, has to say why a connection has ended.
+constexpr std::chrono::milliseconds kGrace{300};
+/// How long last words may take to leave: as long as some of them do, up to a limit.
+constexpr std::chrono::milliseconds kStandstill{100};
+constexpr std::chrono::seconds kLinger{1};
+/// Members that nothing is expected from are listened to when nothing else happens, and every so many turns.
+constexpr std::uint32_t kTurnsBetweenLooks = 256;
+/// Frames up to this size are held back for those behind them.
+constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
+
+/// Made readable by wake(), until it is emptied.
+class EventDescriptor {
+ public:
+  EventDescriptor() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (fd_ < 0) {
+      throw ResourceExhaustedError("no descriptor for a transport: " +
+                                   std::generic_category().message(errno));
+    }
+  }
+  ~EventDescriptor() { ::close(fd_); }
+  EventDescriptor(const EventDescriptor&) = delete;
+  EventDescriptor& operator=(const EventDescriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+  void set() const noexcept { (void)::eventfd_write(fd_, 1); }
+  void empty() const noexcept {
+    eventfd_t ignored = 0;
+    (void)::eventfd_read(fd_, &ignored);
+  }
+
+ private:
+  int fd_;
+};
+
+timespec timespec_of(std::chrono::nanoseconds time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  return {.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
+}
+
+std::string bytes_of(const TcpHead& head) {
+  const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string_view view_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+class TcpKind final : public TransportKind {
+ public:
+  TcpKind(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& members, bool spins,
+          std::unique_ptr<TcpMeeting> meeting)
+      : TransportKind(cluster->rank(), members, spins),
+        cluster_(std::move(cluster)),
+        meeting_(std::move(meeting)),
+        links_(members.size()),
+        have_left_(members.size()) {
+    polled_.reserve(members.size() + 1);
+    polled_ranks_.reserve(members.size() + 1);
+    listen();
+  }
+  void close() override;
+
+ protected:
+  void open(std::span<const int> peers, const Deadline& deadline) override;
+  void start_send(Peer& peer, Transfer& transfer) override;
+  void start_receive(Peer& peer, Transfer& transfer) override { peer.receives.push_back(transfer); }
+  bool progress() override;
+  void prepare_sleep() override;
+  void sleep(Clock::time_point until) override;
+  void wake() noexcept override {
+    event_.set();
+    meeting_->interrupt();
+  }
+  void tell(const TransportFailure& failure) noexcept override;
+  void let_go() noexcept override {}  // nobody else touches their memory
+  void linger() noexcept override;
+
+ private:
+  /// A peer, once there is a connection to it.
+  struct Link {
+    std::unique_ptr<TcpConnection> connection;
+    bool has_said_goodbye = false;
+    bool awaits_receive = false;  // a message is there that nobody has asked for
+  };
+
+  [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
+  void listen();
+  bool push(int to);
+  bool pull(int from);
+  std::optional<std::span<std::byte>> take(int from, bool& has_moved);
+  bool fits(int from, const TcpHead& head, const TransferState& state);
+  void hear(int from, std::string_view stop);
+  void note_end(int rank);
+  void look_for_last_words(int rank);
+  void fail_by_nonsense(int from, const char* what);
+  void flush(bool until_delivered) noexcept;
+
+  std::shared_ptr<Cluster> cluster_;
+  std::unique_ptr<TcpMeeting> meeting_;
+  EventDescriptor event_;
+  std::shared_ptr<void> listening_;
+
+  // The turn's.
+  std::vector<Link> links_;
+  std::uint32_t num_turns_ = 0;
+  int suspect_ = -1;  // whose connection has ended without a word
+  Clock::time_point suspected_at_;
+  bool has_lingered_ = false;
+
+  // The owner's thread's.
+  std::vector<pollfd> polled_;  // the event, then connections
+  std::vector<int> polled_ranks_;
+  Clock::time_point wake_up_ = Clock::time_point::max();
+  bool has_slept_ = true;
+
+  std::vector<std::atomic<bool>> have_left_;  // what the control plane says
+};
+
+void TcpKind::listen() {
+  listening_ = cluster_->listen(
+      {.on_lost =
+           [this](const RankInfo& member, const std::string& why) {
+             if (why == detail::kHasLeft) {
+               have_left_[static_cast<std::size_t>(member.rank)].store(true);
+               meeting_->interrupt();
+               return;
+             }
+             fail_from_outside({.code = StatusCode::UNAVAILABLE,
+                                .text = fmt::format("{} is gone: {}", to_string(member), why),
+                                .culprits = {member},
+                                .is_known_to_all = true});
+           },
+       .on_abort =
+           [this](const RankInfo& origin, const std::string& text) {
+             fail_from_outside({.code = StatusCode::ABORTED,
+                                .text = fmt::format("{} aborted: {}", to_string(origin), text),
+                                .culprits = {origin},
+                                .is_known_to_all = true});
+           }});
+}
+
+// ---------------------------------------------------------------------------------------------- connecting
+
+void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
+  const auto has_left = [this](int each) {
+    return have_left_[static_cast<std::size_t>(each)].load() && !link(each).connection;
+  };
+  const auto is_over = [&] {
+    return has_failed() || std::any_of(peers.begin(), peers.end(), has_left);
+  };
+  // A lower rank may have been taken in while others were waited for.
+  std::vector<int> wanted;
+  wanted.reserve(peers.size());
+  for (const int each : peers) {
+    if (!link(each).connection) wanted.push_back(each);
+  }
+  meeting_->meet(wanted, deadline, is_over);
+  for (const auto& [rank, socket] : meeting_->take_connected()) {
+    link(rank).connection = std::make_unique<TcpConnection>(socket);
+  }
+  std::vector<RankInfo> missing;
+  std::string reasons;
+  for (const int each : wanted) {
+    if (link(each).connection) continue;
+    if (has_left(each)) {
+      record_failure({.code = StatusCode::UNAVAILABLE,
+                      .text = to_string(info_of(each)) + " is gone: it has left",
+                      .culprits = {info_of(each)}});
+    }
+    missing.push_back(info_of(each));
+    const std::string reason = meeting_->last_error(each);
+    if (!reason.empty()) reasons += fmt::format("; rank {} at {}", each, reason);
+  }
+  if (missing.empty() || has_failed()) return;
+  record_failure({.code = StatusCode::DEADLINE_EXCEEDED,
+                  .text = fmt::format("connecting timed out: waiting for {}{}",
+                                      detail::names_of(missing), reasons),
+                  .culprits = std::move(missing)});
+}
+
+// ---------------------------------------------------------------------------------------------- moving
+
+void TcpKind::start_send(Peer& peer, Transfer& transfer) {
+  const bool is_first = peer.sends.is_empty();
+  peer.sends.push_back(transfer);
+  if (is_first) (void)push(peer.info.rank);
+}
+
+bool TcpKind::progress() {
+  bool has_moved = for_active([this](int each) {
+    const bool has_pushed = push(each);
+    return (!peer(each).receives.is_empty() && pull(each)) || has_pushed;
+  });
+  if (std::exchange(has_slept_, false) || ++num_turns_ % kTurnsBetweenLooks == 0) {
+    // First: a connection that has ended with messages in it that nobody has asked for.
+    for (std::size_t i = 1; i < polled_.size(); ++i) {
+      const int rank = polled_ranks_[i];
+      const bool has_ended = (polled_[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+      if (has_ended && link(rank).awaits_receive) look_for_last_words(rank);
+    }
+    polled_.clear();
+    for (int each = 0; each < num_ranks(); ++each) {
+      if (link(each).connection && peer(each).receives.is_empty() && pull(each)) has_moved = true;
+    }
+  }
+  if (suspect_ >= 0 && Clock::now() >= suspected_at_ + kGrace) {
+    record_failure({.code = StatusCode::UNAVAILABLE,
+                    .text = to_string(info_of(suspect_)) + " is gone: its connection ended",
+                    .culprits = {info_of(suspect_)}});
+  }
+  return has_moved;
+}
+
+bool TcpKind::push(int to) {
+  detail::TransferQueue& sends = peer(to).sends;
+  TcpConnection& connection = *link(to).connection;
+  bool has_moved = false;
+  for (std::size_t num_bytes = 0; num_bytes < kTurnBytes && !sends.is_empty();) {
+    if (!connection.can_send() || connection.has_ended()) {
+      note_end(to);
+      break;
+    }
+    Transfer& transfer = *sends.first();
+    TransferState& state = state_of(transfer);
+    if (!connection.is_in_frame()) {
+      const std::size_t size = std::min(state.size - state.moved, detail::kMaxTcpPayloadBytes);
+      connection.begin_frame({.kind = TcpFrameKind::MESSAGE,
+                              .payload_size = static_cast<std::uint32_t>(size),
+                              .operation_count = operation_count(),
+                              .number = state.number,
+                              .size = state.size,
+                              .offset = state.moved,
+                              .operation = operation()});
+    }
+    const bool is_last = state.size - state.moved == connection.num_left();
+    const bool more = !is_last || (state.size < kSmallBytes && state.next != nullptr);
+    std::size_t num_sent = 0;
+    const TcpConnection::Result result = connection.push(state.out + state.moved, more, num_sent);
+    if (result == TcpConnection::Result::BLOCKED) break;
+    if (result == TcpConnection::Result::ENDED) {
+      note_end(to);
+      break;
+    }
+    has_moved = true;
+    state.moved += num_sent;
+    num_bytes += num_sent + detail::kTcpHeadBytes;
+    if (connection.is_in_frame() || state.moved < state.size) continue;
+    sends.remove(transfer);
+    complete(transfer);
+  }
+  return has_moved;
+}
+
+bool TcpKind::pull(int from) {
+  TcpConnection& connection = *link(from).connection;
+  bool has_moved = false;
+  try {
+    for (std::size_t num_bytes = 0; num_bytes < kTurnBytes;) {
+      const bool had_receives = !peer(from).receives.is_empty();
+      const std::optional<std::span<std::byte>> wanted = take(from, has_moved);
+      if (!wanted.has_value()) break;
+      if (had_receives && peer(from).receives.is_empty()) break;  // nothing is waited for any more
+      std::size_t num_read = 0;
+      const TcpConnection::Result result = connection.has_ended()
+                                               ? TcpConnection::Result::ENDED
+                                               : connection.read(*wanted, num_read);
+      if (result == TcpConnection::Result::BLOCKED) break;
+      if (result == TcpConnection::Result::ENDED) {
+        note_end(from);
+        break;
+      }
+      has_moved = true;
+      if (!wanted->empty()) state_of(*peer(from).receives.first()).moved += num_read;
+      num_bytes += num_read + detail::kTcpHeadBytes;
+    }
+  } catch (const detail::WireError& error) {
+    fail_by_nonsense(from, error.what());
+  }
+  return has_moved;
+}
+
+/// Takes what has been read ahead. What the next read is to fill (nothing: read ahead); no value: nobody wants more.
+std::optional<std::span<std::byte>> TcpKind::take(int from, bool& has_moved) {
+  TcpConnection& connection = *link(from).connection;
+  detail::TransferQueue& receives = peer(from).receives;
+  link(from).awaits_receive = false;
+  while (const TcpHead* const head = connection.head()) {
+    if (head->kind == TcpFrameKind::STOPPED) {
+      if (connection.ahead().size() < connection.num_expected()) break;
+      hear(from, view_of(connection.ahead()));
+      return std::nullopt;
+    }
+    if (head->kind == TcpFrameKind::GOODBYE) {
+      link(from).has_said_goodbye = true;
+      connection.end_frame();
+      continue;
+    }
+    if (receives.is_empty()) {
+      link(from).awaits_receive = true;
+      return std::nullopt;
+    }
+    Transfer& transfer = *receives.first();
+    TransferState& state = state_of(transfer);
+    if (!fits(from, *head, state)) return std::nullopt;
+    const std::span<const std::byte> ahead = connection.ahead();
+    if (!ahead.empty()) std::memcpy(state.in + state.moved, ahead.data(), ahead.size());
+    state.moved += ahead.size();
+    connection.skip(ahead.size());
+    if (connection.num_expected() != 0) {
+      return std::span(state.in + state.moved, connection.num_expected());
+    }
+    connection.end_frame();
+    has_moved = true;
+    if (state.moved < state.size) continue;
+    receives.remove(transfer);
+    complete(transfer);
+  }
+  return std::span<std::byte>();
+}
+
+/// Whether a frame carries the next bytes of that receive; if not, it is recorded.
+bool TcpKind::fits(int from, const TcpHead& head, const TransferState& state) {
+  if (head.operation_count != operation_count() || head.operation != operation()) {
+    fail_by_operation(from, head.operation_count, head.operation);
+  } else if (head.size != state.size) {
+    fail_by_size(from, state.number, head.size, state.size);
+  } else if (head.number != state.number ||
+             head.offset + head.payload_size - link(from).connection->num_expected() !=
+                 state.moved) {
+    fail_by_nonsense(from, "a frame out of order");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+void TcpKind::fail_by_nonsense(int from, const char* what) {
+  record_failure(
+      {.code = StatusCode::INTERNAL,
+       .text = fmt::format("{} sends what cannot be: {}", to_string(info_of(from)), what),
+       .culprits = {info_of(from)}});
+}
+
+// ---------------------------------------------------------------------------------------------- sleeping
+
+void TcpKind::prepare_sleep() {
+  polled_.clear();
+  polled_ranks_.clear();
+  polled_.push_back({.fd = event_.get(), .events = POLLIN, .revents = 0});
+  polled_ranks_.push_back(rank());
+  for (int each = 0; each < num_ranks(); ++each) {
+    const Link& of = link(each);
+    if (!of.connection || of.connection->has_ended()) continue;
+    short events = POLLRDHUP;
+    if (!of.awaits_receive) events |= POLLIN;
+    if (!peer(each).sends.is_empty()) events |= POLLOUT;
+    polled_.push_back({.fd = of.connection->socket(), .events = events, .revents = 0});
+    polled_ranks_.push_back(each);
+  }
+  wake_up_ = suspect_ < 0 ? Clock::time_point::max() : suspected_at_ + kGrace;
+}
+
+void TcpKind::sleep(Clock::time_point until) {
+  const Clock::time_point now = Clock::now();
+  const std::chrono::nanoseconds time = std::max(std::min(until, wake_up_), now) - now;
+  const timespec timeout = timespec_of(time);
+  const int count = ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
+  if (count <= 0) polled_.clear();
+  if (count > 0 && polled_[0].revents != 0) event_.empty();
+  has_slept_ = true;
+}
+
+// ---------------------------------------------------------------------------------------------- ends
+
+void TcpKind::hear(int from, std::string_view stop) {
+  try {
+    TransportFailure failure = detail::decode_stop(stop, num_ranks());
+    if (failure.origin < 0) failure.origin = from;
+    record_failure(std::move(failure));
+  } catch (const detail::WireError& error) {
+    fail_by_nonsense(from, error.what());
+  }
+}
+
+void TcpKind::note_end(int rank) {
+  look_for_last_words(rank);
+  if (has_failed()) return;
+  if (!link(rank).has_said_goodbye) {
+    if (suspect_ >= 0) return;
+    suspect_ = rank;
+    suspected_at_ = Clock::now();
+  } else if (peer(rank).has_transfers()) {
+    record_failure({.code = StatusCode::UNAVAILABLE,
+                    .text = to_string(info_of(rank)) + " is gone: it has left",
+                    .culprits = {info_of(rank)}});
+  }
+}
+
+/// A peer that says nothing more may have said why, behind messages that nobody has asked for.
+void TcpKind::look_for_last_words(int rank) {
+  Link& of = link(rank);
+  try {
+    if (!of.connection->has_ended() && !of.connection->read_all()) {
+      return fail_by_nonsense(rank, "more than anybody has asked for");
+    }
+    const TcpConnection::LastWords words = of.connection->last_words();
+    if (words.kind == TcpFrameKind::STOPPED) return hear(rank, words.payload);
+    if (words.kind == TcpFrameKind::GOODBYE) of.has_said_goodbye = true;
+    if (of.has_said_goodbye || suspect_ >= 0) return;
+    suspect_ = rank;
+    suspected_at_ = Clock::now();
+  } catch (const detail::WireError& error) {
+    fail_by_nonsense(rank, error.what());
+  } catch (const std::bad_alloc&) {
+    fail_by_nonsense(rank, "more than there is memory for");
+  }
+}
+
+void TcpKind::tell(const TransportFailure& failure) noexcept {
+  if (failure.is_known_to_all) return;
+  try {
+    TransportFailure told = failure;
+    if (told.origin < 0) told.origin = rank();
+    const std::string payload = detail::encode_stop(told);
+    TcpHead head;
+    head.kind = TcpFrameKind::STOPPED;
+    head.payload_size = static_cast<std::uint32_t>(payload.size());
+    const std::string frame = bytes_of(head) + payload;
+    for (int each = 0; each < num_ranks(); ++each) {
+      if (!link(each).connection) continue;
+      Transfer* const sending = peer(each).sends.first();
+      const TransferState* const state = sending == nullptr ? nullptr : &state_of(*sending);
+      link(each).connection->say_last(state == nullptr ? nullptr : state->out + state->moved,
+                                      frame);
+    }
+  } catch (const std::exception&) {
+    // No memory for last words: the others see the connections end.
+  }
+}
+
+void TcpKind::linger() noexcept {
+  if (std::exchange(has_lingered_, true)) return;
+  flush(/*until_delivered=*/false);
+}
+
+/// Until last words have left this process, or (until_delivered) this machine. Where a peer does not read, they are dropped: it sees the connection end.
+void TcpKind::flush(bool until_delivered) noexcept {
+  const Clock::time_point latest = Clock::now() + kLinger;
+  Clock::time_point moved_at = Clock::now();
+  std::size_t num_unsent = 0;
+  for (;;) {
+    pollfd waiting{.fd = -1, .events = POLLOUT, .revents = 0};
+    bool is_delivered = true;
+    std::size_t num_left = 0;
+    for (const Link& each : links_) {
+      if (!each.connection) continue;
+      if (!each.connection->flush_last()) waiting.fd = each.connection->socket();
+      num_left += each.connection->num_last_unsent();
+      if (until_delivered) {
+        each.connection->discard_input();  // they may be waiting to be taken in
+        is_delivered = is_delivered && each.connection->has_delivered();
+      }
+    }
+    if (waiting.fd < 0 && is_delivered) return;
+    const Clock::time_point now = Clock::now();
+    if (std::exchange(num_unsent, num_left) != num_left) moved_at = now;
+    if (now >= std::min(latest, moved_at + kStandstill)) break;
+    // One of them is enough to wait for; the pause bounds what the others lose by it.
+    const timespec pause = timespec_of(std::chrono::milliseconds(waiting.fd < 0 ? 1 : 5));
+    (void)::ppoll(&waiting, waiting.fd < 0 ? 0 : 1, &pause, nullptr);
+  }
+  for (const Link& each : links_) {
+    if (each.connection && each.connection->num_last_unsent() != 0) each.connection->drop_last();
+  }
+}
+
+void TcpKind::close() {
+  listening_.reset();  // nobody calls this one any more
+  if (has_failed()) {
+    flush(/*until_delivered=*/true);
+  } else {
+    TcpHead head;
+    head.kind = TcpFrameKind::GOODBYE;
+    for (const Link& each : links_) {
+      // In the middle of a message there is no goodbye.
+      if (each.connection && !each.connection->is_in_frame()) {
+        each.connection->say_last(nullptr, bytes_of(head));
+        each.connection->discard_input();
+      }
+    }
+  }
+  forget_all();
+  links_.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(std::shared_ptr<Cluster> cluster) {
+  detail::require_not_forked();
+  const int num_ranks = cluster->num_workers();
+  const std::vector<int> beside = cluster->ranks_beside(cluster->rank());
+  const std::string secret_file = process_environment()(kSecretFileVariable).value_or("");
+  detail::TcpMeetingOptions options;
+  options.rank = cluster->rank();
+  options.num_ranks = num_ranks;
+  options.cluster_id = cluster->id();
+
+  // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
+  std::string trouble;
+  std::unique_ptr<TcpMeeting> meeting;
+  detail::WireWriter mine;
+  try {
+    if (!secret_file.empty()) options.secret = detail::read_secret(secret_file);
+    options.is_loopback_only =
+        options.secret.empty() || static_cast<int>(beside.size()) == num_ranks;
+    if (!options.is_loopback_only) options.addresses = detail::local_addresses();
+    meeting = std::make_unique<TcpMeeting>(std::move(options));
+    mine.text("").text(meeting->announcement());
+  } catch (const std::exception& error) {
+    trouble = error.what();
+    mine.text(trouble).text("");
+  }
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take());
+  std::vector<RankInfo> members;
+  members.reserve(all.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    members.push_back(cluster->worker(rank));
+    detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
+    const std::string their_trouble = theirs.text();
+    if (!their_trouble.empty()) {
+      throw UnavailableError(to_string(members.back()) + ": " + their_trouble,
+                             {.operation = {}, .culprits = {members.back()}});
+    }
+    const bool is_beside = std::find(beside.begin(), beside.end(), rank) != beside.end();
+    meeting->learn(rank, theirs.text(), is_beside);
+  }
+  const bool spins = beside.size() <= detail::usable_cores().size();
+  return std::make_unique<Transport>(
+      std::make_unique<TcpKind>(std::move(cluster), members, spins, std::move(meeting)));
+}
+
+}  // namespace crossdevice
