@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// crossdevice-bench: measures the collective operations of one process, or of several workers.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,42 +119,63 @@ std::size_t measure_and_print(const Arguments& arguments, const MeasureOptions& 
   return num_wrong;
 }
 
+/// The file for the rows, before anything is measured or anybody met: a path that cannot be written is known at once.
+std::ofstream open_json(const Arguments& arguments) {
+  std::ofstream json;
+  if (!arguments.json) return json;
+  json.open(*arguments.json);
+  if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments.json));
+  return json;
+}
+
+int measure_with(const Arguments& arguments, TeamOps& together, std::vector<CaseGroup> groups,
+                 std::ofstream& json) {
+  Team& team = together.team;
+  const MeasureOptions options{.ops = together.ops,
+                               .algorithm = together.algorithm,
+                               .communication = arguments.communication,
+                               .timing = arguments.timing,
+                               .check = arguments.check ? CheckValues::YES : CheckValues::NO,
+                               .placing = {.num_hosts = team.num_hosts(),
+                                           .num_namespaces = arguments.workers.num_namespaces,
+                                           .rate = arguments.workers.rate}};
+  std::vector<Row> rows;
+  const std::size_t num_wrong =
+      measure_and_print(arguments, options, team, std::move(groups), rows);
+  // The others have nothing to say, and must not end with a failure while the first one still writes.
+  if (!team.is_first()) return programs::kExitOk;
+  print_foot(rows, num_wrong, team);
+  if (arguments.json) {
+    json << json_report(rows);
+    json.close();
+    if (!json) throw std::runtime_error(fmt::format("could not write {}", *arguments.json));
+  }
+  return num_wrong == 0 ? programs::kExitOk : programs::kExitWrongValues;
+}
+
 int run(int argc, char** argv) {
   const std::optional<Arguments> arguments =
       parse_arguments(argc, argv, [] { return detect_cluster_resolver()->identity().num_workers; });
   if (!arguments) return programs::kExitOk;
   std::vector<CaseGroup> groups = plan_cases(*arguments);
-  if (arguments->workers.num_workers > 1 && !arguments->workers.are_running) {
+  const bool is_one_of_several = arguments->workers.are_running;
+  const bool is_first = !is_one_of_several || detect_cluster_resolver()->identity().rank == 0;
+  std::ofstream json;
+  if (is_first) json = open_json(*arguments);
+  if (arguments->workers.num_workers > 1 && !is_one_of_several) {
     return start_workers(arguments->workers, argc, argv);
   }
   TeamOps together = make_team_ops(*arguments);
-  Team& team = together.team;
-  std::ofstream json;
-  if (arguments->json && team.is_first()) {
-    json.open(
-        *arguments->json);  // before measuring: a path that cannot be written is known at once
-    if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments->json));
+  if (!is_one_of_several) return measure_with(*arguments, together, std::move(groups), json);
+  const int code = programs::run_program("crossdevice-bench", [&] {
+    return measure_with(*arguments, together, std::move(groups), json);
+  });
+  if (code >= programs::kExitBadArguments) {
+    // Who fails ends before the others notice, without a farewell that would wait for them: so the job's status is this one's.
+    std::fflush(nullptr);
+    std::_Exit(code);
   }
-  const MeasureOptions options{.ops = std::move(together.ops),
-                               .algorithm = std::move(together.algorithm),
-                               .communication = arguments->communication,
-                               .timing = arguments->timing,
-                               .check = arguments->check ? CheckValues::YES : CheckValues::NO,
-                               .placing = {.num_hosts = team.num_hosts(),
-                                           .num_namespaces = arguments->workers.num_namespaces,
-                                           .rate = arguments->workers.rate}};
-  std::vector<Row> rows;
-  const std::size_t num_wrong =
-      measure_and_print(*arguments, options, team, std::move(groups), rows);
-  // The others have nothing to say, and must not end with a failure while the first one still writes.
-  if (!team.is_first()) return programs::kExitOk;
-  print_foot(rows, num_wrong, team);
-  if (arguments->json) {
-    json << json_report(rows);
-    json.close();
-    if (!json) throw std::runtime_error(fmt::format("could not write {}", *arguments->json));
-  }
-  return num_wrong == 0 ? programs::kExitOk : programs::kExitWrongValues;
+  return code;
 }
 
 }  // namespace

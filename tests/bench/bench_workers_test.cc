@@ -161,6 +161,11 @@ TEST_F(BenchWorkersTest, AFileThatCannotBeWrittenIsBadArguments) {
                  CROSSDEVICE_BENCH_PROGRAM);
   EXPECT_EQ(job.finish(), 2);
   EXPECT_THAT(job.err, HasSubstr("cannot write /nonexistent/rows.json"));
+  RunningJob launched({"-n", "2", "--", CROSSDEVICE_BENCH_PROGRAM, "-b", "8", "-e", "8", "--json",
+                       "/nonexistent/rows.json"});
+  EXPECT_EQ(launched.finish(), 2);
+  EXPECT_THAT(launched.err,
+              HasSubstr("[0] crossdevice-bench: cannot write /nonexistent/rows.json"));
 }
 
 TEST_F(BenchWorkersTest, NamespacesAreNamedInTheRows) {
