@@ -3,6 +3,8 @@
 #include "train/replica.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace crossdevice::train {
 
@@ -56,6 +58,30 @@ std::size_t Replica::count_correct(const LabelledImages& images,
     correct += forward(images, examples.subspan(done, count)).num_correct;
   }
   return correct;
+}
+
+std::vector<float> Replica::state() const {
+  std::vector<float> all;
+  for (const std::span<float> part : weights_) all.insert(all.end(), part.begin(), part.end());
+  for (const std::vector<float>& part : optimiser_.velocities()) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+void Replica::set_state(std::span<const float> state) {
+  std::size_t size = 0;
+  for (const std::span<float> part : weights_) size += 2 * part.size();
+  if (state.size() != size) {
+    throw std::invalid_argument("the state has " + std::to_string(state.size()) +
+                                " numbers, expected " + std::to_string(size));
+  }
+  const auto take = [&state](std::span<float> part) {
+    std::copy_n(state.begin(), part.size(), part.begin());
+    state = state.subspan(part.size());
+  };
+  for (const std::span<float> part : weights_) take(part);
+  for (std::vector<float>& part : optimiser_.velocities()) take(part);
 }
 
 }  // namespace crossdevice::train

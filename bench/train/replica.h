@@ -33,6 +33,13 @@ class Replica {
   [[nodiscard]] std::size_t count_correct(const LabelledImages& images,
                                           std::span<const std::size_t> examples);
 
+  /// The weights and then the optimiser's velocities, in parameter order, as one list.
+  [[nodiscard]] std::vector<float> state() const;
+  /// What state() has returned, here or elsewhere.
+  ///
+  /// Errors   std::invalid_argument: of another size.
+  void set_state(std::span<const float> state);
+
  private:
   Network::Outcome forward(const LabelledImages& images, std::span<const std::size_t> examples);
 

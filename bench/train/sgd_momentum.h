@@ -15,6 +15,9 @@ class SgdMomentum {
 
   /// `gradients` has the parameters' shapes.
   void apply(std::span<const std::span<float>> gradients, float rate);
+  /// One per parameter.
+  [[nodiscard]] std::vector<std::vector<float>>& velocities() { return velocities_; }
+  [[nodiscard]] const std::vector<std::vector<float>>& velocities() const { return velocities_; }
 
  private:
   std::vector<std::span<float>> parameters_;

@@ -7,7 +7,10 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <sstream>
 #include <utility>
+
+#include <fmt/core.h>
 
 #include "crossdevice/strategy/mirrored_strategy.h"
 #include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
@@ -53,17 +56,24 @@ std::unique_ptr<Strategy> make_strategy(const TrainingOptions& options, Communic
       .cross_device_ops = make_logging_collective_ops(options.devices, options.cluster, log)});
 }
 
-/// One scalar per replica, combined over all replicas.
+/// This worker's number added to the other workers'.
 template <class T>
-T sum_over_replicas(Strategy& strategy, std::span<const T> values) {
-  const Devices& devices = strategy.extended().worker_devices();
-  std::vector<Tensor> components;
-  components.reserve(values.size());
-  for (std::size_t r = 0; r < values.size(); ++r) {
-    components.push_back(Tensor::copy_of(values.subspan(r, 1), Shape{}, devices[r]));
+T sum_over_workers(Strategy& strategy, T number) {
+  if (strategy.extended().num_workers() == 1) return number;
+  const Tensor own = Tensor::copy_of(std::span<const T>(&number, 1), Shape{}, Device("CPU:0"));
+  return strategy.reduce(ReduceOp::SUM, own, std::nullopt).template span<const T>()[0];
+}
+
+/// Epoch and next step of every worker.
+std::vector<std::pair<std::size_t, std::size_t>> all_positions(Cluster& cluster,
+                                                               const TrainingState& own) {
+  std::vector<std::pair<std::size_t, std::size_t>> positions;
+  for (const std::string& text :
+       cluster.all_gather_bytes(fmt::format("{} {}", own.epoch, own.step))) {
+    std::istringstream words(text);
+    words >> positions.emplace_back().first >> positions.back().second;
   }
-  return strategy.reduce(ReduceOp::SUM, PerReplica(components), std::nullopt)
-      .template span<const T>()[0];
+  return positions;
 }
 
 }  // namespace
@@ -130,7 +140,7 @@ Training::StepResult Training::run_step(std::span<const std::size_t> batch, floa
   const float scale = 1.0F / static_cast<float>(batch.size());
   StepMoments moments;
   moments.begin = Clock::now();
-  std::vector<double> losses = strategy_->run([&](ReplicaContext& context) {
+  const std::vector<double> losses = strategy_->run([&](ReplicaContext& context) {
     const std::size_t id = local_id(context);
     Replica& replica = replicas_[id];
     const Network::Outcome outcome =
@@ -146,7 +156,8 @@ Training::StepResult Training::run_step(std::span<const std::size_t> batch, floa
     return outcome.loss_sum;
   });
   moments.end = Clock::now();
-  return {.losses = std::move(losses), .time = split_step(moments, log_.take())};
+  return {.loss_sum = std::accumulate(losses.begin(), losses.end(), 0.0),
+          .time = split_step(moments, log_.take())};
 }
 
 EpochResult Training::run_epoch(
@@ -154,33 +165,70 @@ EpochResult Training::run_epoch(
   const std::vector<std::size_t> order = epoch_order(data_.train.size(), options_.seed, epoch);
   const std::size_t steps = (order.size() + options_.batch_size - 1) / options_.batch_size;
   const double all_steps = static_cast<double>(steps * options_.epochs);
-  EpochResult result;
-  std::vector<double> losses(num_local_replicas());
-  for (std::size_t step = 0; step < steps; ++step) {
-    const std::size_t begin = step * options_.batch_size;
+  if (position_.epoch != epoch) position_ = TrainingState{.epoch = epoch};
+  while (position_.step < steps) {
+    const std::size_t begin = position_.step * options_.batch_size;
     const std::size_t count = std::min(options_.batch_size, order.size() - begin);
-    const double left = 1 - static_cast<double>(epoch * steps + step) / all_steps;
+    const double left = 1 - static_cast<double>(epoch * steps + position_.step) / all_steps;
     const std::span<const std::size_t> batch = std::span(order).subspan(begin, count);
     const StepResult done = run_step(batch, options_.rate * static_cast<float>(left));
-    std::transform(losses.begin(), losses.end(), done.losses.begin(), losses.begin(), std::plus());
-    result.time += done.time;
-    const double local = std::accumulate(done.losses.begin(), done.losses.end(), 0.0);
-    on_step(step + 1, steps,
-            local / static_cast<double>(std::max(local_count(batch), std::size_t{1})));
+    const std::size_t local = local_count(batch);
+    position_.loss_sum += done.loss_sum;
+    position_.num_examples += local;
+    position_.time += done.time;
+    on_step(++position_.step, steps,
+            done.loss_sum / static_cast<double>(std::max(local, std::size_t{1})));
   }
-  result.mean_loss = sum_over_replicas(*strategy_, std::span<const double>(losses)) /
-                     static_cast<double>(order.size());
-  return result;
+  const double loss_sum = sum_over_workers(*strategy_, position_.loss_sum);
+  const auto num_examples = static_cast<double>(
+      sum_over_workers(*strategy_, static_cast<std::int64_t>(position_.num_examples)));
+  return {.mean_loss = loss_sum / std::max(num_examples, 1.0), .time = position_.time};
+}
+
+TrainingState Training::state() const {
+  TrainingState state = position_;
+  state.replica = replicas_[0].state();
+  return state;
+}
+
+void Training::restore(const TrainingState& state) {
+  position_ = state;
+  position_.replica.clear();
+  std::vector<float> furthest = state.replica;
+  if (strategy_->extended().num_workers() > 1) {
+    const std::vector<std::pair<std::size_t, std::size_t>> positions =
+        all_positions(*options_.cluster, state);
+    const auto best = std::max_element(positions.begin(), positions.end());  // the first of them
+    if (best->first != position_.epoch) position_ = TrainingState{.epoch = best->first};
+    position_.step = best->second;
+    furthest = gathered_from(static_cast<int>(best - positions.begin()), furthest);
+  }
+  for (Replica& replica : replicas_) replica.set_state(furthest);
+}
+
+/// `values` of the worker `rank`: a gather to which the others contribute nothing.
+std::vector<float> Training::gathered_from(int rank, std::span<const float> values) {
+  std::vector<Tensor> parts;
+  parts.reserve(num_local_replicas());
+  for (std::size_t r = 0; r < num_local_replicas(); ++r) {
+    const bool is_source = r == 0 && options_.cluster->rank() == rank;
+    const std::span<const float> part = is_source ? values : values.first(0);
+    parts.push_back(Tensor::copy_of(part, Shape{part.size()}, options_.devices[r]));
+  }
+  const Tensor all = strategy_->gather(PerReplica(parts), /*axis=*/0);
+  const std::span<const float> gathered = all.span<const float>();
+  return {gathered.begin(), gathered.end()};
 }
 
 double Training::test_accuracy() {
   std::vector<std::size_t> examples(data_.test.size());
   std::iota(examples.begin(), examples.end(), std::size_t{0});
-  const std::vector<std::int64_t> correct = strategy_->run([&](ReplicaContext& context) {
+  const std::vector<std::size_t> correct = strategy_->run([&](ReplicaContext& context) {
     const std::size_t id = local_id(context);
-    return static_cast<std::int64_t>(replicas_[id].count_correct(data_.test, part(examples, id)));
+    return replicas_[id].count_correct(data_.test, part(examples, id));
   });
-  const std::int64_t sum = sum_over_replicas(*strategy_, std::span<const std::int64_t>(correct));
+  const std::size_t local = std::accumulate(correct.begin(), correct.end(), std::size_t{0});
+  const std::int64_t sum = sum_over_workers(*strategy_, static_cast<std::int64_t>(local));
   return static_cast<double>(sum) / static_cast<double>(examples.size());
 }
 

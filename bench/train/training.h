@@ -40,8 +40,22 @@ struct TrainingOptions {
 };
 
 struct EpochResult {
-  double mean_loss = 0;
+  double mean_loss =
+      0;  ///< over the examples of the workers that are there at the end of the epoch
   TimeSplit time;
+};
+
+/// What one worker knows of a training, for others to go on from: which step comes next, and weights and velocities as they are before it. Between
+/// two steps all workers know the same; when one has failed, some may be a step ahead of others.
+struct TrainingState {
+  std::size_t epoch = 0;
+  std::size_t step = 0;
+  std::vector<float> replica{};  ///< Replica::state(), the same on all replicas
+
+  // Of this worker's part of the epoch.
+  double loss_sum = 0;
+  std::size_t num_examples = 0;
+  TimeSplit time{};
 };
 
 /// Every batch's gradient is the mean over the whole batch: each replica computes its examples' share of it and the shares are summed, so
@@ -55,10 +69,19 @@ class Training {
   /// Errors   ArgumentError: batch size 0; ops that work in one process only, with several workers. ValueError: as the strategies, GradientBucketer.
   Training(const DataSet& data, const TrainingOptions& options);
 
-  /// One pass over the training images. `on_step(done, steps, loss)` is called after each step, with the mean loss of this worker's examples.
+  /// One pass over the training images; the rest of it where the epoch has been begun already. `on_step(done, steps, loss)` is called after each step, with the mean loss of this worker's examples.
   EpochResult run_epoch(
       std::size_t epoch,
       const std::function<void(std::size_t done, std::size_t steps, double loss)>& on_step);
+  /// The epoch that has been begun last.
+  [[nodiscard]] std::size_t epoch() const { return position_.epoch; }
+  /// Also after run_epoch() has thrown.
+  [[nodiscard]] TrainingState state() const;
+  /// Goes on from the state of the worker that has come furthest; of the others' their own share of the epoch's loss is kept.
+  ///
+  /// Errors   std::invalid_argument: the state is of another network.
+  void restore(const TrainingState& state);
+
   /// Share of the test images that are classified right, 0 to 1.
   [[nodiscard]] double test_accuracy();
 
@@ -74,7 +97,7 @@ class Training {
 
  private:
   struct StepResult {
-    std::vector<double> losses;  // sums, one per replica of this worker
+    double loss_sum = 0;  // of this worker's examples
     TimeSplit time;
   };
   StepResult run_step(std::span<const std::size_t> batch, float rate);
@@ -83,6 +106,7 @@ class Training {
                                                   std::size_t local_id) const;
   /// How many of `all` are this worker's.
   [[nodiscard]] std::size_t local_count(std::span<const std::size_t> all) const;
+  [[nodiscard]] std::vector<float> gathered_from(int rank, std::span<const float> values);
   [[nodiscard]] std::size_t local_id(const ReplicaContext& context) const;
 
   const DataSet& data_;
@@ -93,6 +117,7 @@ class Training {
   std::vector<PerReplica> gradients_;
   std::vector<Replica> replicas_;
   std::unique_ptr<GradientBucketer> bucketer_;
+  TrainingState position_;  // but for the replica's
 };
 
 /// FNV-1a over the bits of the weights: equal checksums mean equal bits.

@@ -144,6 +144,33 @@ TEST_F(TrainingTest, ABatchLargerThanTheDataSetIsTheDataSet) {
   }
 }
 
+TEST_F(TrainingTest, GoesOnFromAStateToTheSameBits) {
+  struct Enough {};
+  const TrainingOptions o = options(3);
+  TrainingState state;
+  {
+    Training training(data_, o);
+    (void)training.run_epoch(0, [](std::size_t, std::size_t, double) {});
+    EXPECT_THROW((void)training.run_epoch(1,
+                                          [](std::size_t done, std::size_t, double) {
+                                            if (done == 3) throw Enough();
+                                          }),
+                 Enough);
+    state = training.state();
+  }
+  EXPECT_EQ(state.epoch, 1U);
+  EXPECT_EQ(state.step, 3U);
+  EXPECT_EQ(state.num_examples, 3U * 64);
+  Training training(data_, o);
+  training.restore(state);
+  std::size_t steps_seen = 0;
+  (void)training.run_epoch(1, [&](std::size_t, std::size_t, double) { ++steps_seen; });
+  EXPECT_EQ(steps_seen, 5U);
+  EXPECT_EQ(checksum(training.weights(2)), checksum(trained(o)));
+  state.replica.pop_back();
+  EXPECT_THROW(training.restore(state), std::invalid_argument);
+}
+
 TEST_F(TrainingTest, RefusesABatchOfNothing) {
   TrainingOptions o = options(2);
   o.batch_size = 0;
