@@ -2,6 +2,8 @@
 #include "crossdevice/collective/rooted.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,6 +25,12 @@ Schedule make_schedule(std::span<const Interval> parts, std::size_t root) {
   std::size_t end = 0;
   for (const Interval& part : parts) end = std::max(end, part.end());
   return make_schedule(parts.size(), end, root);
+}
+
+std::vector<std::size_t> everybody(std::size_t num_participants) {
+  std::vector<std::size_t> all(num_participants);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
 }
 
 }  // namespace
@@ -73,10 +81,26 @@ Schedule tree_reduce_schedule(std::size_t num_participants, std::size_t num_elem
   return schedule;
 }
 
+Schedule direct_reduce_schedule(std::size_t num_participants, std::size_t num_elements,
+                                std::size_t root) {
+  Schedule schedule = make_schedule(num_participants, num_elements, root);
+  schedule.add(Kind::REDUCE, {.begin = 0, .count = num_elements}, root,
+               everybody(num_participants));
+  return schedule;
+}
+
 Schedule direct_gather_schedule(std::span<const Interval> parts, std::size_t root) {
   Schedule schedule = make_schedule(parts, root);
   for (std::size_t from = 0; from < parts.size(); ++from) {
     if (from != root) schedule.add(Kind::COPY, parts[from], root, {from});
+  }
+  return schedule;
+}
+
+Schedule direct_reduce_scatter_schedule(std::span<const Interval> parts) {
+  Schedule schedule = make_schedule(parts, 0);
+  for (std::size_t own = 0; own < parts.size(); ++own) {
+    schedule.add(Kind::REDUCE, parts[own], own, everybody(parts.size()));
   }
   return schedule;
 }

@@ -19,7 +19,8 @@
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/memory_pool.h"
 
-#include "collective/detail/fingerprint.h"
+#include "collective/detail/batch_size.h"
+#include "collective/detail/inline_batch.h"
 
 namespace crossdevice {
 namespace {
@@ -27,12 +28,6 @@ namespace {
 constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
 /// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
 constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
-constexpr std::size_t kInlineAlignment = 64;
-
-constexpr std::size_t aligned(std::size_t size_bytes) {
-  return (size_bytes + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment;
-}
-
 /// How a shared tensor is announced.
 struct TensorHead {
   SharedLocation location;
@@ -71,34 +66,6 @@ class SlotReader {
   std::span<const std::byte> rest_;
 };
 
-/// What is the same for all ways of reducing a batch.
-struct BatchSize {
-  std::size_t size_bytes = 0;       // of one replica
-  std::size_t inline_bytes = 0;     // of this worker's inputs in a slot
-  std::size_t announced_bytes = 0;  // of the locations of its buffers
-  std::uint64_t fingerprint = 0;
-  bool in_place = false;  // whether an output is an input
-};
-
-BatchSize measure(std::span<const CollectiveValue> values) {
-  BatchSize size;
-  detail::Fingerprint fingerprint;
-  for (const CollectiveValue& value : values) {
-    const Tensor& first = value.inputs[0];
-    fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
-    fingerprint.add(first.num_elements());
-    fingerprint.add(value.outputs.size());
-    size.size_bytes += first.size_bytes();
-    size.inline_bytes += value.inputs.size() * aligned(first.size_bytes());
-    size.announced_bytes += (value.inputs.size() + value.outputs.size()) * sizeof(SharedLocation);
-    for (const Tensor& output : value.outputs) {
-      for (const Tensor& input : value.inputs) size.in_place |= output.data() == input.data();
-    }
-  }
-  size.fingerprint = fingerprint.value();
-  return size;
-}
-
 bool is_single_threaded(int num_workers) {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
@@ -123,6 +90,8 @@ struct SharedDirectReduce::State {
   std::vector<void*> outputs;
   std::vector<DirectReduceTensor> tensors;
   std::vector<SlotReader> slots;
+  detail::InlineBatch inline_batch;
+  std::vector<const std::byte*> blocks;
 
   explicit State(std::shared_ptr<Cluster> cluster)
       : group(std::move(cluster), kSlotBytes),
@@ -137,7 +106,8 @@ struct SharedDirectReduce::State {
                        const GroupOperationInfo& info);
   void gather_addresses(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   void withdraw() const;
-  void run(const CollectiveRequest& request, const DirectReduceShare& share);
+  static void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> tensors,
+                  const DirectReduceShare& share);
 };
 
 std::optional<SharedLocation> SharedDirectReduce::State::locate(const Tensor& tensor) const {
@@ -191,6 +161,7 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor, bool is_i
 }
 
 void SharedDirectReduce::State::run(const CollectiveRequest& request,
+                                    std::span<const DirectReduceTensor> tensors,
                                     const DirectReduceShare& share) {
   const DirectReduceRequest direct{.op = request.op,
                                    .first_group = 0,
@@ -206,40 +177,14 @@ void SharedDirectReduce::State::run(const CollectiveRequest& request,
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
-  std::byte* target = group.slot().data();
-  for (const CollectiveValue& value : values) {
-    for (const Tensor& input : value.inputs) {
-      if (input.size_bytes() > 0) std::memcpy(target, input.data(), input.size_bytes());
-      target += aligned(input.size_bytes());
-    }
-  }
+  detail::fill_inline_block(values, group.slot().data());
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
-  const auto num_workers = static_cast<std::size_t>(group.num_workers());
-  std::size_t num_inputs = 0;
-  std::size_t num_outputs = 0;
-  for (const CollectiveValue& value : values) {
-    num_inputs += value.inputs.size() * num_workers;
-    num_outputs += value.outputs.size();
+  blocks.clear();
+  for (int rank = 0; rank < group.num_workers(); ++rank) {
+    blocks.push_back(group.slot_of(rank).data());
   }
-  inputs.reserve(num_inputs);  // spans point into them while they grow
-  outputs.reserve(num_outputs);
-  std::size_t offset = 0;
-  for (const CollectiveValue& value : values) {
-    const std::size_t stride = aligned(value.inputs[0].size_bytes());
-    const std::size_t first_input = inputs.size();
-    const std::size_t first_output = outputs.size();
-    for (std::size_t rank = 0; rank < num_workers; ++rank) {
-      const std::byte* slot = group.slot_of(static_cast<int>(rank)).data() + offset;
-      for (std::size_t i = 0; i < value.inputs.size(); ++i) inputs.push_back(slot + i * stride);
-    }
-    for (const Tensor& output : value.outputs) outputs.push_back(output.data());
-    offset += value.inputs.size() * stride;
-    tensors.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
-                       std::span<const void* const>(inputs).subspan(first_input),
-                       std::span<void* const>(outputs).subspan(first_output)});
-  }
-  run(request, {});
+  run(request, inline_batch.tensors(values, blocks), {});
 }
 
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
@@ -253,9 +198,10 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
   gather_addresses(request, values);
-  run(request, {.index = static_cast<std::size_t>(group.rank()),
-                .count = static_cast<std::size_t>(group.num_workers()),
-                .is_single_threaded = single_threaded});
+  run(request, tensors,
+      {.index = static_cast<std::size_t>(group.rank()),
+       .count = static_cast<std::size_t>(group.num_workers()),
+       .is_single_threaded = single_threaded});
   group.finish();
   group.await_ends(request.deadline);
   for (const Staged& each : staged) {
@@ -328,10 +274,10 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                     std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  const BatchSize batch = measure(values);
+  const detail::BatchSize batch = detail::measure_batch(values);
   // Equal on all workers, or their operations differ, which they will notice.
   const bool fits_inline = batch.inline_bytes <= kInlineBytes;
-  if (!fits_inline && batch.announced_bytes > kSlotBytes) {
+  if (!fits_inline && batch.num_tensors * sizeof(SharedLocation) > kSlotBytes) {
     if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
     const std::size_t half = values.size() / 2;
     all_reduce(request, values.first(half));

@@ -96,6 +96,12 @@ TEST_P(RootedTest, AReductionGivesTheRootEverybodysOnce) {
       }
     }
   }
+  std::string in_order;
+  for (std::size_t p = 0; p < n; ++p) in_order += letter(p);
+  for (std::size_t root = 0; root < n; ++root) {
+    const Rows rows = execute(direct_reduce_schedule(n, 2, root), every_one_its_letter(n, 2));
+    EXPECT_EQ(rows[root], std::vector<std::string>(2, in_order));
+  }
 }
 
 TEST_P(RootedTest, GathersAndTheirHalves) {
@@ -109,11 +115,12 @@ TEST_P(RootedTest, GathersAndTheirHalves) {
     const Rows rows = execute(direct_gather_schedule(parts, root), each_its_part(parts));
     EXPECT_EQ(rows[root], all);
   }
-  const Rows rows =
-      execute(ring_reduce_scatter_schedule(parts), every_one_its_letter(n, all.size()));
-  for (std::size_t p = 0; p < n; ++p) {
-    for (std::size_t e = parts[p].begin; e < parts[p].end(); ++e) {
-      EXPECT_TRUE(has_each_once(rows[p][e], n)) << rows[p][e];
+  for (const auto make : {ring_reduce_scatter_schedule, direct_reduce_scatter_schedule}) {
+    const Rows rows = execute(make(parts), every_one_its_letter(n, all.size()));
+    for (std::size_t p = 0; p < n; ++p) {
+      for (std::size_t e = parts[p].begin; e < parts[p].end(); ++e) {
+        EXPECT_TRUE(has_each_once(rows[p][e], n)) << rows[p][e];
+      }
     }
   }
 }

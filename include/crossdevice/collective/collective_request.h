@@ -15,7 +15,8 @@
 
 namespace crossdevice {
 
-/// One value of a batch: this worker's inputs and where its results go, also nowhere; of both equally many on every worker. Outputs hold
+/// One value of a batch: this worker's inputs and where its results go, also nowhere; of both equally many on every worker, of inputs also in every
+/// value. Outputs hold
 /// result_dtype(op, dtype) and are exactly one of the inputs or overlap nothing else of the batch.
 struct CollectiveValue {
   std::span<const Tensor> inputs{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Schedules with a root: broadcast, reduce, gather; and the gather to everybody that takes one round.
+/// Schedules with a root: broadcast, reduce, gather; and those in which everybody is the root of a part, in one round.
 #pragma once
 
 #include <cstddef>
@@ -33,12 +33,24 @@ namespace crossdevice {
                                                                std::size_t num_elements,
                                                                std::size_t root);
 
+/// The root gets everybody's elements at once, and combines them in the order of participants.
+///
+/// Cost     1 round; the root receives (n - 1) S bytes.
+[[nodiscard]] CROSSDEVICE_EXPORT Schedule direct_reduce_schedule(std::size_t num_participants,
+                                                                 std::size_t num_elements,
+                                                                 std::size_t root);
+
 /// Participant p has parts[p]; the root gets all of them, from each at once.
 ///
-/// Shapes   (of both) parts are disjoint; they may be empty, and of different lengths.
+/// Shapes   (of all three) parts are disjoint; they may be empty, and of different lengths.
 /// Cost     1 round.
 [[nodiscard]] CROSSDEVICE_EXPORT Schedule direct_gather_schedule(std::span<const Interval> parts,
                                                                  std::size_t root);
+/// Participant p gets parts[p] of everybody at once, and combines them in the order of participants.
+///
+/// Cost     1 round, as many bytes as ring_reduce_scatter_schedule.
+[[nodiscard]] CROSSDEVICE_EXPORT Schedule
+direct_reduce_scatter_schedule(std::span<const Interval> parts);
 /// Everybody gets all parts, from each at once: as many bytes as ring_all_gather_schedule in one round, but everybody talks to everybody.
 [[nodiscard]] CROSSDEVICE_EXPORT Schedule
 direct_all_gather_schedule(std::span<const Interval> parts);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/batch_size.h"
+
+#include "collective/detail/fingerprint.h"
+#include "collective/detail/inline_batch.h"
+
+namespace crossdevice::detail {
+
+BatchSize measure_batch(std::span<const CollectiveValue> values) {
+  BatchSize size;
+  Fingerprint fingerprint;
+  for (const CollectiveValue& value : values) {
+    const Tensor& first = value.inputs[0];
+    fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());
+    fingerprint.add(first.num_elements());
+    fingerprint.add(value.outputs.size());
+    size.size_bytes += first.size_bytes();
+    size.num_tensors += value.inputs.size() + value.outputs.size();
+    for (const Tensor& output : value.outputs) {
+      for (const Tensor& input : value.inputs) size.in_place |= output.data() == input.data();
+    }
+  }
+  size.inline_bytes = inline_bytes(values);
+  size.fingerprint = fingerprint.value();
+  return size;
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a batch of several workers is, as far as all ways of reducing it need to know.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "crossdevice/collective/collective_request.h"
+
+namespace crossdevice::detail {
+
+struct BatchSize {
+  std::size_t size_bytes = 0;    // of one replica
+  std::size_t inline_bytes = 0;  // of this worker's inputs, see inline_batch.h
+  std::size_t num_tensors = 0;   // inputs and outputs of this worker
+  std::uint64_t fingerprint = 0;
+  bool in_place = false;  // whether an output is an input
+};
+
+[[nodiscard]] BatchSize measure_batch(std::span<const CollectiveValue> values);
+
+}  // namespace crossdevice::detail

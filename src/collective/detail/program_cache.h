@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The programs that a rank has run, kept for the next time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "crossdevice/collective/schedule_program.h"
+
+namespace crossdevice::detail {
+
+/// How something is done over a transport, and on which sizes it depends.
+struct ProgramKey {
+  enum class Kind : std::uint8_t {
+    ALL_REDUCE_RING,
+    ALL_REDUCE_HALVING_DOUBLING,
+    ALL_REDUCE_SHUFFLE,
+    REDUCE_SCATTER_RING,
+    REDUCE_SCATTER_DIRECT,
+    ALL_GATHER_RING,
+    ALL_GATHER_DIRECT,
+    BROADCAST_CHAIN,
+    BROADCAST_TREE,
+    REDUCE_CHAIN,
+    REDUCE_TREE,
+    REDUCE_DIRECT,
+    GATHER_DIRECT,
+  };
+  Kind kind = Kind::ALL_REDUCE_RING;
+  std::size_t num_elements = 0;  ///< of the whole row; what is cut into parts has equal ones
+  std::size_t element_size = 1;
+  std::size_t root = 0;
+  friend auto operator<=>(const ProgramKey&, const ProgramKey&) = default;
+};
+
+/// Whether everybody talks to its two neighbours alone.
+[[nodiscard]] bool is_ring(ProgramKey::Kind kind);
+
+/// Keeps the kMaxPrograms that were used last; a result lives as long as its holder wants.
+class ProgramCache {
+ public:
+  static constexpr std::size_t kMaxPrograms = 4096;
+  /// What moves on at once. Larger pieces cost latency at every hop, smaller ones work per message.
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+
+  ProgramCache(std::size_t num_participants, std::size_t participant)
+      : num_participants_(num_participants), participant_(participant) {}
+
+  [[nodiscard]] std::shared_ptr<const ScheduleProgram> find(const ProgramKey& key);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const ScheduleProgram> program;
+    std::list<ProgramKey>::iterator use;
+  };
+  std::size_t num_participants_;
+  std::size_t participant_;
+  std::map<ProgramKey, Entry> entries_;
+  std::list<ProgramKey> uses_;  // the last one first
+};
+
+/// n parts of a row, one behind the other, as equal as can be: padded_split.
+[[nodiscard]] Schedule make_schedule(const ProgramKey& key, std::size_t num_participants);
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/program_cache.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/collective/halving_doubling.h"
+#include "crossdevice/collective/ring.h"
+#include "crossdevice/collective/rooted.h"
+#include "crossdevice/collective/shuffle.h"
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using Kind = ProgramKey::Kind;
+
+std::vector<std::size_t> everybody(std::size_t num_participants) {
+  std::vector<std::size_t> all(num_participants);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+}  // namespace
+
+bool is_ring(Kind kind) {
+  return kind == Kind::ALL_REDUCE_RING || kind == Kind::REDUCE_SCATTER_RING ||
+         kind == Kind::ALL_GATHER_RING || kind == Kind::BROADCAST_CHAIN ||
+         kind == Kind::REDUCE_CHAIN;
+}
+
+Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {
+  const std::size_t n = num_participants;
+  const std::vector<Interval> parts = padded_split({.begin = 0, .count = key.num_elements}, n);
+  switch (key.kind) {
+    case Kind::ALL_REDUCE_RING: {
+      const std::vector<std::size_t> all = everybody(n);
+      return ring_schedule(key.num_elements, std::span(&all, 1));
+    }
+    case Kind::ALL_REDUCE_HALVING_DOUBLING:
+      return halving_doubling_schedule(n, key.num_elements);
+    case Kind::ALL_REDUCE_SHUFFLE:
+      return shuffle_schedule(n, key.num_elements, everybody(n));
+    case Kind::REDUCE_SCATTER_RING:
+      return ring_reduce_scatter_schedule(parts);
+    case Kind::REDUCE_SCATTER_DIRECT:
+      return direct_reduce_scatter_schedule(parts);
+    case Kind::ALL_GATHER_RING:
+      return ring_all_gather_schedule(parts);
+    case Kind::ALL_GATHER_DIRECT:
+      return direct_all_gather_schedule(parts);
+    case Kind::BROADCAST_CHAIN:
+      return chain_broadcast_schedule(n, key.num_elements, key.root);
+    case Kind::BROADCAST_TREE:
+      return tree_broadcast_schedule(n, key.num_elements, key.root);
+    case Kind::REDUCE_CHAIN:
+      return chain_reduce_schedule(n, key.num_elements, key.root);
+    case Kind::REDUCE_TREE:
+      return tree_reduce_schedule(n, key.num_elements, key.root);
+    case Kind::REDUCE_DIRECT:
+      return direct_reduce_schedule(n, key.num_elements, key.root);
+    case Kind::GATHER_DIRECT:
+      return direct_gather_schedule(parts, key.root);
+  }
+  throw InternalError("an unknown kind of schedule");
+}
+
+std::shared_ptr<const ScheduleProgram> ProgramCache::find(const ProgramKey& key) {
+  if (const auto known = entries_.find(key); known != entries_.end()) {
+    uses_.splice(uses_.begin(), uses_, known->second.use);
+    return known->second.program;
+  }
+  const std::size_t piece = std::max<std::size_t>(1, kPieceBytes / key.element_size);
+  auto program = std::make_shared<const ScheduleProgram>(
+      compile_schedule(make_schedule(key, num_participants_), participant_, piece));
+  if (entries_.size() == kMaxPrograms) {
+    entries_.erase(uses_.back());
+    uses_.pop_back();
+  }
+  uses_.push_front(key);
+  entries_.emplace(key, Entry{program, uses_.begin()});
+  return program;
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Why no output byte is written where calls differ. A message is compared with this worker's operation before it is used, and what a worker sends after
+/// its first message depends on what it has received and compared. The result of an all-reduce depends on everybody's first message, so a
+/// worker that has it knows that all are in the same operation. Small values come into outputs only from such results. Everything
+/// else writes where outputs lie while messages still come; it begins with agree(), after which, by the same argument, all are known
+/// to be in the same operation.
+#include "crossdevice/collective/transport_collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/collective/ring.h"
+#include "crossdevice/collective/rooted.h"
+#include "crossdevice/collective/schedule_executor.h"
+#include "crossdevice/core/error.h"
+
+#include "collective/detail/batch_size.h"
+#include "collective/detail/fingerprint.h"
+#include "collective/detail/inline_batch.h"
+#include "collective/detail/inquest.h"
+#include "collective/detail/integer_mean.h"
+#include "collective/detail/program_cache.h"
+#include "collective/detail/row_batch.h"
+#include "collective/detail/scratch_memory.h"
+
+namespace crossdevice {
+namespace {
+
+using detail::ProgramKey;
+using Kind = ProgramKey::Kind;
+
+/// Up to here everybody sends all it has to everybody.
+constexpr std::size_t kInlineBytes = std::size_t{2} << 10;
+/// Up to here latency counts more than bytes.
+constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
+/// So many workers are connected to each other from the start.
+constexpr int kMeshRanks = 16;
+constexpr double kMeetingSeconds = 300;
+constexpr std::size_t kShareAlignment = 64;
+
+constexpr std::size_t aligned(std::size_t size_bytes) {
+  return (size_bytes + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
+}
+
+/// What a worker shows: a description of its tensors, then their elements.
+struct ShareSize {
+  std::uint64_t description_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+/// Numbers of 64 bits: how many tensors, and of each its dtype, its rank and its dimensions.
+std::vector<std::uint64_t> describe(std::span<const Tensor> tensors) {
+  std::vector<std::uint64_t> description{tensors.size()};
+  for (const Tensor& tensor : tensors) {
+    description.push_back(static_cast<std::uint64_t>(tensor.dtype()));
+    description.push_back(tensor.shape().rank());
+    for (const std::int64_t dim : tensor.shape().dims()) {
+      description.push_back(static_cast<std::uint64_t>(dim));
+    }
+  }
+  return description;
+}
+
+/// What a worker showed, checked against what came.
+std::vector<RemoteTensor> read_shared(std::span<const std::byte> bytes, const ShareSize& size,
+                                      int rank) {
+  const auto malformed = [rank] {
+    return InternalError(fmt::format("rank {} showed tensors that cannot be read", rank));
+  };
+  std::size_t at = 0;
+  const auto next = [&]() -> std::uint64_t {
+    std::uint64_t value = 0;
+    if (at + sizeof value > size.description_bytes) throw malformed();
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    at += sizeof value;
+    return value;
+  };
+  std::vector<RemoteTensor> tensors;
+  std::size_t data = aligned(size.description_bytes);
+  for (std::uint64_t left = next(); left > 0; --left) {
+    RemoteTensor& tensor = tensors.emplace_back();
+    const std::uint64_t dtype = next();
+    if (dtype >= kNumDTypes) throw malformed();
+    tensor.dtype = static_cast<DType>(dtype);
+    std::vector<std::int64_t> dims;
+    for (std::uint64_t dims_left = next(); dims_left > 0; --dims_left) {
+      dims.push_back(static_cast<std::int64_t>(next()));
+    }
+    tensor.shape = Shape(std::span<const std::int64_t>(dims));
+    const std::size_t tensor_bytes =
+        static_cast<std::size_t>(tensor.shape.num_elements()) * size_in_bytes(tensor.dtype);
+    if (data > bytes.size() || tensor_bytes > bytes.size() - data) throw malformed();
+    if (tensor_bytes > 0) tensor.data = bytes.data() + data;
+    data += aligned(tensor_bytes);
+  }
+  return tensors;
+}
+
+}  // namespace
+
+struct TransportCollectives::State final : OperationObserver {
+  State(std::shared_ptr<Cluster> of, std::unique_ptr<Transport> over)
+      : cluster(std::move(of)),
+        transport(std::move(over)),
+        inquest(cluster),
+        executor(*transport),
+        num_ranks(static_cast<std::size_t>(transport->num_ranks())),
+        rank(static_cast<std::size_t>(transport->rank())),
+        is_mesh(transport->num_ranks() <= kMeshRanks),
+        programs(num_ranks, rank) {}
+
+  std::shared_ptr<Cluster> cluster;
+  std::unique_ptr<Transport> transport;
+  detail::Inquest inquest;
+  ScheduleExecutor executor;
+  std::size_t num_ranks;
+  std::size_t rank;
+  bool is_mesh;
+  std::string broken_text;           // empty: not broken
+  bool outputs_are_written = false;  // by the operation under way, where they are inputs
+
+  detail::ProgramCache programs;
+  std::set<std::pair<Kind, std::size_t>> connected;  // kinds and roots, where not all are
+  std::vector<std::shared_ptr<const ScheduleProgram>> running;
+  std::vector<ScheduleJob> jobs;
+  detail::RowBatch batch;
+  std::size_t divisor = 1;
+  bool is_in_place = false;
+  bool finishes_rows = false;
+
+  detail::InlineBatch inline_batch;
+  std::vector<const std::byte*> blocks;
+  std::unique_ptr<Transfer[]> transfers;  // two of each rank
+  detail::ScratchMemory scratch;
+  detail::ScratchMemory heads;
+  std::shared_ptr<void> listening;
+
+  // OperationObserver
+  [[nodiscard]] bool stop_requested() const override { return false; }
+  void tensor_completed(std::size_t row) override {
+    if (!finishes_rows) return;
+    outputs_are_written |= is_in_place;
+    batch.finish(batch.rows()[row], divisor);
+  }
+
+  void meet();
+  template <class Body>
+  void run(const CollectiveRequest& request, const GroupOperationInfo& info, Body body);
+  void agree(const Deadline& deadline);
+  std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
+                                                      const Deadline& deadline);
+  [[nodiscard]] Kind all_reduce_kind(const CollectiveRequest& request, std::size_t bytes) const;
+  void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
+                     std::size_t block_bytes);
+  void reduce_rows(const CollectiveRequest& request);
+  void run_job(const ProgramKey& key, ScheduleJob job, const Deadline& deadline);
+  void run_reduction(const CollectiveRequest& request, const ProgramKey& key, const Tensor& input,
+                     const Interval& wanted, void* output);
+
+  [[nodiscard]] Transfer& transfer(std::size_t of_rank, bool is_send) const {
+    return transfers[2 * of_rank + (is_send ? 1 : 0)];
+  }
+};
+
+void TransportCollectives::State::meet() {
+  // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
+  listening = cluster->listen(
+      {.on_lost = {}, .on_abort = [this](const RankInfo& origin, const std::string& text) {
+         transport->stop(StatusCode::ABORTED,
+                         fmt::format("{} aborted: {}", to_string(origin), text), {origin});
+       }});
+  transfers = std::make_unique<Transfer[]>(2 * num_ranks);
+  std::set<int> peers;
+  const int n = transport->num_ranks();
+  for (int distance = 1; distance < n; distance = is_mesh ? distance + 1 : 2 * distance) {
+    peers.insert((transport->rank() + distance) % n);
+    peers.insert((transport->rank() + n - distance) % n);
+  }
+  const std::vector<int> list(peers.begin(), peers.end());
+  transport->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
+}
+
+/// Runs an operation so that all workers learn how it failed.
+template <class Body>
+void TransportCollectives::State::run(const CollectiveRequest& request,
+                                      const GroupOperationInfo& info, Body body) {
+  if (!broken_text.empty()) {
+    throw FailedPreconditionError("the group of workers is broken since " + broken_text);
+  }
+  outputs_are_written = false;
+  finishes_rows = false;
+  const auto rows_are_let_go_of = [this] {
+    batch.clear();
+    running.clear();
+  };
+  try {
+    transport->begin(info);
+    body();
+    rows_are_let_go_of();
+  } catch (const OpError& failure) {
+    rows_are_let_go_of();
+    const std::string name = fmt::format("{} #{}", request.kind, request.sequence);
+    broken_text = failure.what();
+    transport->stop(failure.code(), failure.what(),
+                    {failure.culprits().begin(), failure.culprits().end()});
+    try {
+      inquest.hold(name, pack_operation(info), failure, !outputs_are_written);
+    } catch (const OpError& verdict) {
+      broken_text = verdict.what();
+      throw;
+    }
+  } catch (const std::exception& failure) {
+    rows_are_let_go_of();
+    broken_text = fmt::format("rank {} failed in {} #{}: {}", rank, request.kind, request.sequence,
+                              failure.what());
+    transport->stop(StatusCode::ABORTED, broken_text, {cluster->worker(static_cast<int>(rank))});
+    throw;
+  }
+}
+
+/// Returns when all are known to be in this operation: after round k everybody has heard of 2^k others, and who they have heard of.
+///
+/// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", 1988 (the dissemination barrier).
+void TransportCollectives::State::agree(const Deadline& deadline) {
+  for (std::size_t distance = 1; distance < num_ranks; distance *= 2) {
+    const std::size_t to = (rank + distance) % num_ranks;
+    const std::size_t from = (rank + num_ranks - distance) % num_ranks;
+    transport->send(static_cast<int>(to), {}, transfer(to, true));
+    transport->receive(static_cast<int>(from), {}, transfer(from, false));
+    transport->wait(transfer(from, false), deadline);
+    transport->wait(transfer(to, true), deadline);
+    while (transport->take_completed() != nullptr) {
+    }
+  }
+}
+
+/// The program, with everybody connected that it talks to. Everybody comes here for the same programs in the same order, so that it connects to those
+/// who connect to it.
+std::shared_ptr<const ScheduleProgram> TransportCollectives::State::find_program(
+    const ProgramKey& key, const Deadline& deadline) {
+  if (!is_mesh && !detail::is_ring(key.kind) && connected.emplace(key.kind, key.root).second) {
+    agree(deadline);
+    // With an element for every pair of ranks no message is left out.
+    const ProgramKey whole{
+        .kind = key.kind, .num_elements = num_ranks * num_ranks, .root = key.root};
+    std::vector<int> peers;
+    for (const std::size_t peer : programs.find(whole)->peers) {
+      peers.push_back(static_cast<int>(peer));
+    }
+    transport->connect(peers, deadline);
+  }
+  return programs.find(key);
+}
+
+Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& request,
+                                                  std::size_t bytes) const {
+  if (request.deterministic) return Kind::ALL_REDUCE_SHUFFLE;
+  if (bytes >= kRingBytes) return Kind::ALL_REDUCE_RING;
+  return is_mesh ? Kind::ALL_REDUCE_SHUFFLE : Kind::ALL_REDUCE_HALVING_DOUBLING;
+}
+
+void TransportCollectives::State::reduce_inline(const CollectiveRequest& request,
+                                                std::span<const CollectiveValue> values,
+                                                std::size_t block_bytes) {
+  std::byte* const memory = scratch.reserve(num_ranks * kInlineBytes);
+  const auto block = [&](std::size_t of_rank) { return memory + of_rank * kInlineBytes; };
+  detail::fill_inline_block(values, block(rank));
+  for (std::size_t distance = 1; distance < num_ranks; ++distance) {
+    const std::size_t to = (rank + distance) % num_ranks;
+    const std::size_t from = (rank + num_ranks - distance) % num_ranks;
+    transport->send(static_cast<int>(to), {block(rank), block_bytes}, transfer(to, true));
+    transport->receive(static_cast<int>(from), {block(from), block_bytes}, transfer(from, false));
+  }
+  // Sends too: the block is filled anew by the next operation.
+  for (std::size_t distance = 1; distance < num_ranks; ++distance) {
+    const std::size_t other = (rank + num_ranks - distance) % num_ranks;
+    transport->wait(transfer(other, false), request.deadline);
+    transport->wait(transfer(other, true), request.deadline);
+  }
+  while (transport->take_completed() != nullptr) {
+  }
+  blocks.clear();
+  for (std::size_t each = 0; each < num_ranks; ++each) blocks.push_back(block(each));
+  outputs_are_written = is_in_place;
+  (void)direct_reduce({.op = request.op, .tensors = inline_batch.tensors(values, blocks)});
+}
+
+void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) {
+  running.clear();
+  jobs.clear();
+  for (const detail::BatchRow& row : batch.rows()) {
+    const std::size_t element_size = size_in_bytes(row.dtype);
+    running.push_back(
+        find_program({.kind = all_reduce_kind(request, row.num_elements * element_size),
+                      .num_elements = row.num_elements,
+                      .element_size = element_size},
+                     request.deadline));
+    const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
+    jobs.push_back({.program = running.back().get(),
+                    .op = is_integer_sum ? ReduceOp::SUM : request.op,
+                    .dtype = row.dtype,
+                    .input = row.input,
+                    .output = row.output,
+                    .divisor = static_cast<double>(divisor)});
+  }
+  if (batch.has_direct_rows()) {
+    agree(request.deadline);
+    outputs_are_written |= is_in_place;
+  }
+  for (const detail::BatchRow& row : batch.rows()) batch.fill(row);
+  finishes_rows = true;
+  executor.run(jobs, request.deadline, this);
+  finishes_rows = false;
+}
+
+void TransportCollectives::State::run_job(const ProgramKey& key, ScheduleJob job,
+                                          const Deadline& deadline) {
+  running.clear();
+  running.push_back(find_program(key, deadline));
+  job.program = running.back().get();
+  executor.run(std::span<const ScheduleJob>(&job, 1), deadline);
+}
+
+/// Reduces `input` in memory of its own, and copies what is wanted of the result to `output`, if anything is.
+void TransportCollectives::State::run_reduction(const CollectiveRequest& request,
+                                                const ProgramKey& key, const Tensor& input,
+                                                const Interval& wanted, void* output) {
+  const std::size_t count = input.num_elements();
+  const bool is_integer_mean = request.op == ReduceOp::MEAN && is_integer(input.dtype());
+  const DType travels_as = is_integer_mean ? detail::kIntegerSumDType : input.dtype();
+  const std::size_t size = size_in_bytes(travels_as);
+  std::byte* const row = scratch.reserve(count * size);
+  const auto* row_input = static_cast<const std::byte*>(input.data());
+  if (is_integer_mean) {
+    const void* const inputs[] = {input.data()};
+    detail::add_integers(input.dtype(), inputs, count, reinterpret_cast<std::uint64_t*>(row));
+    row_input = row;
+  }
+  ProgramKey sized = key;
+  sized.num_elements = count;
+  sized.element_size = size;
+  run_job(sized,
+          {.op = is_integer_mean ? ReduceOp::SUM : request.op,
+           .dtype = travels_as,
+           .input = row_input,
+           .output = row,
+           .divisor = static_cast<double>(num_ranks)},
+          request.deadline);
+  if (output == nullptr || wanted.count == 0) return;
+  const std::byte* const result = row + wanted.begin * size;
+  if (is_integer_mean) {
+    detail::divide_integer_sums(input.dtype(), reinterpret_cast<const std::uint64_t*>(result),
+                                wanted.count, num_ranks, output);
+  } else {
+    std::memcpy(output, result, wanted.count * size);
+  }
+}
+
+namespace {
+
+void require_root(int root, std::size_t num_ranks) {
+  if (root < 0 || static_cast<std::size_t>(root) >= num_ranks) {
+    throw ValueError(fmt::format("root {} is outside [0, {})", root, num_ranks));
+  }
+}
+
+void require_elements(const char* what, const Tensor& tensor, DType dtype, std::size_t count) {
+  if (tensor.dtype() == dtype && tensor.num_elements() == count) return;
+  throw ValueError(fmt::format("the {} must have {} {} elements, not {} {}", what, count,
+                               to_string(dtype), tensor.num_elements(), to_string(tensor.dtype())));
+}
+
+GroupOperationInfo info_of(const CollectiveRequest& request, const Tensor& tensor, int root) {
+  detail::Fingerprint fingerprint;
+  fingerprint.add(static_cast<std::uint64_t>(root) << 1U | (request.deterministic ? 1U : 0U));
+  fingerprint.add(tensor.num_elements());
+  return {.kind = request.kind,
+          .reduce_op = request.op,
+          .dtype = tensor.dtype(),
+          .num_values = 1,
+          .size_bytes = tensor.size_bytes(),
+          .fingerprint = fingerprint.value()};
+}
+
+}  // namespace
+
+TransportCollectives::TransportCollectives(std::shared_ptr<Cluster> cluster,
+                                           std::unique_ptr<Transport> transport)
+    : state_(std::make_unique<State>(std::move(cluster), std::move(transport))) {
+  state_->meet();
+}
+TransportCollectives::~TransportCollectives() = default;
+
+void TransportCollectives::all_reduce(const CollectiveRequest& request,
+                                      std::span<const CollectiveValue> values) {
+  if (values.empty()) return;
+  const std::size_t num_inputs = values[0].inputs.size();
+  for (const CollectiveValue& value : values) {
+    if (value.inputs.size() == num_inputs) continue;
+    throw ValueError(fmt::format("all values of a batch have equally many inputs, not {} and {}",
+                                 num_inputs, value.inputs.size()));
+  }
+  const detail::BatchSize size = detail::measure_batch(values);
+  detail::Fingerprint fingerprint;
+  fingerprint.add(size.fingerprint);
+  fingerprint.add(request.deterministic ? 1 : 0);
+  const GroupOperationInfo info{.kind = request.kind,
+                                .reduce_op = request.op,
+                                .dtype = values[0].inputs[0].dtype(),
+                                .num_values = values.size(),
+                                .size_bytes = size.size_bytes,
+                                .fingerprint = fingerprint.value()};
+  State& state = *state_;
+  state.run(request, info, [&] {
+    state.is_in_place = size.in_place;
+    state.divisor = num_inputs * state.num_ranks;
+    // Each worker's own values are combined before, where that decides the bits.
+    const bool combines_own_first = request.deterministic && num_inputs > 1;
+    if (size.inline_bytes <= kInlineBytes && state.is_mesh && !combines_own_first) {
+      state.reduce_inline(request, values, size.inline_bytes);
+      return;
+    }
+    for (std::size_t done = 0; done < values.size();) {
+      done += state.batch.lay_out(request.op, values.subspan(done));
+      state.reduce_rows(request);
+    }
+  });
+}
+
+void TransportCollectives::reduce_scatter(const CollectiveRequest& request, const Tensor& input,
+                                          const Tensor& output) {
+  State& state = *state_;
+  const std::size_t part = output.num_elements();
+  require_elements("input of a reduce-scatter", input, input.dtype(), part * state.num_ranks);
+  require_elements("output of a reduce-scatter", output, result_dtype(request.op, input.dtype()),
+                   part);
+  state.run(request, info_of(request, input, 0), [&] {
+    state.agree(request.deadline);
+    const bool is_direct = request.deterministic || input.size_bytes() < kRingBytes;
+    state.run_reduction(
+        request, {.kind = is_direct ? Kind::REDUCE_SCATTER_DIRECT : Kind::REDUCE_SCATTER_RING},
+        input, {.begin = state.rank * part, .count = part}, output.data());
+  });
+}
+
+void TransportCollectives::all_gather(const CollectiveRequest& request, const Tensor& input,
+                                      const Tensor& output) {
+  State& state = *state_;
+  require_elements("output of an all-gather", output, input.dtype(),
+                   input.num_elements() * state.num_ranks);
+  state.run(request, info_of(request, input, 0), [&] {
+    state.agree(request.deadline);
+    auto* const row = static_cast<std::byte*>(output.data());
+    std::byte* const own = row + state.rank * input.size_bytes();
+    if (own != input.data() && input.size_bytes() > 0) {
+      std::memmove(own, input.data(), input.size_bytes());
+    }
+    const bool is_direct = output.size_bytes() < kRingBytes;
+    state.run_job({.kind = is_direct ? Kind::ALL_GATHER_DIRECT : Kind::ALL_GATHER_RING,
+                   .num_elements = output.num_elements(),
+                   .element_size = size_in_bytes(output.dtype())},
+                  {.dtype = output.dtype(), .input = row, .output = row}, request.deadline);
+  });
+}
+
+void TransportCollectives::broadcast(const CollectiveRequest& request, const Tensor& tensor,
+                                     int root) {
+  State& state = *state_;
+  require_root(root, state.num_ranks);
+  state.run(request, info_of(request, tensor, root), [&] {
+    state.agree(request.deadline);
+    auto* const row = static_cast<std::byte*>(tensor.data());
+    state.outputs_are_written = static_cast<std::size_t>(root) != state.rank;
+    const bool is_tree = tensor.size_bytes() < kTreeBytes;
+    state.run_job({.kind = is_tree ? Kind::BROADCAST_TREE : Kind::BROADCAST_CHAIN,
+                   .num_elements = tensor.num_elements(),
+                   .element_size = size_in_bytes(tensor.dtype()),
+                   .root = static_cast<std::size_t>(root)},
+                  {.dtype = tensor.dtype(), .input = row, .output = row}, request.deadline);
+  });
+}
+
+void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor& input,
+                                  const Tensor& output, int root) {
+  State& state = *state_;
+  require_root(root, state.num_ranks);
+  const bool is_root = static_cast<std::size_t>(root) == state.rank;
+  if (is_root) {
+    require_elements("output of a reduction", output, result_dtype(request.op, input.dtype()),
+                     input.num_elements());
+  }
+  state.run(request, info_of(request, input, root), [&] {
+    state.agree(request.deadline);
+    // A chain combines from far to near, a tree in pairs; in the order of ranks only who gets all at once.
+    const bool is_tree = input.size_bytes() < kTreeBytes;
+    state.run_reduction(request,
+                        {.kind = request.deterministic ? Kind::REDUCE_DIRECT
+                                 : is_tree             ? Kind::REDUCE_TREE
+                                                       : Kind::REDUCE_CHAIN,
+                         .root = static_cast<std::size_t>(root)},
+                        input, {.begin = 0, .count = input.num_elements()},
+                        is_root ? output.data() : nullptr);
+  });
+}
+
+void TransportCollectives::gather(const CollectiveRequest& request, const Tensor& input,
+                                  const Tensor& output, int root) {
+  State& state = *state_;
+  require_root(root, state.num_ranks);
+  const bool is_root = static_cast<std::size_t>(root) == state.rank;
+  const std::size_t total_bytes = input.size_bytes() * state.num_ranks;
+  if (is_root) {
+    require_elements("output of a gather", output, input.dtype(),
+                     input.num_elements() * state.num_ranks);
+  }
+  state.run(request, info_of(request, input, root), [&] {
+    state.agree(request.deadline);
+    auto* const row =
+        is_root ? static_cast<std::byte*>(output.data()) : state.scratch.reserve(total_bytes);
+    std::byte* const own = row + state.rank * input.size_bytes();
+    if (own != input.data() && input.size_bytes() > 0) {
+      std::memmove(own, input.data(), input.size_bytes());
+    }
+    state.run_job({.kind = Kind::GATHER_DIRECT,
+                   .num_elements = input.num_elements() * state.num_ranks,
+                   .element_size = size_in_bytes(input.dtype()),
+                   .root = static_cast<std::size_t>(root)},
+                  {.dtype = input.dtype(), .input = row, .output = row}, request.deadline);
+  });
+}
+
+void TransportCollectives::barrier(const CollectiveRequest& request) {
+  State& state = *state_;
+  state.run(request, {.kind = request.kind}, [&] { state.agree(request.deadline); });
+}
+
+std::vector<std::vector<RemoteTensor>> TransportCollectives::share_all(
+    const CollectiveRequest& request, std::span<const Tensor> tensors) {
+  State& state = *state_;
+  const std::vector<std::uint64_t> description = describe(tensors);
+  ShareSize own{.description_bytes = description.size() * sizeof(std::uint64_t), .total_bytes = 0};
+  own.total_bytes = aligned(own.description_bytes);
+  for (const Tensor& tensor : tensors) own.total_bytes += aligned(tensor.size_bytes());
+  std::vector<std::vector<RemoteTensor>> all(state.num_ranks);
+  state.run(request, {.kind = request.kind, .reduce_op = request.op}, [&] {
+    std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
+    std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
+    state.run_job({.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
+                  {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
+    std::vector<ShareSize> everybodys(state.num_ranks);
+    std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
+    std::vector<Interval> parts;
+    std::size_t total = 0;
+    parts.reserve(state.num_ranks);
+    for (const ShareSize& each : everybodys) {
+      parts.push_back({.begin = total, .count = each.total_bytes});
+      total += each.total_bytes;
+    }
+    std::byte* const row = state.scratch.reserve(total);
+    std::byte* at = row + parts[state.rank].begin;
+    std::memcpy(at, description.data(), own.description_bytes);
+    at += aligned(own.description_bytes);
+    for (const Tensor& tensor : tensors) {
+      if (tensor.size_bytes() > 0) std::memcpy(at, tensor.data(), tensor.size_bytes());
+      at += aligned(tensor.size_bytes());
+    }
+    const ScheduleProgram program =
+        compile_schedule(total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
+                                                             : ring_all_gather_schedule(parts),
+                         state.rank, detail::ProgramCache::kPieceBytes);
+    const ScheduleJob job{.program = &program, .dtype = DType::UINT8, .input = row, .output = row};
+    state.executor.run(std::span<const ScheduleJob>(&job, 1), request.deadline);
+    for (std::size_t each = 0; each < state.num_ranks; ++each) {
+      all[each] = read_shared({row + parts[each].begin, parts[each].count}, everybodys[each],
+                              static_cast<int>(each));
+    }
+  });
+  return all;
+}
+
+TransportCounters TransportCollectives::counters() const { return state_->transport->counters(); }
+
+}  // namespace crossdevice
