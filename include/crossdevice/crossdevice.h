@@ -2,6 +2,7 @@
 /// Everything a program needs: cross-device ops and the strategies built on them. For users; the library itself never includes it.
 #pragma once
 
+#include "crossdevice/collective/communicator.h"
 #include "crossdevice/comm/callback_cluster_resolver.h"
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/cluster_resolver.h"

@@ -313,7 +313,8 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
 }
 
 std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
-    const CollectiveRequest& request, std::span<const Tensor> tensors) {
+    const CollectiveRequest& request, const GroupOperationInfo& info,
+    std::span<const Tensor> tensors) {
   State& state = *state_;
   state.begin();
   SlotWriter mine(state.group.slot());
@@ -324,7 +325,6 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
                         static_cast<std::uint32_t>(tensor.shape().rank())});
     for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
   }
-  const GroupOperationInfo info{.kind = request.kind, .reduce_op = request.op};
   state.group.announce(info, request.sequence);
   state.group.await_announcements(request.deadline);
   std::vector<std::vector<RemoteTensor>> all(static_cast<std::size_t>(state.group.num_workers()));

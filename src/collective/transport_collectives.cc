@@ -24,6 +24,7 @@
 #include "crossdevice/core/error.h"
 
 #include "collective/detail/batch_size.h"
+#include "collective/detail/collective_checks.h"
 #include "collective/detail/fingerprint.h"
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/inquest.h"
@@ -365,34 +366,6 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
   }
 }
 
-namespace {
-
-void require_root(int root, std::size_t num_ranks) {
-  if (root < 0 || static_cast<std::size_t>(root) >= num_ranks) {
-    throw ValueError(fmt::format("root {} is outside [0, {})", root, num_ranks));
-  }
-}
-
-void require_elements(const char* what, const Tensor& tensor, DType dtype, std::size_t count) {
-  if (tensor.dtype() == dtype && tensor.num_elements() == count) return;
-  throw ValueError(fmt::format("the {} must have {} {} elements, not {} {}", what, count,
-                               to_string(dtype), tensor.num_elements(), to_string(tensor.dtype())));
-}
-
-GroupOperationInfo info_of(const CollectiveRequest& request, const Tensor& tensor, int root) {
-  detail::Fingerprint fingerprint;
-  fingerprint.add(static_cast<std::uint64_t>(root) << 1U | (request.deterministic ? 1U : 0U));
-  fingerprint.add(tensor.num_elements());
-  return {.kind = request.kind,
-          .reduce_op = request.op,
-          .dtype = tensor.dtype(),
-          .num_values = 1,
-          .size_bytes = tensor.size_bytes(),
-          .fingerprint = fingerprint.value()};
-}
-
-}  // namespace
-
 TransportCollectives::TransportCollectives(std::shared_ptr<Cluster> cluster,
                                            std::unique_ptr<Transport> transport)
     : state_(std::make_unique<State>(std::move(cluster), std::move(transport))) {
@@ -439,11 +412,11 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
 void TransportCollectives::reduce_scatter(const CollectiveRequest& request, const Tensor& input,
                                           const Tensor& output) {
   State& state = *state_;
-  const std::size_t part = output.num_elements();
-  require_elements("input of a reduce-scatter", input, input.dtype(), part * state.num_ranks);
-  require_elements("output of a reduce-scatter", output, result_dtype(request.op, input.dtype()),
-                   part);
-  state.run(request, info_of(request, input, 0), [&] {
+  const std::size_t part = input.num_elements() / state.num_ranks;
+  detail::require_reducible(request.op, input.dtype());
+  detail::require_divisible(input, state.num_ranks);
+  detail::require_output("reduce_scatter", output, result_dtype(request.op, input.dtype()), part);
+  state.run(request, detail::operation_of(request, input, 0), [&] {
     state.agree(request.deadline);
     const bool is_direct = request.deterministic || input.size_bytes() < kRingBytes;
     state.run_reduction(
@@ -455,9 +428,9 @@ void TransportCollectives::reduce_scatter(const CollectiveRequest& request, cons
 void TransportCollectives::all_gather(const CollectiveRequest& request, const Tensor& input,
                                       const Tensor& output) {
   State& state = *state_;
-  require_elements("output of an all-gather", output, input.dtype(),
-                   input.num_elements() * state.num_ranks);
-  state.run(request, info_of(request, input, 0), [&] {
+  detail::require_output("all_gather", output, input.dtype(),
+                         input.num_elements() * state.num_ranks);
+  state.run(request, detail::operation_of(request, input, 0), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(output.data());
     std::byte* const own = row + state.rank * input.size_bytes();
@@ -475,8 +448,8 @@ void TransportCollectives::all_gather(const CollectiveRequest& request, const Te
 void TransportCollectives::broadcast(const CollectiveRequest& request, const Tensor& tensor,
                                      int root) {
   State& state = *state_;
-  require_root(root, state.num_ranks);
-  state.run(request, info_of(request, tensor, root), [&] {
+  detail::require_root(root, state.num_ranks);
+  state.run(request, detail::operation_of(request, tensor, root), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(tensor.data());
     state.outputs_are_written = static_cast<std::size_t>(root) != state.rank;
@@ -492,13 +465,13 @@ void TransportCollectives::broadcast(const CollectiveRequest& request, const Ten
 void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor& input,
                                   const Tensor& output, int root) {
   State& state = *state_;
-  require_root(root, state.num_ranks);
+  detail::require_root(root, state.num_ranks);
   const bool is_root = static_cast<std::size_t>(root) == state.rank;
   if (is_root) {
-    require_elements("output of a reduction", output, result_dtype(request.op, input.dtype()),
-                     input.num_elements());
+    detail::require_output("reduce", output, result_dtype(request.op, input.dtype()),
+                           input.num_elements());
   }
-  state.run(request, info_of(request, input, root), [&] {
+  state.run(request, detail::operation_of(request, input, root), [&] {
     state.agree(request.deadline);
     // A chain combines from far to near, a tree in pairs; in the order of ranks only who gets all at once.
     const bool is_tree = input.size_bytes() < kTreeBytes;
@@ -515,14 +488,13 @@ void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor
 void TransportCollectives::gather(const CollectiveRequest& request, const Tensor& input,
                                   const Tensor& output, int root) {
   State& state = *state_;
-  require_root(root, state.num_ranks);
+  detail::require_root(root, state.num_ranks);
   const bool is_root = static_cast<std::size_t>(root) == state.rank;
   const std::size_t total_bytes = input.size_bytes() * state.num_ranks;
   if (is_root) {
-    require_elements("output of a gather", output, input.dtype(),
-                     input.num_elements() * state.num_ranks);
+    detail::require_output("gather", output, input.dtype(), input.num_elements() * state.num_ranks);
   }
-  state.run(request, info_of(request, input, root), [&] {
+  state.run(request, detail::operation_of(request, input, root), [&] {
     state.agree(request.deadline);
     auto* const row =
         is_root ? static_cast<std::byte*>(output.data()) : state.scratch.reserve(total_bytes);
@@ -543,14 +515,14 @@ void TransportCollectives::barrier(const CollectiveRequest& request) {
   state.run(request, {.kind = request.kind}, [&] { state.agree(request.deadline); });
 }
 
-std::vector<std::vector<RemoteTensor>> TransportCollectives::share_all(
-    const CollectiveRequest& request, std::span<const Tensor> tensors) {
+void TransportCollectives::share(const CollectiveRequest& request, std::span<const Tensor> tensors,
+                                 const std::function<void(const RemoteTensors& all)>& use) {
   State& state = *state_;
   const std::vector<std::uint64_t> description = describe(tensors);
   ShareSize own{.description_bytes = description.size() * sizeof(std::uint64_t), .total_bytes = 0};
   own.total_bytes = aligned(own.description_bytes);
   for (const Tensor& tensor : tensors) own.total_bytes += aligned(tensor.size_bytes());
-  std::vector<std::vector<RemoteTensor>> all(state.num_ranks);
+  RemoteTensors all(state.num_ranks);
   state.run(request, {.kind = request.kind, .reduce_op = request.op}, [&] {
     std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
     std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
@@ -584,7 +556,7 @@ std::vector<std::vector<RemoteTensor>> TransportCollectives::share_all(
                               static_cast<int>(each));
     }
   });
-  return all;
+  use(all);
 }
 
 TransportCounters TransportCollectives::counters() const { return state_->transport->counters(); }

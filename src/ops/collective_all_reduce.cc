@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/collective/communicator.h"
 #include "crossdevice/collective/pack.h"
-#include "crossdevice/collective/shared_direct_reduce.h"
 #include "crossdevice/core/error.h"
 
 #include "ops/detail/active_operation.h"
@@ -72,7 +72,7 @@ struct CollectiveAllReduce::State {
   Devices devices;
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
-  std::optional<SharedDirectReduce> workers;  // none: this worker is alone
+  std::optional<Communicator> workers;  // none: this worker is alone
 
   void require_components(const PerReplica& value) const {
     if (!value.devices().same_set(devices) || value.size() != devices.size()) {
@@ -88,7 +88,8 @@ struct CollectiveAllReduce::State {
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
-            .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline())};
+            .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline()),
+            .deterministic = options.merge(call).deterministic};
   }
   [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
                                        const Destinations& destinations,
@@ -117,10 +118,6 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   state_->options = options;
   state_->cluster = std::move(cluster);
   if (num_workers == 1) return;
-  if (state_->cluster->num_local_workers() != num_workers) {
-    throw UnimplementedError(
-        "CollectiveAllReduce over workers on several machines is not in this version");
-  }
   state_->workers.emplace(state_->cluster);
 }
 
@@ -140,8 +137,8 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
   active.require_time_left();
   active.set_written();
   const CollectiveValue shared{value.values(), result.values()};
-  state_->workers->all_reduce(state_->request("reduce", op, options, active),
-                              std::span<const CollectiveValue>(&shared, 1));
+  state_->workers->engine().all_reduce(state_->request("reduce", op, options, active),
+                                       std::span<const CollectiveValue>(&shared, 1));
   return result;
 }
 
@@ -179,7 +176,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
       const std::size_t i = dense[range.tensor];
       shared.push_back({pairs[i].value.values(), results[i].values()});
     }
-    state_->workers->all_reduce(request, shared);
+    state_->workers->engine().all_reduce(request, shared);
     for (const ElementRange& range : pack.ranges) {
       active.complete_item(active.item_of(pairs[dense[range.tensor]]));
     }
@@ -207,18 +204,19 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
     tensors.push_back(tensor_of(slices.dense_shape, slices.values.device()));
   }
   Mirrored result;
-  workers->share(request("reduce sparse", op, call, active), tensors, [&](const auto& all) {
-    std::vector<IndexedSlices> everybodys;
-    for (const std::vector<RemoteTensor>& theirs : all) {
-      for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
-        everybodys.push_back(
-            {view_of(theirs[i], target), view_of(theirs[i + 1], target), shape_of(theirs[i + 2])});
-      }
-    }
-    require_concatenable(everybodys);
-    result =
-        detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target, destinations, active);
-  });
+  workers->engine().share(
+      request("reduce sparse", op, call, active), tensors, [&](const RemoteTensors& all) {
+        std::vector<IndexedSlices> everybodys;
+        for (const std::vector<RemoteTensor>& theirs : all) {
+          for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
+            everybodys.push_back({view_of(theirs[i], target), view_of(theirs[i + 1], target),
+                                  shape_of(theirs[i + 2])});
+          }
+        }
+        require_concatenable(everybodys);
+        result = detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target, destinations,
+                                       active);
+      });
   return result;
 }
 
@@ -236,9 +234,9 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
         "workers have come");
   }
   Mirrored result;
-  state_->workers->share(
+  state_->workers->engine().share(
       state_->request("gather", ReduceOp::SUM, options, active), value.values(),
-      [&](const auto& all) {
+      [&](const RemoteTensors& all) {
         std::vector<Tensor> everybodys;
         for (const std::vector<RemoteTensor>& theirs : all) {
           for (const RemoteTensor& tensor : theirs) {

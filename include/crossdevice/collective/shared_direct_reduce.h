@@ -8,6 +8,7 @@
 
 #include "crossdevice/collective/collective_request.h"
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/tensor.h"
 
@@ -35,10 +36,11 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
   void all_reduce(const CollectiveRequest& request, std::span<const CollectiveValue> values);
 
   /// Shows `tensors` to the others and `use` everybody's, by rank: [rank][tensor]. They may be read until `use` returns. Every worker shows any
-  /// number of tensors of any shape. What `use` throws is thrown when the operation has ended.
+  /// number of tensors of any shape, but `info` is equal. What `use` throws is thrown when the operation has ended.
   template <class Use>
-  void share(const CollectiveRequest& request, std::span<const Tensor> tensors, Use use) {
-    const std::vector<std::vector<RemoteTensor>> all = begin_share(request, tensors);
+  void share(const CollectiveRequest& request, const GroupOperationInfo& info,
+             std::span<const Tensor> tensors, Use use) {
+    const std::vector<std::vector<RemoteTensor>> all = begin_share(request, info, tensors);
     try {
       use(all);
     } catch (...) {
@@ -51,6 +53,7 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
  private:
   struct State;
   std::vector<std::vector<RemoteTensor>> begin_share(const CollectiveRequest& request,
+                                                     const GroupOperationInfo& info,
                                                      std::span<const Tensor> tensors);
   void end_share(const CollectiveRequest& request);
   std::unique_ptr<State> state_;

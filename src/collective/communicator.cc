@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/collective/communicator.h"
+
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "crossdevice/collective/shared_collectives.h"
+#include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+
+#include "collective/detail/collective_checks.h"
+
+namespace crossdevice {
+namespace {
+
+std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cluster) {
+  if (cluster->num_local_workers() == cluster->num_workers()) {
+    return std::make_unique<SharedCollectives>(cluster);
+  }
+  throw UnimplementedError("workers on several machines are not in this version");
+}
+
+}  // namespace
+
+struct Communicator::State {
+  std::shared_ptr<Cluster> cluster;
+  std::unique_ptr<CollectiveEngine> engine;
+  std::mutex mutex;  // a call
+  std::uint64_t num_calls = 0;
+
+  /// Numbers the calls that all workers make.
+  [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
+                                          const CommunicatorOptions& options) {
+    return {.kind = kind,
+            .sequence = ++num_calls,
+            .op = op,
+            .deadline = Deadline::after_timeout_seconds(
+                options.timeout_seconds.has_value() ? options.timeout_seconds
+                                                    : environment().default_timeout_seconds),
+            .deterministic = options.deterministic};
+  }
+};
+
+Communicator::Communicator(std::shared_ptr<Cluster> cluster) : state_(std::make_unique<State>()) {
+  state_->engine = make_engine(cluster);
+  state_->cluster = std::move(cluster);
+}
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const { return state_->cluster->rank(); }
+int Communicator::num_workers() const { return state_->cluster->num_workers(); }
+CollectiveEngine& Communicator::engine() { return *state_->engine; }
+
+void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& output,
+                              const CommunicatorOptions& options) {
+  detail::require_reducible(op, input.dtype());
+  detail::require_output("all_reduce", output, result_dtype(op, input.dtype()),
+                         input.num_elements());
+  const std::lock_guard lock(state_->mutex);
+  const CollectiveValue value{std::span<const Tensor>(&input, 1),
+                              std::span<const Tensor>(&output, 1)};
+  state_->engine->all_reduce(state_->request("all_reduce", op, options),
+                             std::span<const CollectiveValue>(&value, 1));
+}
+
+void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor& output,
+                                  const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->reduce_scatter(state_->request("reduce_scatter", op, options), input, output);
+}
+
+void Communicator::all_gather(const Tensor& input, const Tensor& output,
+                              const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->all_gather(state_->request("all_gather", ReduceOp::SUM, options), input, output);
+}
+
+void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->broadcast(state_->request("broadcast", ReduceOp::SUM, options), tensor, root);
+}
+
+void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output, int root,
+                          const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->reduce(state_->request("reduce", op, options), input, output, root);
+}
+
+void Communicator::gather(const Tensor& input, const Tensor& output, int root,
+                          const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->gather(state_->request("gather", ReduceOp::SUM, options), input, output, root);
+}
+
+void Communicator::barrier(const CommunicatorOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  state_->engine->barrier(state_->request("barrier", ReduceOp::SUM, options));
+}
+
+}  // namespace crossdevice

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Arguments of collective calls, refused before anything is touched; and what a call is, for comparison.
+#pragma once
+
+#include <cstddef>
+
+#include "crossdevice/collective/collective_request.h"
+#include "crossdevice/comm/group_operation.h"
+#include "crossdevice/device/tensor.h"
+
+namespace crossdevice::detail {
+
+/// Errors   (of all) ValueError.
+void require_root(int root, std::size_t num_ranks);
+void require_reducible(ReduceOp op, DType dtype);
+/// `input` has a part for every rank.
+void require_divisible(const Tensor& input, std::size_t num_ranks);
+/// `output` has this dtype and number of elements, and may be written.
+void require_output(const char* what, const Tensor& output, DType dtype, std::size_t count);
+
+/// A call about one tensor.
+[[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
+                                              const Tensor& tensor, int root);
+
+}  // namespace crossdevice::detail
