@@ -341,15 +341,15 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
 }
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
-  // What begins after an abort fails, also where all come.
-  if (!is_end && failure.load(std::memory_order_acquire) == Failure::ABORTED) {
-    fail(deadline, is_end);
-  }
   for (int each = 0; each < num_workers; ++each) {
     if (!has_come(each) && !await_peer(each, deadline)) fail(deadline, is_end);
   }
   // First: who sees a difference gives up, and who sees it give up shall hear why. All have announced, so all see it.
   if (!is_end) require_equal_operations();
+  // What begins after an abort fails, also where all come.
+  if (!is_end && failure.load(std::memory_order_acquire) == Failure::ABORTED) {
+    fail(deadline, is_end);
+  }
   // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
   for (const Peer& each : peers) {
     if (has_given_up(each)) fail(deadline, is_end);

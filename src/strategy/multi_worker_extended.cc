@@ -41,6 +41,8 @@ bool is_on(const PerReplica& value, const Devices& devices) {
   return value.size() == devices.size() && value.devices().same_set(devices);
 }
 
+constexpr const char* kRunFailed = "run failed: ";
+
 /// Whether the error is news from the cluster, which every worker has got.
 bool is_known_to_all(const std::exception_ptr& error) {
   try {
@@ -83,7 +85,28 @@ CrossDeviceOps& MultiWorkerExtended::worker_ops() const {
   return host_ops_ != nullptr ? *host_ops_ : cross_device_ops();
 }
 
-MultiWorkerExtended::Placed MultiWorkerExtended::place(const PerReplica& value) const {
+void MultiWorkerExtended::require_usable() {
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    failure = failure_;
+  }
+  if (failure == nullptr) return;
+  const std::string text = "since then the strategy is of no use: ";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const OpError& error) {
+    throw_op_error(error.code(), text + error.what(),
+                   {.operation = {},
+                    .culprits = {error.culprits().begin(), error.culprits().end()},
+                    .inputs_intact = true});
+  } catch (...) {
+    throw AbortedError(text + kRunFailed + text_of(failure));
+  }
+}
+
+MultiWorkerExtended::Placed MultiWorkerExtended::place(const PerReplica& value) {
+  require_usable();
   const bool is_per_replica = value.size() == worker_devices().size();
   if (!is_per_replica && value.size() != 1) {
     throw ValueError("expected one component per replica of this worker (" +
@@ -104,6 +127,7 @@ Mirrored MultiWorkerExtended::reduce_to_implementation(ReduceOp op, const PerRep
 
 std::vector<Mirrored> MultiWorkerExtended::batch_reduce_to_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
+  require_usable();
   const bool are_all_placed = std::all_of(
       pairs.begin(), pairs.end(),
       [this](const ValueDestinationPair& pair) { return is_on(pair.value, worker_devices()); });
@@ -149,6 +173,7 @@ Mirrored MultiWorkerExtended::reduce_equal_implementation(ReduceOp op, const Per
 /// A gather to which only the chief contributes anything: the others pass no rows.
 Tensor MultiWorkerExtended::first_replica_implementation(const Tensor& tensor) {
   if (num_workers() == 1) return tensor;
+  require_usable();
   std::vector<std::int64_t> dims(tensor.shape().dims().begin(), tensor.shape().dims().end());
   if (dims.empty()) dims.push_back(1);
   const Shape whole{std::span<const std::int64_t>(dims)};
@@ -165,6 +190,7 @@ Tensor MultiWorkerExtended::first_replica_implementation(const Tensor& tensor) {
 Tensor MultiWorkerExtended::initial_value_implementation(const std::string& name,
                                                          const Tensor& tensor) {
   if (num_workers() == 1) return tensor;
+  require_usable();
   const std::string own = description(name, tensor);
   const std::vector<std::string> all =
       cluster_->all_gather_bytes(own, communication_options().timeout_seconds);
@@ -178,10 +204,15 @@ Tensor MultiWorkerExtended::initial_value_implementation(const std::string& name
 
 void MultiWorkerExtended::announce_failure(const std::exception_ptr& error) noexcept {
   // The child of a fork shares the connection and must not speak on it.
-  if (num_workers() == 1 || is_forked_child() || has_failed_.exchange(true)) return;
+  if (num_workers() == 1 || is_forked_child()) return;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_ != nullptr) return;
+    failure_ = error;
+  }
   try {
     if (is_known_to_all(error)) return;
-    cluster_->abort_collective_ops("run failed: " + text_of(error));
+    cluster_->abort_collective_ops(kRunFailed + text_of(error));
   } catch (...) {  // the connection is lost: then the others hear of that
   }
 }

@@ -51,6 +51,7 @@ void Strategy::run_replicas(detail::ReplicaBody body) {
   detail::require_not_forked();
   detail::require_not_inside_run(*extended_);
   detail::require_cross_replica_or_default(*extended_, "run");
+  extended_->require_usable();
   try {
     runner_->run(body);
   } catch (...) {

@@ -161,6 +161,8 @@ Tensor StrategyExtended::initial_value_implementation(const std::string& /*name*
   return tensor;
 }
 
+void StrategyExtended::require_usable() {}
+
 void StrategyExtended::announce_failure(const std::exception_ptr& /*error*/) noexcept {}
 
 }  // namespace crossdevice

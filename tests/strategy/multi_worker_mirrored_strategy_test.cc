@@ -16,6 +16,7 @@
 #include "crossdevice/strategy/mirrored_variable.h"
 #include "crossdevice/strategy/sync_on_read_variable.h"
 
+#include "support/allocation_counter.h"
 #include "support/multi_worker.h"
 #include "support/replicas.h"
 #include "support/worker_processes.h"
@@ -253,6 +254,10 @@ void one_throws(Cluster& cluster) {
   EXPECT_THAT(thrown<AbortedError>(
                   [&] { (void)strategy.reduce("SUM", scalar_of(1.0F, cpu(0)), std::nullopt); }),
               HasSubstr("no such batch"));
+  EXPECT_THAT(thrown<AbortedError>([&] { strategy.run([](ReplicaContext&) {}); }),
+              HasSubstr("no such batch"));
+  EXPECT_THAT(thrown<AbortedError>([&] { (void)strategy.make_variable(scalar_of(1.0F, cpu(0))); }),
+              HasSubstr("no such batch"));
   EXPECT_THAT(thrown<AbortedError>([&] { cluster.barrier(); }), HasSubstr("no such batch"));
 }
 
@@ -355,6 +360,32 @@ void own_ops(Cluster& cluster) {
   EXPECT_EQ(ops->num_batches, 1);
 }
 
+/// A step in place allocates nothing once it has run.
+void steps_allocate_nothing(Cluster& cluster) {
+  if (!can_count_allocations()) return;  // the sanitizer has a heap of its own
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 2));
+  const PerReplica small = per_replica<float>({{1, 2, 3}, {4, 5, 6}});
+  const PerReplica large{Tensor::zeros(DType::FLOAT32, {100000}, cpu(0)),
+                         Tensor::zeros(DType::FLOAT32, {100000}, cpu(1))};
+  std::vector<std::size_t> allocations(2);
+  strategy.run([&](ReplicaContext& context) {
+    const std::size_t own = context.replica_id_in_sync_group() % 2;
+    const std::vector<Tensor> both{small.values()[own], large.values()[own]};
+    const auto steps = [&](int count) {
+      for (int step = 0; step < count; ++step) {
+        context.all_reduce_into("MEAN", std::span(both).first(1));
+        context.all_reduce_into("MEAN", std::span(both).last(1));
+      }
+      context.merge_call([](Strategy&) {});
+    };
+    steps(10);
+    const std::size_t before = num_allocations_of_this_thread();
+    steps(50);
+    allocations[own] = num_allocations_of_this_thread() - before;
+  });
+  EXPECT_LE(allocations[0] + allocations[1], 4U);  // the merge calls
+}
+
 /// As programs make it: whoever started the worker says who it is.
 void joins_by_itself() {
   MultiWorkerMirroredStrategy strategy({.communication_options = {.timeout_seconds = 60}});
@@ -379,6 +410,7 @@ const Works& works() {
                             {"calls differ", calls_differ},
                             {"several", several_strategies},
                             {"own ops", own_ops},
+                            {"allocations", steps_allocate_nothing},
                             {"joins", joins_by_itself}};
   return all;
 }
@@ -435,6 +467,10 @@ TEST(MultiWorkerMirroredStrategyTest, StrategiesOneAfterAnotherAndSideBySideDoNo
 
 TEST(MultiWorkerMirroredStrategyTest, OpsOfOnesOwnAreUsed) {
   EXPECT_EQ(run_workers("own ops", 2), all_well(2));
+}
+
+TEST(MultiWorkerMirroredStrategyTest, AStepInPlaceAllocatesNothingOnceItHasRun) {
+  EXPECT_EQ(run_workers("allocations", 2), all_well(2));
 }
 
 TEST(MultiWorkerMirroredStrategyTest, TheLauncherSaysWhoIsThere) {

@@ -167,6 +167,8 @@ class CROSSDEVICE_EXPORT StrategyExtended {
   virtual Tensor first_replica_implementation(const Tensor& tensor);
   /// What a variable begins with, given what this process would begin with.
   virtual Tensor initial_value_implementation(const std::string& name, const Tensor& tensor);
+  /// Errors   what has left an earlier run, where its workers cannot get back into step.
+  virtual void require_usable();
   /// `error` leaves a run.
   virtual void announce_failure(const std::exception_ptr& error) noexcept;
 

@@ -2,9 +2,9 @@
 /// The cross-replica half of MultiWorkerMirroredStrategy: which ops combine what, and what the workers tell each other.
 #pragma once
 
-#include <atomic>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +37,8 @@ class MultiWorkerExtended final : public StrategyExtended {
                                        const CommunicationOptions& options) override;
   Tensor first_replica_implementation(const Tensor& tensor) override;
   Tensor initial_value_implementation(const std::string& name, const Tensor& tensor) override;
+  /// Errors   AbortedError, UnavailableError, ...: a run has failed, so the workers are out of step; even where the ops have not heard of it.
+  void require_usable() override;
   void announce_failure(const std::exception_ptr& error) noexcept override;
 
  private:
@@ -45,7 +47,7 @@ class MultiWorkerExtended final : public StrategyExtended {
     PerReplica value;
     CrossDeviceOps* ops;
   };
-  [[nodiscard]] Placed place(const PerReplica& value) const;
+  [[nodiscard]] Placed place(const PerReplica& value);
   /// What combines one value per worker.
   [[nodiscard]] CrossDeviceOps& worker_ops() const;
 
@@ -53,7 +55,8 @@ class MultiWorkerExtended final : public StrategyExtended {
   Devices worker_device_;                     // where a worker's own values lie
   std::unique_ptr<CrossDeviceOps> host_ops_;  // null: with one device, the strategy's ops do
   ReductionToOneDevice local_ops_;            // of what is equal everywhere
-  std::atomic<bool> has_failed_ = false;      // and the others know
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;  // what has left a run first, and the others know of
 };
 
 }  // namespace crossdevice::detail
