@@ -38,7 +38,7 @@ An epoch takes compute + communication - hidden, plus the test, which is not cou
 communication includes waiting for the others.
 
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
-cut for its caches), also where the same replicas are spread over workers otherwise, and another number of replicas ends with the same weights but
+cut for its caches), also one process with N devices and N workers with one each. Other numbers of replicas and workers end with the same weights but
 for rounding.
 
 The last line is "test accuracy NN.N %".

@@ -59,7 +59,7 @@ struct TrainingState {
 };
 
 /// Every batch's gradient is the mean over the whole batch: each replica computes its examples' share of it and the shares are summed, so
-/// the number of replicas changes the weights by rounding only; how they are spread over workers changes nothing.
+/// the number of replicas, and how they are spread over workers, changes the weights by rounding only.
 ///
 /// Ranks    all but what is const is collective: every worker makes the same calls in the same order.
 class Training {
