@@ -7,8 +7,8 @@
 
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/comm/tcp_transport.h"
 #include "crossdevice/core/environment.h"
-#include "crossdevice/core/error.h"
 
 #include "collective/detail/collective_checks.h"
 
@@ -19,7 +19,7 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   if (cluster->num_local_workers() == cluster->num_workers()) {
     return std::make_unique<SharedCollectives>(cluster);
   }
-  throw UnimplementedError("workers on several machines are not in this version");
+  return std::make_unique<TransportCollectives>(cluster, make_tcp_transport(cluster));
 }
 
 }  // namespace

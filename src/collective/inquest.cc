@@ -140,6 +140,12 @@ void Inquest::hold(const std::string& name, const GroupOperation& operation, con
                       .inputs_intact = inputs_intact});
     std::string names;
     for (const RankInfo& rank : absent.culprits()) {
+      if (rank.rank == meeting_->rank()) {
+        raise(StatusCode::DEADLINE_EXCEEDED,
+              fmt::format("{}: the others have given up waiting for this worker, {}", name,
+                          to_string(rank)),
+              {rank}, inputs_intact);
+      }
       names += (names.empty() ? "" : ", ") + to_string(rank);
     }
     raise(StatusCode::DEADLINE_EXCEEDED, fmt::format("{} timed out: waiting for {}", name, names),

@@ -188,6 +188,8 @@ void TransportCollectives::State::meet() {
   }
   const std::vector<int> list(peers.begin(), peers.end());
   transport->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
+  // Nobody goes on, and perhaps away, while others still connect. Not over the transport, whose end is then no matter of this meeting.
+  cluster->barrier(kMeetingSeconds);
 }
 
 /// Runs an operation so that all workers learn how it failed.
@@ -206,6 +208,8 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
   try {
     transport->begin(info);
     body();
+    transport
+        ->poll();  // the others may have given up before this worker came, though their messages were still there
     rows_are_let_go_of();
   } catch (const OpError& failure) {
     rows_are_let_go_of();

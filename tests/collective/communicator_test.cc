@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -132,16 +133,27 @@ int different_counts(Cluster& joined) {
   return out == std::vector<float>(part, -1) ? 0 : 3;
 }
 
-class CommunicatorTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Workers, CommunicatorTest, ::testing::Values(1, 2, 3, 4, 5));
+class CommunicatorTest : public ::testing::TestWithParam<std::tuple<int, Machines>> {
+ protected:
+  [[nodiscard]] static int num_workers() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static std::vector<int> run(const std::string& work) {
+    return run_workers(work, num_workers(), -1, std::get<1>(GetParam()));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Workers, CommunicatorTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 5),
+                                            ::testing::Values(Machines::ONE, Machines::ONE_EACH)),
+                         [](const auto& tested) {
+                           const bool is_one = std::get<1>(tested.param) == Machines::ONE;
+                           return std::to_string(std::get<0>(tested.param)) +
+                                  (is_one ? "OnOneMachine" : "OnOneEach");
+                         });
 
-TEST_P(CommunicatorTest, OnOneMachine) {
-  EXPECT_EQ(run_workers("everything", GetParam()), all_well(GetParam()));
-}
+TEST_P(CommunicatorTest, DoesEverything) { EXPECT_EQ(run("everything"), all_well(num_workers())); }
 
-TEST_P(CommunicatorTest, DifferentCallsOnOneMachine) {
-  if (GetParam() == 1) return;
-  EXPECT_EQ(run_workers("different_counts", GetParam()), all_well(GetParam()));
+TEST_P(CommunicatorTest, DifferentCallsAreAnErrorOnAll) {
+  if (num_workers() == 1) return;
+  EXPECT_EQ(run("different_counts"), all_well(num_workers()));
 }
 
 }  // namespace

@@ -47,7 +47,6 @@ std::vector<std::string> run(std::size_t n,
   return run_clusters(n, [&](const std::shared_ptr<Cluster>& cluster) {
     TransportCollectives collectives(
         cluster, std::move(transports[static_cast<std::size_t>(cluster->rank())]));
-    cluster->barrier();  // what a rank does next shall not end the others' meeting
     work(collectives, *cluster);
   });
 }

@@ -83,16 +83,21 @@ int worker_main(int argc, char** argv, const Works& works,
   return RUN_ALL_TESTS();
 }
 
-std::vector<int> run_workers(const std::string& work, int num_workers, int stopped) {
+std::vector<int> run_workers(const std::string& work, int num_workers, int stopped,
+                             Machines machines) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
   std::vector<pid_t> processes;
   processes.reserve(static_cast<std::size_t>(num_workers));
   for (int rank = 0; rank < num_workers; ++rank) {
-    processes.push_back(
-        start_worker({std::string(kRankVariable) + "=" + std::to_string(rank),
-                      std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers),
-                      std::string(kChiefAddressVariable) + "=" + address,
-                      std::string(kWorkVariable) + "=" + work}));
+    std::vector<std::string> variables = {
+        std::string(kRankVariable) + "=" + std::to_string(rank),
+        std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers),
+        std::string(kChiefAddressVariable) + "=" + address,
+        std::string(kWorkVariable) + "=" + work};
+    if (machines == Machines::ONE_EACH) {
+      variables.push_back(std::string(kHostIdVariable) + "=machine " + std::to_string(rank));
+    }
+    processes.push_back(start_worker(variables));
   }
   std::vector<int> results(processes.size());
   for (int rank = 0; rank < num_workers; ++rank) {

@@ -57,10 +57,13 @@ int worker_main(
       return JoinOptions{.timeout_seconds = 60};
     });
 
+/// Where the workers believe that they are. On machines of their own they share no memory and talk over TCP (here over loopback).
+enum class Machines { ONE, ONE_EACH };
+
 /// Starts the workers and returns how they ended: an exit status, or minus the signal. 100 says that an exception left the work. The worker of
 /// rank `stopped` stops itself, and is killed when the others have ended.
 [[nodiscard]] std::vector<int> run_workers(const std::string& work, int num_workers,
-                                           int stopped = -1);
+                                           int stopped = -1, Machines machines = Machines::ONE);
 
 [[nodiscard]] inline std::vector<int> all_well(int num_workers) {
   return std::vector<int>(static_cast<std::size_t>(num_workers));
