@@ -152,7 +152,7 @@ void Inquest::hold(const std::string& name, const GroupOperation& operation, con
           {absent.culprits().begin(), absent.culprits().end()}, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
-    const OpError& cause = weight(failure.code()) > weight(better.code()) ? failure : better;
+    const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;
     raise(cause.code(), fmt::format("{}: {}", name, cause.what()),
           {cause.culprits().begin(), cause.culprits().end()}, inputs_intact);
   }

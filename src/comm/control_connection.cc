@@ -45,7 +45,7 @@ void ControlConnection::take_over(OnFrame on_frame, OnEnd on_end) {
 }
 
 void ControlConnection::send(std::string frame) {
-  if (closed_ || closing_) return;
+  if (closed_ || closing_ || !can_send_) return;
   queue_.push_back(std::move(frame));
   if (queue_.size() == 1) write_next();
 }
@@ -103,11 +103,18 @@ void ControlConnection::write_next() {
   asio::async_write(socket_, asio::buffer(queue_.front()),
                     [self = shared_from_this()](std::error_code error, std::size_t) {
                       if (self->closed_) return;
-                      if (error) return self->end(error.message());
+                      if (error) return self->stop_sending();
                       self->queue_.pop_front();
                       if (!self->queue_.empty()) return self->write_next();
                       if (self->closing_) self->close();
                     });
+}
+
+/// The peer takes nothing more. What it has sent before, a goodbye perhaps, can still be read; the end of that ends the connection.
+void ControlConnection::stop_sending() {
+  can_send_ = false;
+  queue_.clear();
+  if (closing_) close();
 }
 
 void ControlConnection::end(const std::string& why) {

@@ -42,6 +42,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   void read_head();
   void read_body(std::size_t size);
   void write_next();
+  void stop_sending();
   void end(const std::string& why);
 
   asio::ip::tcp::socket socket_;
@@ -52,6 +53,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::array<char, kFrameHeadBytes> head_{};
   std::string body_;
   std::deque<std::string> queue_;
+  bool can_send_ = true;
   bool closed_ = false;
   bool closing_ = false;
 };
