@@ -125,7 +125,8 @@ void TcpConnection::skip(std::size_t size) {
   num_expected_ -= size;
 }
 
-TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, std::size_t& num_read) {
+TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_followed,
+                                          std::size_t& num_read) {
   num_read = 0;
   if (begin_ == end_) {
     begin_ = end_ = 0;
@@ -136,7 +137,8 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, std::siz
   }
   std::array<iovec, 2> parts{};
   parts[0] = {payload.data(), payload.size()};
-  parts[1] = {buffer_.data() + end_, buffer_.size() - end_};
+  const std::size_t room = buffer_.size() - end_;
+  parts[1] = {buffer_.data() + end_, is_followed ? std::min(room, kTcpHeadBytes) : room};
   if (parts[0].iov_len + parts[1].iov_len == 0) return Result::BLOCKED;
   msghdr message{};
   message.msg_iov = parts.data();
@@ -164,7 +166,7 @@ bool TcpConnection::read_all() {
       if (buffer_.size() >= kMaxAheadBytes) return false;
       buffer_.resize(2 * buffer_.size());
     }
-    if (read({}, ignored) != Result::MOVED) return true;
+    if (read({}, false, ignored) != Result::MOVED) return true;
   }
 }
 

@@ -12,19 +12,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/usable_cores.h"
@@ -32,6 +28,7 @@
 
 #include "comm/detail/authentication.h"
 #include "comm/detail/control_message.h"
+#include "comm/detail/event_descriptor.h"
 #include "comm/detail/local_addresses.h"
 #include "comm/detail/tcp_connection.h"
 #include "comm/detail/tcp_meeting.h"
@@ -59,31 +56,10 @@ constexpr std::chrono::milliseconds kStandstill{100};
 constexpr std::chrono::seconds kLinger{1};
 /// Members that nothing is expected from are listened to when nothing else happens, and every so many turns.
 constexpr std::uint32_t kTurnsBetweenLooks = 256;
+/// Takes longer than a sleep and the waking up.
+constexpr std::size_t kBulkyBytes = std::size_t{128} << 10;
 /// Frames up to this size are held back for those behind them.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
-
-/// Made readable by wake(), until it is emptied.
-class EventDescriptor {
- public:
-  EventDescriptor() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (fd_ < 0) {
-      throw ResourceExhaustedError("no descriptor for a transport: " +
-                                   std::generic_category().message(errno));
-    }
-  }
-  ~EventDescriptor() { ::close(fd_); }
-  EventDescriptor(const EventDescriptor&) = delete;
-  EventDescriptor& operator=(const EventDescriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  void set() const noexcept { (void)::eventfd_write(fd_, 1); }
-  void empty() const noexcept {
-    eventfd_t ignored = 0;
-    (void)::eventfd_read(fd_, &ignored);
-  }
-
- private:
-  int fd_;
-};
 
 timespec timespec_of(std::chrono::nanoseconds time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
@@ -119,6 +95,7 @@ class TcpKind final : public TransportKind {
   void start_send(Peer& peer, Transfer& transfer) override;
   void start_receive(Peer& peer, Transfer& transfer) override { peer.receives.push_back(transfer); }
   bool progress() override;
+  [[nodiscard]] bool is_bulky() const override { return is_bulky_; }
   void prepare_sleep() override;
   void sleep(Clock::time_point until) override;
   void wake() noexcept override {
@@ -141,6 +118,7 @@ class TcpKind final : public TransportKind {
   void listen();
   bool push(int to);
   bool pull(int from);
+  TcpConnection::Result read(int from, std::span<std::byte> wanted, std::size_t& num_read);
   std::optional<std::span<std::byte>> take(int from, bool& has_moved);
   bool fits(int from, const TcpHead& head, const TransferState& state);
   void hear(int from, std::string_view stop);
@@ -151,7 +129,7 @@ class TcpKind final : public TransportKind {
 
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<TcpMeeting> meeting_;
-  EventDescriptor event_;
+  detail::EventDescriptor event_;
   std::shared_ptr<void> listening_;
 
   // The turn's.
@@ -160,6 +138,7 @@ class TcpKind final : public TransportKind {
   int suspect_ = -1;  // whose connection has ended without a word
   Clock::time_point suspected_at_;
   bool has_lingered_ = false;
+  bool is_bulky_ = false;  // in the last progress() something had to wait that has many bytes left
 
   // The owner's thread's.
   std::vector<pollfd> polled_;  // the event, then connections
@@ -241,6 +220,7 @@ void TcpKind::start_send(Peer& peer, Transfer& transfer) {
 }
 
 bool TcpKind::progress() {
+  is_bulky_ = false;
   bool has_moved = for_active([this](int each) {
     const bool has_pushed = push(each);
     return (!peer(each).receives.is_empty() && pull(each)) || has_pushed;
@@ -290,7 +270,10 @@ bool TcpKind::push(int to) {
     const bool more = !is_last || (state.size < kSmallBytes && state.next != nullptr);
     std::size_t num_sent = 0;
     const TcpConnection::Result result = connection.push(state.out + state.moved, more, num_sent);
-    if (result == TcpConnection::Result::BLOCKED) break;
+    if (result == TcpConnection::Result::BLOCKED) {
+      is_bulky_ = is_bulky_ || state.size - state.moved >= kBulkyBytes;
+      break;
+    }
     if (result == TcpConnection::Result::ENDED) {
       note_end(to);
       break;
@@ -315,22 +298,32 @@ bool TcpKind::pull(int from) {
       if (!wanted.has_value()) break;
       if (had_receives && peer(from).receives.is_empty()) break;  // nothing is waited for any more
       std::size_t num_read = 0;
-      const TcpConnection::Result result = connection.has_ended()
-                                               ? TcpConnection::Result::ENDED
-                                               : connection.read(*wanted, num_read);
-      if (result == TcpConnection::Result::BLOCKED) break;
+      const TcpConnection::Result result =
+          connection.has_ended() ? TcpConnection::Result::ENDED : read(from, *wanted, num_read);
+      if (result == TcpConnection::Result::BLOCKED) {
+        is_bulky_ = is_bulky_ || wanted->size() >= kBulkyBytes;
+        break;
+      }
       if (result == TcpConnection::Result::ENDED) {
         note_end(from);
         break;
       }
       has_moved = true;
-      if (!wanted->empty()) state_of(*peer(from).receives.first()).moved += num_read;
       num_bytes += num_read + detail::kTcpHeadBytes;
     }
   } catch (const detail::WireError& error) {
     fail_by_nonsense(from, error.what());
   }
   return has_moved;
+}
+
+TcpConnection::Result TcpKind::read(int from, std::span<std::byte> wanted, std::size_t& num_read) {
+  if (wanted.empty()) return link(from).connection->read(wanted, false, num_read);
+  TransferState& state = state_of(*peer(from).receives.first());
+  const bool is_followed = state.moved + wanted.size() < state.size;
+  const TcpConnection::Result result = link(from).connection->read(wanted, is_followed, num_read);
+  state.moved += num_read;
+  return result;
 }
 
 /// Takes what has been read ahead. What the next read is to fill (nothing: read ahead); no value: nobody wants more.

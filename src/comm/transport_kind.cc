@@ -237,7 +237,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
     }
     if (has_moved) {
       patience.reset();
-    } else if (patience.is_exhausted()) {
+    } else if (is_bulky() || patience.is_exhausted()) {
       prepare_sleep();
       give_back_turn();
       sleep(std::min(deadline.moment(), warning));

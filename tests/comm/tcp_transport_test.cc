@@ -2,13 +2,31 @@
 // The conformance suite with threads over loopback; and workers that are processes, for what threads cannot do.
 #include "crossdevice/comm/tcp_transport.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/core/environment.h"
+
+#include "comm/detail/tcp_meeting.h"
+#include "comm/detail/tcp_message.h"
+#include "comm/detail/wire.h"
 #include "comm/transport_conformance.h"
 #include "support/threaded_clusters.h"
 #include "support/worker_processes.h"
@@ -31,7 +49,395 @@ INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance,
                          ::testing::Values(TransportCase{"tcp", make_tcp_transports}),
                          [](const auto& each) { return each.param.name; });
 
+// ---------------------------------------------------------------------------------------------- a member that does not keep to it
+
+/// Rank 0, by hand: connected to rank 1, which has the real thing.
+class Rogue {
+ public:
+  Rogue() : clusters_(2) {
+    clusters_.for_each_worker([this](int rank) {
+      const Cluster& cluster = *clusters_.of(rank);
+      if (rank == 1) {
+        transport_ = make_tcp_transport(clusters_.of(1));
+        const std::vector<int> peers = {0};
+        transport_->connect(peers, soon());
+        transport_->begin(operation());
+        return;
+      }
+      detail::TcpMeetingOptions options;
+      options.rank = 0;
+      options.num_ranks = 2;
+      options.cluster_id = cluster.id();
+      detail::TcpMeeting meeting(options);
+      const std::vector<std::string> all = clusters_.of(0)->all_gather_bytes(
+          detail::WireWriter().text("").text(meeting.announcement()).take());
+      detail::WireReader theirs(all[1]);
+      EXPECT_EQ(theirs.text(), "");
+      meeting.learn(1, theirs.text(), true);
+      const std::vector<int> peers = {1};
+      meeting.meet(peers, soon(), [] { return false; });
+      for (const auto& [peer, fd] : meeting.take_connected()) socket_ = fd;
+    });
+  }
+  ~Rogue() { close(); }
+  Rogue(const Rogue&) = delete;
+  Rogue& operator=(const Rogue&) = delete;
+
+  void say(std::string_view bytes) const {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  void close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  [[nodiscard]] Transport& transport() { return *transport_; }
+  void end_transport() { transport_.reset(); }
+  [[nodiscard]] int socket() const { return socket_; }
+  /// How a receive of 8 bytes ends.
+  [[nodiscard]] Outcome receive(Bytes& memory) {
+    return TransportConformance::outcome_of(
+        [&](Transport& transport) {
+          Transfer transfer;
+          transport.receive(0, memory, transfer);
+          transport.wait(transfer, soon());
+        },
+        transport());
+  }
+
+ private:
+  ThreadedClusters clusters_;
+  std::unique_ptr<Transport> transport_;
+  int socket_ = -1;
+};
+
+detail::TcpHead good_head() {
+  detail::TcpHead head;
+  head.payload_size = 8;
+  head.operation_count = 1;
+  head.size = 8;
+  head.operation = pack_operation(operation());
+  return head;
+}
+
+std::string bytes_of(const detail::TcpHead& head) {
+  const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(TcpTransportTest, WhatTheRogueSaysIsUnderstood) {
+  Rogue rogue;
+  Bytes memory(8, std::byte{0xEE});
+  rogue.say(bytes_of(good_head()) + "12345678");
+  EXPECT_EQ(rogue.receive(memory).text, "");
+  EXPECT_EQ(memory[0], std::byte{'1'});
+}
+
+TEST(TcpTransportTest, NonsenseFromAMemberEndsTheTransportBeforeAByteIsWritten) {
+  detail::TcpHead number = good_head();
+  number.number = 1;
+  detail::TcpHead offset = good_head();
+  offset.payload_size = 7;
+  offset.offset = 1;
+  detail::TcpHead stopped = good_head();
+  stopped.kind = detail::TcpFrameKind::STOPPED;
+  std::string changed = bytes_of(good_head());
+  changed[4] = '\x7f';
+  const std::vector<std::string> sayings = {
+      std::string(10000, 'x'), changed, bytes_of(number) + "12345678", bytes_of(offset) + "1234567",
+      bytes_of(stopped) + "12345678"};
+  for (const std::string& each : sayings) {
+    Rogue rogue;
+    Bytes memory(8, std::byte{0xEE});
+    rogue.say(each);
+    const Outcome outcome = rogue.receive(memory);
+    EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << outcome.text;
+    EXPECT_THAT(outcome.text, ::testing::HasSubstr("sends what cannot be"));
+    EXPECT_EQ(outcome.culprits, std::vector<int>{0});
+    EXPECT_TRUE(memory == Bytes(8, std::byte{0xEE}));
+  }
+}
+
+TEST(TcpTransportTest, AConnectionThatEndsWithoutAWordIsNoticedWhereverItEnds) {
+  const std::string message = bytes_of(good_head()) + "12345678";
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, detail::kTcpHeadBytes, detail::kTcpHeadBytes + 4}) {
+    Rogue rogue;
+    Bytes memory(8);
+    if (size != 0) rogue.say(message.substr(0, size));
+    rogue.close();
+    const Outcome outcome = rogue.receive(memory);
+    EXPECT_EQ(outcome.code, StatusCode::UNAVAILABLE) << outcome.text;
+    EXPECT_THAT(outcome.text, ::testing::HasSubstr("is gone: its connection ended"));
+    EXPECT_EQ(outcome.culprits, std::vector<int>{0});
+  }
+}
+
+TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
+  Rogue rogue;
+  std::thread talker([&] {
+    const std::string messages = bytes_of(good_head()) + "12345678";
+    std::string many;
+    for (int i = 0; i < 1000; ++i) many += messages;
+    // Blocks when nobody reads; ends when the other side does.
+    while (::send(rogue.socket(), many.data(), many.size(), MSG_NOSIGNAL) > 0) {
+    }
+  });
+  const Outcome outcome = TransportConformance::outcome_of(
+      [&](Transport& transport) {
+        Transfer transfer;
+        Bytes memory(8);
+        transport.receive(0, memory, transfer);
+        transport.wait(transfer, soon());
+        // What comes next has the wrong number.
+        transport.receive(0, memory, transfer);
+        transport.wait(transfer, soon());
+      },
+      rogue.transport());
+  EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << outcome.text;
+  rogue.end_transport();
+  talker.join();
+}
+
+// ---------------------------------------------------------------------------------------------- processes
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+std::unique_ptr<Transport> connected(Cluster& cluster) {
+  // The test's handle outlives the transport.
+  auto transport = make_tcp_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+  connect_to_all(*transport);
+  transport->begin(operation());
+  return transport;
+}
+
+/// pattern(), made once.
+const Bytes& known_pattern(std::size_t size, int rank) {
+  static std::map<std::pair<std::size_t, int>, Bytes> known;
+  Bytes& bytes = known[{size, rank}];
+  if (bytes.size() != size) bytes = pattern(size, static_cast<std::uint64_t>(rank));
+  return bytes;
+}
+
+/// Sends to the next and receives from the one before.
+void rotate(Transport& transport, std::size_t size, const Deadline& deadline) {
+  const int num_ranks = transport.num_ranks();
+  const int before = (transport.rank() + num_ranks - 1) % num_ranks;
+  const Bytes& out = known_pattern(size, transport.rank());
+  Bytes in(size);
+  std::vector<Transfer> transfers(2);
+  transport.send((transport.rank() + 1) % num_ranks, out, transfers[0]);
+  transport.receive(before, in, transfers[1]);
+  for (Transfer& each : transfers) transport.wait(each, deadline);
+  if (in != pattern(size, static_cast<std::uint64_t>(before)))
+    throw std::runtime_error("wrong bytes");
+}
+
+/// 0 when `work` ends with that error, which blames exactly `culprit`; says what came otherwise.
+int expect_error(StatusCode code, const std::string& text, int culprit,
+                 const std::function<void()>& work) {
+  try {
+    work();
+    std::cerr << "no error\n";
+  } catch (const OpError& error) {
+    if (error.code() == code && error.culprits().size() == 1 &&
+        error.culprits()[0].rank == culprit &&
+        std::string(error.what()).find(text) != std::string::npos) {
+      return 0;
+    }
+    std::cerr << "unexpected: " << error.what() << '\n';
+  }
+  return 1;
+}
+
+int exchange(Cluster& cluster) {
+  if (cluster.num_workers() == 1) {
+    return make_tcp_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}))->num_ranks() - 1;
+  }
+  const auto transport = connected(cluster);
+  for (int round = 0; round < 10; ++round) {
+    meet(*transport);
+    rotate(*transport, kMiB + 1, soon());
+  }
+  return 0;
+}
+
+/// The worker of that rank ends without a word in the middle.
+int lose(Cluster& cluster, int victim) {
+  const auto transport = connected(cluster);
+  return expect_error(StatusCode::UNAVAILABLE, "is gone", victim, [&] {
+    for (int round = 0;; ++round) {
+      if (round == 10 && cluster.rank() == victim) ::kill(::getpid(), SIGKILL);
+      rotate(*transport, kMiB, soon());
+    }
+  });
+}
+
+/// It is stopped, so its connections stay.
+int silence(Cluster& cluster) {
+  const auto transport = connected(cluster);
+  meet(*transport);
+  if (cluster.rank() == 1) ::kill(::getpid(), SIGSTOP);
+  return expect_error(StatusCode::DEADLINE_EXCEEDED, "waiting for rank 1 (", 1, [&] {
+    rotate(*transport, 64 * kMiB, Deadline::after(std::chrono::milliseconds(500)));
+  });
+}
+
+int abort_all(Cluster& cluster) {
+  const auto transport = connected(cluster);
+  return expect_error(StatusCode::ABORTED, "enough", 0, [&] {
+    meet(*transport);
+    if (cluster.rank() == 0) cluster.abort_collective_ops("enough");
+    for (;;) rotate(*transport, kMiB, soon());
+  });
+}
+
+/// Ends in good order, but too early for the others.
+int leave(Cluster& cluster) {
+  const auto transport = connected(cluster);
+  meet(*transport);
+  if (cluster.rank() == 2) return 0;
+  return expect_error(StatusCode::UNAVAILABLE, "is gone: it has left", 2, [&] {
+    for (;;) rotate(*transport, kMiB, soon());
+  });
+}
+
+/// One never connects.
+int miss(Cluster& cluster) {
+  const auto transport = make_tcp_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+  if (cluster.rank() == 1) {
+    cluster.barrier();
+    return 0;
+  }
+  const int result = expect_error(
+      StatusCode::DEADLINE_EXCEEDED, "connecting timed out: waiting for rank 1 (", 1, [&] {
+        const std::vector<int> peers = {0, 1, 2};
+        std::vector<int> others;
+        for (const int each : peers) {
+          if (each != cluster.rank()) others.push_back(each);
+        }
+        // The others have found each other by then; who gives up second hears it from the first.
+        transport->connect(others, Deadline::after(std::chrono::milliseconds(500)));
+      });
+  cluster.barrier();
+  return result;
+}
+
+int fork_off(Cluster& cluster) {
+  auto transport = connected(cluster);
+  meet(*transport);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      (void)transport->poll();
+    } catch (const FailedPreconditionError&) {
+      transport.reset();  // without a word to the others
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  meet(*transport);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 7;
+}
+
+int use_subgroup(Cluster& cluster) {
+  const std::shared_ptr<Cluster> half = cluster.subgroup({2, 0});
+  return exchange(*half);
+}
+
+const Works& works() {
+  static const Works all = {
+      {"exchange", exchange},
+      {"exchange between hosts", exchange},
+      {"lose the chief", [](Cluster& cluster) { return lose(cluster, 0); }},
+      {"lose a worker", [](Cluster& cluster) { return lose(cluster, 1); }},
+      {"silence", silence},
+      {"abort", abort_all},
+      {"leave", leave},
+      {"miss", miss},
+      {"fork", fork_off},
+      {"subgroup",
+       [](Cluster& cluster) { return cluster.rank() == 1 ? 0 : use_subgroup(cluster); }},
+  };
+  return all;
+}
+
+TEST(TcpTransportTest, ProcessesExchange) {
+  for (const int num_workers : {1, 2, 3, 5, 8}) {
+    EXPECT_EQ(run_workers("exchange", num_workers), all_well(num_workers));
+  }
+}
+
+/// As a worker's environment, until it dies.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(TcpTransportTest, ProcessesOnSeveralHostsExchange) {
+  // What says that they share a machine differs; they have nothing but each other's addresses.
+  EXPECT_EQ(run_workers("exchange between hosts", 3), all_well(3));
+  const std::string file =
+      ::testing::TempDir() + "/tcp_transport_secret." + std::to_string(::getpid());
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(::write(fd, "secret", 6), 6);
+  ::close(fd);
+  {
+    const Variable secret(kSecretFileVariable, file);
+    EXPECT_EQ(run_workers("exchange", 2), all_well(2));
+    EXPECT_EQ(run_workers("exchange between hosts", 4), all_well(4));
+  }
+  ::unlink(file.c_str());
+}
+
+TEST(TcpTransportTest, AKilledWorkerIsNamedByTheOthers) {
+  EXPECT_EQ(run_workers("lose a worker", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
+  EXPECT_EQ(run_workers("lose the chief", 3), (std::vector<int>{-SIGKILL, 0, 0}));
+}
+
+TEST(TcpTransportTest, AStoppedWorkerIsNamedAtTheDeadline) {
+  EXPECT_EQ(run_workers("silence", 2, 1), (std::vector<int>{0, -SIGKILL}));
+}
+
+TEST(TcpTransportTest, AnAbortEndsEverybodysWait) {
+  EXPECT_EQ(run_workers("abort", 3), all_well(3));
+}
+
+TEST(TcpTransportTest, AWorkerThatEndsTooEarlyIsNamed) {
+  EXPECT_EQ(run_workers("leave", 3), all_well(3));
+}
+
+TEST(TcpTransportTest, WhoDoesNotConnectIsNamed) { EXPECT_EQ(run_workers("miss", 3), all_well(3)); }
+
+TEST(TcpTransportTest, AChildOfForkThrowsAndItsParentGoesOn) {
+  EXPECT_EQ(run_workers("fork", 2), all_well(2));
+}
+
+TEST(TcpTransportTest, SubgroupsHaveTransports) {
+  EXPECT_EQ(run_workers("subgroup", 3), all_well(3));
+}
+
 }  // namespace
 }  // namespace crossdevice::testing
 
-int main(int argc, char** argv) { return crossdevice::testing::worker_main(argc, argv, {}); }
+int main(int argc, char** argv) {
+  return crossdevice::testing::worker_main(
+      argc, argv, crossdevice::testing::works(), [](const std::string& work) {
+        if (work == "exchange between hosts") {
+          const std::string rank = std::getenv(crossdevice::kRankVariable);
+          ::setenv(crossdevice::kHostIdVariable, ("host " + rank).c_str(), 1);
+        }
+        return crossdevice::JoinOptions{.timeout_seconds = 60};
+      });
+}

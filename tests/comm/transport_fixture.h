@@ -100,9 +100,23 @@ inline void meet(Transport& transport) {
 }
 
 class TransportConformance : public ::testing::TestWithParam<TransportCase> {
- protected:
+ public:
   using Work = std::function<void(Transport&)>;
 
+  static Outcome outcome_of(const Work& work, Transport& transport) {
+    try {
+      work(transport);
+    } catch (const OpError& error) {
+      Outcome outcome{.text = error.what(), .code = error.code(), .culprits = {}};
+      for (const RankInfo& each : error.culprits()) outcome.culprits.push_back(each.rank);
+      return outcome;
+    } catch (const std::exception& error) {
+      return {.text = error.what()};
+    }
+    return {};
+  }
+
+ protected:
   ~TransportConformance() override { end(); }
 
   void make(int num_ranks) {
@@ -134,19 +148,6 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
   /// All members' works end without an error.
   void expect_well(int num_ranks, const Work& work) {
     for (const Outcome& each : run(num_ranks, work)) EXPECT_EQ(each.text, "");
-  }
-
-  static Outcome outcome_of(const Work& work, Transport& transport) {
-    try {
-      work(transport);
-    } catch (const OpError& error) {
-      Outcome outcome{.text = error.what(), .code = error.code(), .culprits = {}};
-      for (const RankInfo& each : error.culprits()) outcome.culprits.push_back(each.rank);
-      return outcome;
-    } catch (const std::exception& error) {
-      return {.text = error.what()};
-    }
-    return {};
   }
 
  private:

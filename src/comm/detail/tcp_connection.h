@@ -63,8 +63,9 @@ class TcpConnection {
   void skip(std::size_t size);
   /// The frame is whole.
   void end_frame() { has_head_ = false; }
-  /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead. Says how much came for it.
-  Result read(std::span<std::byte> payload, std::size_t& num_read);
+  /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead, a head only if `is_followed` by another frame
+  /// of the same message. Says how much came for `payload`.
+  Result read(std::span<std::byte> payload, bool is_followed, std::size_t& num_read);
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
   /// before. False: it is too much.
   [[nodiscard]] bool read_all();

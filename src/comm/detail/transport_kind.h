@@ -86,6 +86,8 @@ class TransportKind {
   virtual void start_receive(Peer& peer, Transfer& transfer) = 0;
   /// Moves what can be moved; whether anything moved. Bounded, so that a waiter looks at its deadline in between.
   virtual bool progress() = 0;
+  /// Whether a waiter had better sleep at once: what is on its way takes longer than waking up, and asking for it would hold it up.
+  [[nodiscard]] virtual bool is_bulky() const { return false; }
   /// The last thing before sleep().
   virtual void prepare_sleep() {}
   /// Without the turn, on the owner's thread: returns at `until`, or when something has come since the last progress() began, or after wake().
