@@ -34,8 +34,9 @@ crossdevice-run itself is killed.
 counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
 listens in the first. The namespaces have names nowhere and end with the job; nothing leads from them to another network.
 
-Exit codes: 0 all workers ended with 0, or one of them with --keep-going; the status of the worker that failed first otherwise, 128 + S where signal S ended it. 2 the
-arguments are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
+Exit codes: 0 all workers ended with 0, or one of them with --keep-going; the status of the worker that failed first
+otherwise, 128 + S where signal S ended it. A worker that has crashed or was killed counts before those that end because of it. 2 the arguments
+are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
 
 }  // namespace
 

@@ -54,6 +54,14 @@ int exit_code_of(int status) {
   return WIFSIGNALED(status) ? kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/// Whether the worker fell by itself or was killed by a stranger: a cause of other workers' ends, hardly a consequence.
+bool is_crash(int status) {
+  if (!WIFSIGNALED(status)) return false;
+  const int number = WTERMSIG(status);
+  return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+         number == SIGILL;
+}
+
 /// Our children, also those that we have inherited from a worker.
 std::vector<pid_t> children() {
   std::ifstream file(fmt::format("/proc/self/task/{}/children", ::getpid()));
@@ -245,6 +253,7 @@ void Supervisor::begin_grace() {
 void Supervisor::grace_is_over() {
   kill_at_.reset();
   if (num_running_ > 0) {
+    has_killed_ = true;
     signal_all(SIGKILL);
     if (is_interrupted_) kill_at_ = Clock::now() + std::max<Clock::duration>(grace_, kMinGrace);
   } else if (
@@ -280,7 +289,10 @@ void Supervisor::ended(std::size_t rank, int status) {
   --num_running_;
   janitor_.forget_group(worker.pid);
   has_one_ended_well_ |= exit_code_of(status) == 0;
-  if (exit_code_of(status) == 0 || exit_code_.has_value()) return;
+  if (exit_code_of(status) == 0) return;
+  // A process that dies closes its connections some time before it can be reaped. Others may notice, fail and be reaped in between.
+  const bool is_cause = is_crash(status) && !has_killed_;
+  if (exit_code_.has_value() && !(is_cause && may_be_consequence_)) return;
   if (when_one_fails_ == WhenOneFails::KEEP_GOING && !is_stopping_) {
     first_failure_ = first_failure_.value_or(exit_code_of(status));
     err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
@@ -288,6 +300,7 @@ void Supervisor::ended(std::size_t rank, int status) {
     return;
   }
   exit_code_ = exit_code_of(status);
+  may_be_consequence_ = !is_cause;
   if (!is_interrupted_) {
     err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
                                   num_running_ > 0 ? "; stopping the others" : "");

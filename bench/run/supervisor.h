@@ -87,6 +87,9 @@ class Supervisor {
   bool is_swept_ = false;
   bool is_stopping_ = false;
   bool is_interrupted_ = false;  // by a signal, so that workers' ends need no explanation
+  bool has_killed_ = false;
+  bool may_be_consequence_ =
+      false;  // the exit code is that of a worker that another one's crash may have ended
   std::optional<Clock::time_point> kill_at_;
   std::optional<int> exit_code_;
   std::optional<int> first_failure_;  // of those that the others have survived

@@ -175,11 +175,7 @@ TEST_F(BenchWorkersTest, NamespacesAreNamedInTheRows) {
     GTEST_SKIP() << "network namespaces need root, the programs unshare and ip, bridges and veth";
   }
   RunningJob job(arguments({"--workers", "3", "--netns", "2"}), CROSSDEVICE_BENCH_PROGRAM);
-  const int code = job.finish();
-  if (job.err.find("several machines is not in this version") != std::string::npos) {
-    GTEST_SKIP() << "CollectiveAllReduce does not know several machines yet";
-  }
-  EXPECT_EQ(code, 0) << job.err;
+  EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_THAT(job.out, HasSubstr("# 3 workers on 2 hosts, which are network namespaces"));
   for (const nlohmann::json& row : rows()) {
     EXPECT_EQ(row["hosts"], 2);

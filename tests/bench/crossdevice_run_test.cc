@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // crossdevice-run as users start it, with real processes: how jobs end, what is shown, and that nothing is left.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -123,6 +124,22 @@ TEST(CrossdeviceRunTest, TheFirstFailureIsTheJobs) {
   RunningJob alone(shell(1, "exit 3"));
   EXPECT_EQ(alone.finish(), 3);
   EXPECT_EQ(alone.err, "crossdevice-run: rank 0 ended with status 3\n");
+}
+
+TEST(CrossdeviceRunTest, ACrashCountsBeforeThoseWhoNoticed) {
+  const std::string ready =
+      ::testing::TempDir() + "crossdevice_run_test_" + std::to_string(::getpid());
+  const std::string script = "if [ $CROSSDEVICE_RANK = 1 ]; then while [ ! -e " + ready +
+                             " ]; do sleep 0.01; done; exit 5; fi; ";
+  for (const auto& [number, code] :
+       std::map<std::string, int>{{"KILL", 137}, {"SEGV", 139}, {"ABRT", 5}}) {
+    RunningJob job(shell(2, script + "trap 'kill -" + number + " $$' TERM; touch " + ready +
+                                "; while :; do sleep 0.01; done"));
+    EXPECT_EQ(job.finish(), code) << number;
+    EXPECT_THAT(job.err, HasSubstr("rank 1 ended with status 5; stopping the others"));
+    EXPECT_EQ(job.err.find("rank 0 was ended by signal") != std::string::npos, code != 5);
+    ::unlink(ready.c_str());
+  }
 }
 
 TEST(CrossdeviceRunTest, AWorkerThatEndsWellDisturbsNobody) {
