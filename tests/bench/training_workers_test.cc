@@ -16,6 +16,7 @@ namespace crossdevice::train {
 namespace {
 
 using crossdevice::testing::all_well;
+using crossdevice::testing::Machines;
 using crossdevice::testing::run_workers;
 
 /// The same on every worker: the generator of the images is seeded.
@@ -143,17 +144,27 @@ void takes_no_ops_of_one_process(Cluster& joined) {
   EXPECT_THROW(Training(data, o), programs::ArgumentError);
 }
 
-TEST(TrainingWorkersTest, ReachTheWeightsOfOneProcess) {
-  for (const int n : {1, 2, 3, 4}) EXPECT_EQ(run_workers("train", n), all_well(n));
+class TrainingWorkersTest : public ::testing::TestWithParam<Machines> {
+ protected:
+  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
+    return run_workers(work, num_workers, -1, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Workers, TrainingWorkersTest,
+                         ::testing::Values(Machines::ONE, Machines::ONE_EACH),
+                         [](const auto& tested) {
+                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
+                         });
+
+TEST_P(TrainingWorkersTest, ReachTheWeightsOfOneProcess) {
+  for (const int n : {1, 2, 3, 4}) EXPECT_EQ(run("train", n), all_well(n));
 }
 
-TEST(TrainingWorkersTest, GoOnFromTheStateOfTheOneThatKnowsMost) {
-  EXPECT_EQ(run_workers("go on", 3), all_well(3));
+TEST_P(TrainingWorkersTest, GoOnFromTheStateOfTheOneThatKnowsMost) {
+  EXPECT_EQ(run("go on", 3), all_well(3));
 }
 
-TEST(TrainingWorkersTest, OpsOfOneProcessAreRefused) {
-  EXPECT_EQ(run_workers("ops", 2), all_well(2));
-}
+TEST_P(TrainingWorkersTest, OpsOfOneProcessAreRefused) { EXPECT_EQ(run("ops", 2), all_well(2)); }
 
 }  // namespace
 }  // namespace crossdevice::train

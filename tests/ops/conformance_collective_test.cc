@@ -267,11 +267,9 @@ void c2_10(Cluster& cluster) {
 /// Only rank 0 takes part.
 template <class F>
 void times_out(Cluster& cluster, F call) {
-  {
-    Group group(cluster, 1, {.timeout_seconds = 0.2});
-    if (cluster.rank() == 0) {
-      EXPECT_THAT(thrown<DeadlineExceededError>([&] { call(group); }), HasSubstr("rank 1"));
-    }
+  Group group(cluster, 1, {.timeout_seconds = 0.2});
+  if (cluster.rank() == 0) {
+    EXPECT_THAT(thrown<DeadlineExceededError>([&] { call(group); }), HasSubstr("rank 1"));
   }
   cluster.barrier();
 }
@@ -403,7 +401,7 @@ void rt8(Cluster& cluster) {
   if (cluster.rank() == 1) {
     EXPECT_THAT(
         thrown<DeadlineExceededError>([&] { (void)group.ops.reduce(ReduceOp::SUM, one, one); }),
-        HasSubstr("has given up"));
+        HasSubstr("given up"));
   }
   cluster.barrier();
 }
@@ -415,11 +413,12 @@ void rt9(Cluster& cluster) {
                   {static_cast<float>(group.size)});
 }
 
-/// The mean and the sum of element i of replica d: 10^(d mod 3) i, so that every sum is exact.
+/// The sum of element i of replica d: 10^(d mod 3) i, or smaller, so that every sum is exact.
 template <class T>
 void value_matrix(Group& group, std::size_t count) {
   const auto element = [](std::size_t replica, std::size_t i) {
     constexpr float kPowers[] = {1, 10, 100};
+    if (sizeof(T) == 2) return static_cast<T>(static_cast<float>(replica % 3 + i % 4));
     return static_cast<T>(kPowers[replica % 3] * static_cast<float>(i % 64));
   };
   const PerReplica value = group.value([&](std::size_t r) {
@@ -528,40 +527,47 @@ const Works& works() {
   return all;
 }
 
-void expect_well(const std::string& row, std::initializer_list<int> workers) {
-  for (const int n : workers) EXPECT_EQ(run_workers(row, n), all_well(n)) << n << " workers";
-}
+class CollectiveConformance : public ::testing::TestWithParam<Machines> {
+ protected:
+  static void expect_well(const std::string& row, std::initializer_list<int> workers) {
+    for (const int n : workers) {
+      EXPECT_EQ(run_workers(row, n, -1, GetParam()), all_well(n)) << n << " workers";
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Workers, CollectiveConformance,
+                         ::testing::Values(Machines::ONE, Machines::ONE_EACH),
+                         [](const auto& tested) {
+                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
+                         });
 
-TEST(CollectiveConformance, C14_6_V1_6_ReductionDistributed) { expect_well("C14_6", {1, 3}); }
-TEST(CollectiveConformance, C14_7_V1_7_ReduceIndexedSlicesDistributed) {
+TEST_P(CollectiveConformance, C14_6_V1_6_ReductionDistributed) { expect_well("C14_6", {1, 3}); }
+TEST_P(CollectiveConformance, C14_7_V1_7_ReduceIndexedSlicesDistributed) {
   expect_well("C14_7", {3});
 }
-TEST(CollectiveConformance, V1_9_C2_12_MultiThread) { expect_well("V1_9", {2}); }
-TEST(CollectiveConformance, C2_1_C14_8_V1_8_ReduceDense) { expect_well("C2_1", {1, 2, 4}); }
-TEST(CollectiveConformance, C2_2_C2_3_ReduceSparse) { expect_well("C2_2", {1, 2, 4}); }
-TEST(CollectiveConformance, C2_4_BatchReduceDense) { expect_well("C2_4", {1, 2, 4}); }
-TEST(CollectiveConformance, C2_5_C2_6_BatchReduceSparseAndMixed) { expect_well("C2_5", {1, 2}); }
-TEST(CollectiveConformance, C2_10_GatherSameShape) { expect_well("C2_10", {1, 2, 3}); }
-TEST(CollectiveConformance, C2_14_C2_15_C2_16_C2_17_Timeout) { expect_well("C2_14", {2}); }
-TEST(CollectiveConformance, RT1_RT3_ReduceGatherAndDifferentCalls) { expect_well("RT1", {2, 4}); }
-TEST(CollectiveConformance, RT2_MultipleGroups) {
+TEST_P(CollectiveConformance, V1_9_C2_12_MultiThread) { expect_well("V1_9", {2}); }
+TEST_P(CollectiveConformance, C2_1_C14_8_V1_8_ReduceDense) { expect_well("C2_1", {1, 2, 4}); }
+TEST_P(CollectiveConformance, C2_2_C2_3_ReduceSparse) { expect_well("C2_2", {1, 2, 4}); }
+TEST_P(CollectiveConformance, C2_4_BatchReduceDense) { expect_well("C2_4", {1, 2, 4}); }
+TEST_P(CollectiveConformance, C2_5_C2_6_BatchReduceSparseAndMixed) { expect_well("C2_5", {1, 2}); }
+TEST_P(CollectiveConformance, C2_10_GatherSameShape) { expect_well("C2_10", {1, 2, 3}); }
+TEST_P(CollectiveConformance, C2_14_C2_15_C2_16_C2_17_Timeout) { expect_well("C2_14", {2}); }
+TEST_P(CollectiveConformance, RT1_RT3_ReduceGatherAndDifferentCalls) { expect_well("RT1", {2, 4}); }
+TEST_P(CollectiveConformance, RT2_MultipleGroups) {
   expect_well("RT2", {4});
   expect_well("RT2 sizes", {5});
 }
-TEST(CollectiveConformance, RT5_Abort) {
+TEST_P(CollectiveConformance, RT5_Abort) {
   expect_well("RT5", {2, 3});
   expect_well("RT5 waiting", {3, 5});
 }
-TEST(CollectiveConformance, RT6_RT7_UnrelatedErrorsPoisonNothing) { expect_well("RT6", {2, 3}); }
-TEST(CollectiveConformance, RT8_Timeout) { expect_well("RT8", {2}); }
-TEST(CollectiveConformance, RT9_NcclHintOnHosts) { expect_well("RT9", {2}); }
-TEST(CollectiveConformance, RT11_PythonCollectiveOps) { expect_well("RT11", {2}); }
-TEST(CollectiveConformance, RT13_RingReducerValueMatrix) { expect_well("RT13", {1, 2, 4}); }
-TEST(CollectiveConformance, RT14_RingGathererMatrix) { expect_well("RT14", {1, 2, 4}); }
-TEST(CollectiveConformance, RT22_CheckHealth) {
-  EXPECT_EQ(run_workers("RT22", 2), all_well(2));
-  EXPECT_EQ(run_workers("RT22", 3), all_well(3));
-}
+TEST_P(CollectiveConformance, RT6_RT7_UnrelatedErrorsPoisonNothing) { expect_well("RT6", {2, 3}); }
+TEST_P(CollectiveConformance, RT8_Timeout) { expect_well("RT8", {2}); }
+TEST_P(CollectiveConformance, RT9_NcclHintOnHosts) { expect_well("RT9", {2}); }
+TEST_P(CollectiveConformance, RT11_PythonCollectiveOps) { expect_well("RT11", {2}); }
+TEST_P(CollectiveConformance, RT13_RingReducerValueMatrix) { expect_well("RT13", {1, 2, 4}); }
+TEST_P(CollectiveConformance, RT14_RingGathererMatrix) { expect_well("RT14", {1, 2, 4}); }
+TEST_P(CollectiveConformance, RT22_CheckHealth) { expect_well("RT22", {2, 3}); }
 
 }  // namespace
 }  // namespace crossdevice

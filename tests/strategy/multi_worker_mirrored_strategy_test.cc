@@ -415,69 +415,81 @@ const Works& works() {
   return all;
 }
 
-TEST(MultiWorkerMirroredStrategyTest, ReplicaIdsCountThroughTheWorkers) {
-  for (const int n : {1, 2, 3, 5}) EXPECT_EQ(run_workers("ids", n), all_well(n));
+class MultiWorkerMirroredStrategyTest : public ::testing::TestWithParam<Machines> {
+ protected:
+  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
+    return run_workers(work, num_workers, -1, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Workers, MultiWorkerMirroredStrategyTest,
+                         ::testing::Values(Machines::ONE, Machines::ONE_EACH),
+                         [](const auto& tested) {
+                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
+                         });
+
+TEST_P(MultiWorkerMirroredStrategyTest, ReplicaIdsCountThroughTheWorkers) {
+  for (const int n : {1, 2, 3, 5}) EXPECT_EQ(run("ids", n), all_well(n));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, ReplicasOfAllWorkersMeet) {
-  for (const int n : {1, 2, 3, 4, 8}) EXPECT_EQ(run_workers("calls", n), all_well(n));
+TEST_P(MultiWorkerMirroredStrategyTest, ReplicasOfAllWorkersMeet) {
+  for (const int n : {1, 2, 3, 4, 8}) EXPECT_EQ(run("calls", n), all_well(n));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, ValuesOfWorkersAndOfReplicas) {
-  for (const int n : {2, 3, 4}) EXPECT_EQ(run_workers("values", n), all_well(n));
+TEST_P(MultiWorkerMirroredStrategyTest, ValuesOfWorkersAndOfReplicas) {
+  for (const int n : {2, 3, 4}) EXPECT_EQ(run("values", n), all_well(n));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, VariablesStayEqualOnAllWorkers) {
-  for (const int n : {2, 3, 4}) EXPECT_EQ(run_workers("variables", n), all_well(n));
+TEST_P(MultiWorkerMirroredStrategyTest, VariablesStayEqualOnAllWorkers) {
+  for (const int n : {2, 3, 4}) EXPECT_EQ(run("variables", n), all_well(n));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, DifferentVariablesAreNamedOnEveryWorker) {
-  EXPECT_EQ(run_workers("different variables", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, DifferentVariablesAreNamedOnEveryWorker) {
+  EXPECT_EQ(run("different variables", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, DifferentDevicesAreNamedOnEveryWorker) {
-  EXPECT_EQ(run_workers("different devices", 2), all_well(2));
-  EXPECT_EQ(run_workers("different devices", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, DifferentDevicesAreNamedOnEveryWorker) {
+  EXPECT_EQ(run("different devices", 2), all_well(2));
+  EXPECT_EQ(run("different devices", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, AnExceptionThatLeavesRunReachesTheOtherWorkers) {
-  for (const int n : {2, 3, 5}) EXPECT_EQ(run_workers("throws", n), all_well(n));
+TEST_P(MultiWorkerMirroredStrategyTest, AnExceptionThatLeavesRunReachesTheOtherWorkers) {
+  for (const int n : {2, 3, 5}) EXPECT_EQ(run("throws", n), all_well(n));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, ADifferenceWithinAWorkerReachesTheOthers) {
-  EXPECT_EQ(run_workers("replicas differ", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, ADifferenceWithinAWorkerReachesTheOthers) {
+  EXPECT_EQ(run("replicas differ", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, AWorkerThatDiesIsNamedByEveryCall) {
-  EXPECT_EQ(run_workers("dies", 2), (std::vector<int>{0, -SIGKILL}));
-  EXPECT_EQ(run_workers("dies", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
+TEST_P(MultiWorkerMirroredStrategyTest, AWorkerThatDiesIsNamedByEveryCall) {
+  EXPECT_EQ(run("dies", 2), (std::vector<int>{0, -SIGKILL}));
+  EXPECT_EQ(run("dies", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, AWorkerThatDoesNotComeIsNamed) {
-  EXPECT_EQ(run_workers("stays away", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, AWorkerThatDoesNotComeIsNamed) {
+  EXPECT_EQ(run("stays away", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, DifferentCallsAreNoticed) {
-  EXPECT_EQ(run_workers("calls differ", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, DifferentCallsAreNoticed) {
+  EXPECT_EQ(run("calls differ", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, StrategiesOneAfterAnotherAndSideBySideDoNotMeet) {
-  EXPECT_EQ(run_workers("several", 2), all_well(2));
+TEST_P(MultiWorkerMirroredStrategyTest, StrategiesOneAfterAnotherAndSideBySideDoNotMeet) {
+  EXPECT_EQ(run("several", 2), all_well(2));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, OpsOfOnesOwnAreUsed) {
-  EXPECT_EQ(run_workers("own ops", 2), all_well(2));
+TEST_P(MultiWorkerMirroredStrategyTest, OpsOfOnesOwnAreUsed) {
+  EXPECT_EQ(run("own ops", 2), all_well(2));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, AStepInPlaceAllocatesNothingOnceItHasRun) {
-  EXPECT_EQ(run_workers("allocations", 2), all_well(2));
+TEST_P(MultiWorkerMirroredStrategyTest, AStepInPlaceAllocatesNothingOnceItHasRun) {
+  EXPECT_EQ(run("allocations", 2), all_well(2));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, TheLauncherSaysWhoIsThere) {
-  EXPECT_EQ(run_workers("joins", 3), all_well(3));
+TEST_P(MultiWorkerMirroredStrategyTest, TheLauncherSaysWhoIsThere) {
+  EXPECT_EQ(run("joins", 3), all_well(3));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, AProcessThatNobodyLaunchedIsAWorkerAlone) {
+TEST(MultiWorkerMirroredStrategyTestAlone, AProcessThatNobodyLaunchedIsAWorkerAlone) {
   MultiWorkerMirroredStrategy strategy({.devices = cpus(2)});
   EXPECT_EQ(strategy.cluster()->num_workers(), 1);
   EXPECT_TRUE(strategy.extended().should_checkpoint());
@@ -495,7 +507,7 @@ TEST(MultiWorkerMirroredStrategyTest, AProcessThatNobodyLaunchedIsAWorkerAlone) 
   EXPECT_THAT(elements(strategy.reduce("SUM", sums, std::nullopt)), ElementsAre(6));
 }
 
-TEST(MultiWorkerMirroredStrategyTest, BadOptionsAreRefused) {
+TEST(MultiWorkerMirroredStrategyTestAlone, BadOptionsAreRefused) {
   const auto resolver = std::make_shared<SimpleClusterResolver>(ClusterSpec());
   const std::shared_ptr<Cluster> alone = Cluster::join(*resolver);
   EXPECT_THAT(
