@@ -7,7 +7,6 @@
 #include "crossdevice/collective/transport_collectives.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "crossdevice/collective/rooted.h"
 #include "crossdevice/collective/schedule_executor.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/collective_checks.h"
@@ -29,9 +29,12 @@
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/inquest.h"
 #include "collective/detail/integer_mean.h"
+#include "collective/detail/message_barrier.h"
 #include "collective/detail/program_cache.h"
 #include "collective/detail/row_batch.h"
 #include "collective/detail/scratch_memory.h"
+#include "collective/detail/shown_tensors.h"
+#include "collective/detail/tuning_agreement.h"
 
 namespace crossdevice {
 namespace {
@@ -39,72 +42,13 @@ namespace {
 using detail::ProgramKey;
 using Kind = ProgramKey::Kind;
 
-/// Up to here everybody sends all it has to everybody.
-constexpr std::size_t kInlineBytes = std::size_t{2} << 10;
+/// From here on gathers and scatters take a ring.
+constexpr std::size_t kRingBytes = std::size_t{1} << 20;
 /// Up to here latency counts more than bytes.
 constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
 /// So many workers are connected to each other from the start.
 constexpr int kMeshRanks = 16;
 constexpr double kMeetingSeconds = 300;
-constexpr std::size_t kShareAlignment = 64;
-
-constexpr std::size_t aligned(std::size_t size_bytes) {
-  return (size_bytes + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
-}
-
-/// What a worker shows: a description of its tensors, then their elements.
-struct ShareSize {
-  std::uint64_t description_bytes = 0;
-  std::uint64_t total_bytes = 0;
-};
-
-/// Numbers of 64 bits: how many tensors, and of each its dtype, its rank and its dimensions.
-std::vector<std::uint64_t> describe(std::span<const Tensor> tensors) {
-  std::vector<std::uint64_t> description{tensors.size()};
-  for (const Tensor& tensor : tensors) {
-    description.push_back(static_cast<std::uint64_t>(tensor.dtype()));
-    description.push_back(tensor.shape().rank());
-    for (const std::int64_t dim : tensor.shape().dims()) {
-      description.push_back(static_cast<std::uint64_t>(dim));
-    }
-  }
-  return description;
-}
-
-/// What a worker showed, checked against what came.
-std::vector<RemoteTensor> read_shared(std::span<const std::byte> bytes, const ShareSize& size,
-                                      int rank) {
-  const auto malformed = [rank] {
-    return InternalError(fmt::format("rank {} showed tensors that cannot be read", rank));
-  };
-  std::size_t at = 0;
-  const auto next = [&]() -> std::uint64_t {
-    std::uint64_t value = 0;
-    if (at + sizeof value > size.description_bytes) throw malformed();
-    std::memcpy(&value, bytes.data() + at, sizeof value);
-    at += sizeof value;
-    return value;
-  };
-  std::vector<RemoteTensor> tensors;
-  std::size_t data = aligned(size.description_bytes);
-  for (std::uint64_t left = next(); left > 0; --left) {
-    RemoteTensor& tensor = tensors.emplace_back();
-    const std::uint64_t dtype = next();
-    if (dtype >= kNumDTypes) throw malformed();
-    tensor.dtype = static_cast<DType>(dtype);
-    std::vector<std::int64_t> dims;
-    for (std::uint64_t dims_left = next(); dims_left > 0; --dims_left) {
-      dims.push_back(static_cast<std::int64_t>(next()));
-    }
-    tensor.shape = Shape(std::span<const std::int64_t>(dims));
-    const std::size_t tensor_bytes =
-        static_cast<std::size_t>(tensor.shape.num_elements()) * size_in_bytes(tensor.dtype);
-    if (data > bytes.size() || tensor_bytes > bytes.size() - data) throw malformed();
-    if (tensor_bytes > 0) tensor.data = bytes.data() + data;
-    data += aligned(tensor_bytes);
-  }
-  return tensors;
-}
 
 }  // namespace
 
@@ -114,6 +58,7 @@ struct TransportCollectives::State final : OperationObserver {
         transport(std::move(over)),
         inquest(cluster),
         executor(*transport),
+        barrier(*transport),
         num_ranks(static_cast<std::size_t>(transport->num_ranks())),
         rank(static_cast<std::size_t>(transport->rank())),
         is_mesh(transport->num_ranks() <= kMeshRanks),
@@ -123,12 +68,14 @@ struct TransportCollectives::State final : OperationObserver {
   std::unique_ptr<Transport> transport;
   detail::Inquest inquest;
   ScheduleExecutor executor;
+  detail::MessageBarrier barrier;
   std::size_t num_ranks;
   std::size_t rank;
   bool is_mesh;
   std::string broken_text;           // empty: not broken
   bool outputs_are_written = false;  // by the operation under way, where they are inputs
 
+  AllReduceTuning tuning;
   detail::ProgramCache programs;
   std::set<std::pair<Kind, std::size_t>> connected;  // kinds and roots, where not all are
   std::vector<std::shared_ptr<const ScheduleProgram>> running;
@@ -156,9 +103,10 @@ struct TransportCollectives::State final : OperationObserver {
   void meet();
   template <class Body>
   void run(const CollectiveRequest& request, const GroupOperationInfo& info, Body body);
-  void agree(const Deadline& deadline);
+  void agree(const Deadline& deadline) { barrier.wait(deadline); }
   std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
                                                       const Deadline& deadline);
+  [[nodiscard]] bool fits_inline(std::size_t inline_bytes) const;
   [[nodiscard]] Kind all_reduce_kind(const CollectiveRequest& request, std::size_t bytes) const;
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      std::size_t block_bytes);
@@ -180,6 +128,7 @@ void TransportCollectives::State::meet() {
                          fmt::format("{} aborted: {}", to_string(origin), text), {origin});
        }});
   transfers = std::make_unique<Transfer[]>(2 * num_ranks);
+  tuning = detail::receive_tuning(*cluster);
   std::set<int> peers;
   const int n = transport->num_ranks();
   for (int distance = 1; distance < n; distance = is_mesh ? distance + 1 : 2 * distance) {
@@ -188,8 +137,14 @@ void TransportCollectives::State::meet() {
   }
   const std::vector<int> list(peers.begin(), peers.end());
   transport->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
-  // Nobody goes on, and perhaps away, while others still connect. Not over the transport, whose end is then no matter of this meeting.
-  cluster->barrier(kMeetingSeconds);
+  // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
+  // this meeting.
+  if (tuning.links.has_value()) {
+    cluster->barrier(kMeetingSeconds);
+  } else {
+    tuning.links = detail::measure_links(*cluster, *transport, barrier, scratch, is_mesh);
+  }
+  if (rank == 0) log(LogSeverity::INFO, detail::describe(tuning, num_ranks, is_mesh));
 }
 
 /// Runs an operation so that all workers learn how it failed.
@@ -232,22 +187,6 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
   }
 }
 
-/// Returns when all are known to be in this operation: after round k everybody has heard of 2^k others, and who they have heard of.
-///
-/// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", 1988 (the dissemination barrier).
-void TransportCollectives::State::agree(const Deadline& deadline) {
-  for (std::size_t distance = 1; distance < num_ranks; distance *= 2) {
-    const std::size_t to = (rank + distance) % num_ranks;
-    const std::size_t from = (rank + num_ranks - distance) % num_ranks;
-    transport->send(static_cast<int>(to), {}, transfer(to, true));
-    transport->receive(static_cast<int>(from), {}, transfer(from, false));
-    transport->wait(transfer(from, false), deadline);
-    transport->wait(transfer(to, true), deadline);
-    while (transport->take_completed() != nullptr) {
-    }
-  }
-}
-
 /// The program, with everybody connected that it talks to. Everybody comes here for the same programs in the same order, so that it connects to those
 /// who connect to it.
 std::shared_ptr<const ScheduleProgram> TransportCollectives::State::find_program(
@@ -269,15 +208,29 @@ std::shared_ptr<const ScheduleProgram> TransportCollectives::State::find_program
 Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& request,
                                                   std::size_t bytes) const {
   if (request.deterministic) return Kind::ALL_REDUCE_SHUFFLE;
-  if (bytes >= kRingBytes) return Kind::ALL_REDUCE_RING;
-  return is_mesh ? Kind::ALL_REDUCE_SHUFFLE : Kind::ALL_REDUCE_HALVING_DOUBLING;
+  switch (choose_all_reduce(num_ranks, bytes, is_mesh, tuning)) {
+    case AllReduceAlgorithm::EXCHANGE:  // of what does not fit: the next best
+    case AllReduceAlgorithm::SHUFFLE:
+      return Kind::ALL_REDUCE_SHUFFLE;
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+      return Kind::ALL_REDUCE_HALVING_DOUBLING;
+    case AllReduceAlgorithm::RING:
+      break;
+  }
+  return Kind::ALL_REDUCE_RING;
+}
+
+bool TransportCollectives::State::fits_inline(std::size_t inline_bytes) const {
+  return is_mesh && inline_bytes <= kMaxExchangeBytes &&
+         choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning) ==
+             AllReduceAlgorithm::EXCHANGE;
 }
 
 void TransportCollectives::State::reduce_inline(const CollectiveRequest& request,
                                                 std::span<const CollectiveValue> values,
                                                 std::size_t block_bytes) {
-  std::byte* const memory = scratch.reserve(num_ranks * kInlineBytes);
-  const auto block = [&](std::size_t of_rank) { return memory + of_rank * kInlineBytes; };
+  std::byte* const memory = scratch.reserve(num_ranks * kMaxExchangeBytes);
+  const auto block = [&](std::size_t of_rank) { return memory + of_rank * kMaxExchangeBytes; };
   detail::fill_inline_block(values, block(rank));
   for (std::size_t distance = 1; distance < num_ranks; ++distance) {
     const std::size_t to = (rank + distance) % num_ranks;
@@ -402,7 +355,7 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
     state.divisor = num_inputs * state.num_ranks;
     // Each worker's own values are combined before, where that decides the bits.
     const bool combines_own_first = request.deterministic && num_inputs > 1;
-    if (size.inline_bytes <= kInlineBytes && state.is_mesh && !combines_own_first) {
+    if (state.fits_inline(size.inline_bytes) && !combines_own_first) {
       state.reduce_inline(request, values, size.inline_bytes);
       return;
     }
@@ -522,33 +475,25 @@ void TransportCollectives::barrier(const CollectiveRequest& request) {
 void TransportCollectives::share(const CollectiveRequest& request, std::span<const Tensor> tensors,
                                  const std::function<void(const RemoteTensors& all)>& use) {
   State& state = *state_;
-  const std::vector<std::uint64_t> description = describe(tensors);
-  ShareSize own{.description_bytes = description.size() * sizeof(std::uint64_t), .total_bytes = 0};
-  own.total_bytes = aligned(own.description_bytes);
-  for (const Tensor& tensor : tensors) own.total_bytes += aligned(tensor.size_bytes());
+  const std::vector<std::uint64_t> description = detail::describe(tensors);
+  const detail::ShownSize own = detail::shown_size(description, tensors);
   RemoteTensors all(state.num_ranks);
   state.run(request, {.kind = request.kind, .reduce_op = request.op}, [&] {
     std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
     std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
     state.run_job({.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
                   {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
-    std::vector<ShareSize> everybodys(state.num_ranks);
+    std::vector<detail::ShownSize> everybodys(state.num_ranks);
     std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
     std::vector<Interval> parts;
     std::size_t total = 0;
     parts.reserve(state.num_ranks);
-    for (const ShareSize& each : everybodys) {
+    for (const detail::ShownSize& each : everybodys) {
       parts.push_back({.begin = total, .count = each.total_bytes});
       total += each.total_bytes;
     }
     std::byte* const row = state.scratch.reserve(total);
-    std::byte* at = row + parts[state.rank].begin;
-    std::memcpy(at, description.data(), own.description_bytes);
-    at += aligned(own.description_bytes);
-    for (const Tensor& tensor : tensors) {
-      if (tensor.size_bytes() > 0) std::memcpy(at, tensor.data(), tensor.size_bytes());
-      at += aligned(tensor.size_bytes());
-    }
+    detail::write_shown(description, tensors, row + parts[state.rank].begin);
     const ScheduleProgram program =
         compile_schedule(total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
                                                              : ring_all_gather_schedule(parts),
@@ -556,12 +501,18 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
     const ScheduleJob job{.program = &program, .dtype = DType::UINT8, .input = row, .output = row};
     state.executor.run(std::span<const ScheduleJob>(&job, 1), request.deadline);
     for (std::size_t each = 0; each < state.num_ranks; ++each) {
-      all[each] = read_shared({row + parts[each].begin, parts[each].count}, everybodys[each],
-                              static_cast<int>(each));
+      all[each] = detail::read_shown({row + parts[each].begin, parts[each].count}, everybodys[each],
+                                     static_cast<int>(each));
     }
   });
   use(all);
 }
+
+std::vector<AllReduceCandidate> TransportCollectives::explain_all_reduce(
+    std::size_t size_bytes) const {
+  return rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning);
+}
+const AllReduceTuning& TransportCollectives::tuning() const { return state_->tuning; }
 
 TransportCounters TransportCollectives::counters() const { return state_->transport->counters(); }
 

@@ -98,6 +98,7 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", default_num_threads());
   result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
+  result.tuning_file = text_of(lookup, "CROSSDEVICE_TUNING_FILE").value_or("");
   result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);
   return result;
 }

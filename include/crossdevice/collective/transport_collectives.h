@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
+#include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/collective/collective_engine.h"
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/transport.h"
@@ -17,13 +19,12 @@ namespace crossdevice {
 /// Order    a batch's bits depend on the algorithm and so on sizes, but for `deterministic`: then every element's values are combined by rank, each
 ///          worker's own before.
 /// Threads  all work is done on the calling thread.
-/// Cost     a batch of up to 2 KiB: 1 round, everybody sends everything to everybody. Else 2(n - 1)/n S bytes each way; 2 rounds up to kRingBytes, in which
-///          everybody talks to everybody, a ring's 2(n - 1) above. Before outputs are written where they lie, ceil(log2 n) rounds of
+/// Cost     an all-reduce takes the algorithm that the links promise to be fastest (all_reduce_choice.h): they are measured when the object is made, in
+///          a few rounds of 256 KiB, unless CROSSDEVICE_TUNING_FILE of rank 0 says what they are, or what to take. Before outputs are written
+///          where they lie, ceil(log2 n) rounds of
 ///          messages without bytes make sure that all mean the same. share() holds all tensors of all workers in memory at once.
 class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {
  public:
-  static constexpr std::size_t kRingBytes = std::size_t{1} << 20;
-
   /// Collective. `transport` connects the members of `cluster`, which carries what errors say.
   TransportCollectives(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport);
   ~TransportCollectives() override;
@@ -43,6 +44,9 @@ class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {
   void share(const CollectiveRequest& request, std::span<const Tensor> tensors,
              const std::function<void(const RemoteTensors& all)>& use) override;
 
+  /// The choice for an all-reduce of so many bytes per worker, and its alternatives with the times that the measured links promise.
+  [[nodiscard]] std::vector<AllReduceCandidate> explain_all_reduce(std::size_t size_bytes) const;
+  [[nodiscard]] const AllReduceTuning& tuning() const;
   /// Payload bytes and messages so far.
   [[nodiscard]] TransportCounters counters() const;
 

@@ -31,6 +31,9 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_LOG_LEVEL: the lowest severity that is written: info, warning (default), failure,
   /// or none (empty here).
   std::optional<LogSeverity> log_level = LogSeverity::WARNING;
+  /// CROSSDEVICE_TUNING_FILE: rank 0's file with the links, or with the algorithms to take (see all_reduce_choice.h; default: none,
+  /// the links are measured).
+  std::string tuning_file{};
 };
 
 /// The variables of this process, read on the first call; setting one later has no effect.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How the members of a cluster come to one tuning: what rank 0 has pinned, and what the links can do.
+#pragma once
+
+#include <string>
+
+#include "crossdevice/collective/all_reduce_choice.h"
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/transport.h"
+
+#include "collective/detail/message_barrier.h"
+#include "collective/detail/scratch_memory.h"
+
+namespace crossdevice::detail {
+
+/// What rank 0's CROSSDEVICE_TUNING_FILE says; nothing where there is none.
+///
+/// Ranks    (of all here but the last) collective.
+/// Errors   ValueError, on all ranks: the file cannot be read. Else as Cluster.
+[[nodiscard]] AllReduceTuning receive_tuning(Cluster& cluster);
+
+/// Measures the links between all ranks, which are connected (is_mesh: everybody to everybody, else as a barrier needs it). The slowest of
+/// all counts. Ends with a round of the control plane, before which nobody goes on.
+///
+/// Cost     some rounds of 256 KiB each way: 0.2 s at 100 Mbit/s.
+[[nodiscard]] LinkModel measure_links(Cluster& cluster, Transport& transport,
+                                      MessageBarrier& barrier, ScratchMemory& scratch,
+                                      bool is_mesh);
+
+/// One line for the log.
+[[nodiscard]] std::string describe(const AllReduceTuning& tuning, std::size_t num_ranks,
+                                   bool is_mesh);
+
+}  // namespace crossdevice::detail

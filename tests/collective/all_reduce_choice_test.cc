@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/collective/all_reduce_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr LinkModel kLinks{
+    .latency_seconds = 1e-4, .ring_bytes_per_second = 1e8, .mesh_bytes_per_second = 0.8e8};
+
+double predict(AllReduceAlgorithm algorithm, std::size_t num_ranks, std::size_t size_bytes) {
+  return predict_all_reduce_seconds(algorithm, num_ranks, size_bytes, kLinks);
+}
+
+TEST(AllReduceChoice, PredictsRoundsAndBytes) {
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::RING, 4, 4'000'000), 6e-4 + 6e6 / 1e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::SHUFFLE, 4, 4'000'000), 2e-4 + 6e6 / 0.8e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::EXCHANGE, 4, 1000), 1e-4 + 3e3 / 0.8e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 8, 800), 6e-4 + 1400 / 0.8e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 5, 800), 6e-4 + 2000 / 0.8e8);
+  EXPECT_EQ(predict(AllReduceAlgorithm::RING, 1, 800), 0);
+}
+
+TEST(AllReduceChoice, FewBytesTakeFewRoundsAndManyBytesTheFastLinks) {
+  const AllReduceTuning tuning{.links = kLinks};
+  EXPECT_EQ(choose_all_reduce(4, 8, true, tuning), AllReduceAlgorithm::EXCHANGE);
+  EXPECT_EQ(choose_all_reduce(4, 16 << 10, true, tuning), AllReduceAlgorithm::SHUFFLE);
+  EXPECT_EQ(choose_all_reduce(4, 64 << 20, true, tuning), AllReduceAlgorithm::RING);
+  EXPECT_EQ(choose_all_reduce(32, 8, false, tuning), AllReduceAlgorithm::HALVING_DOUBLING);
+  EXPECT_EQ(choose_all_reduce(32, 64 << 20, false, tuning), AllReduceAlgorithm::RING);
+}
+
+TEST(AllReduceChoice, RanksWhatIsPossible) {
+  const AllReduceTuning tuning{.links = kLinks};
+  const auto candidates = rank_all_reduce_algorithms(4, 8, true, tuning);
+  ASSERT_EQ(candidates.size(), 4U);
+  EXPECT_EQ(candidates[0].algorithm, AllReduceAlgorithm::EXCHANGE);
+  EXPECT_EQ(candidates[1].algorithm, AllReduceAlgorithm::SHUFFLE);
+  EXPECT_EQ(candidates[3].algorithm, AllReduceAlgorithm::RING);
+  EXPECT_EQ(rank_all_reduce_algorithms(4, 1 << 20, true, tuning).size(), 3U);
+  EXPECT_EQ(rank_all_reduce_algorithms(32, 8, false, tuning).size(), 2U);
+  EXPECT_THROW((void)rank_all_reduce_algorithms(4, 8, true, {}), ValueError);
+}
+
+TEST(AllReduceChoice, PinsWinWhereTheyArePossible) {
+  const AllReduceTuning tuning = parse_all_reduce_tuning(
+      R"({"links": {"latency_seconds": 1e-4, "ring_bytes_per_second": 1e8, "mesh_bytes_per_second": 8e7},
+          "all_reduce": [{"up_to_bytes": 100, "algorithm": "rechd"}, {"up_to_bytes": 1000000, "algorithm": "exchange"},
+                         {"algorithm": "shuffle"}]})");
+  EXPECT_EQ(tuning.links, kLinks);
+  EXPECT_EQ(choose_all_reduce(4, 100, true, tuning), AllReduceAlgorithm::HALVING_DOUBLING);
+  EXPECT_EQ(choose_all_reduce(4, 101, true, tuning), AllReduceAlgorithm::EXCHANGE);
+  EXPECT_EQ(choose_all_reduce(4, 1'000'000, true, tuning), AllReduceAlgorithm::RING);
+  EXPECT_EQ(choose_all_reduce(4, 64 << 20, true, tuning), AllReduceAlgorithm::SHUFFLE);
+  EXPECT_EQ(choose_all_reduce(32, 64 << 20, false, tuning), AllReduceAlgorithm::RING);
+  EXPECT_EQ(rank_all_reduce_algorithms(4, 100, true, tuning)[0].algorithm,
+            AllReduceAlgorithm::HALVING_DOUBLING);
+  EXPECT_EQ(parse_all_reduce_tuning(to_string(tuning)), tuning);
+  EXPECT_EQ(parse_all_reduce_tuning("{}"), AllReduceTuning{});
+  EXPECT_EQ(to_string(AllReduceTuning{}), "{}");
+}
+
+TEST(AllReduceChoice, RefusesWhatIsNoTuning) {
+  for (
+      const char* const text : {
+          "",
+          "[]",
+          "7",
+          "{",
+          R"({"links": {}})",
+          R"({"links": 3})",
+          R"({"links": {"latency_seconds": 0, "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1}})",
+          R"({"links": {"latency_seconds": "x", "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1}})",
+          R"({"all_reduce": {}})",
+          R"({"all_reduce": [{}]})",
+          R"({"all_reduce": [{"algorithm": "tree"}]})",
+          R"({"all_reduce": [{"algorithm": "ring", "up_to_bytes": 5}]})",
+          R"({"all_reduce": [{"algorithm": "ring"}, {"algorithm": "ring"}]})",
+          R"({"all_reduce": [{"algorithm": "ring", "up_to_bytes": -5}, {"algorithm": "ring"}]})",
+          R"({"all_reduce": [{"algorithm": "ring", "up_to_bytes": 5}, {"algorithm": "ring", "up_to_bytes": 5}, {"algorithm": "ring"}]})",
+      }) {
+    EXPECT_THROW((void)parse_all_reduce_tuning(text), ValueError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice
