@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "bench/namespace_obstacle.h"
 #include "bench/running_job.h"
 #include "run/layout.h"
 
@@ -23,25 +24,10 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-/// Whether a shell command succeeds, in a network namespace of its own.
-bool succeeds(const std::string& command) {
-  return std::system(("unshare -n sh -c '" + command + "' >/dev/null 2>&1").c_str()) == 0;
-}
-
-/// Why namespaces cannot be made here, found without what is tested; empty where they can.
-std::string obstacle() {
-  if (!succeeds("true"))
-    return "no network namespace can be made here: it needs root, or unshare(1) is missing";
-  if (!succeeds("ip link")) return "the program ip is missing";
-  if (!succeeds("ip link add br0 type bridge")) return "the kernel has no bridges";
-  if (!succeeds("ip link add ve0 type veth peer name ve1")) return "the kernel has no veth devices";
-  return "";
-}
-
 class NetworkNamespacesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string why = obstacle();
+    const std::string why = namespace_obstacle();
     if (!why.empty()) GTEST_SKIP() << why;
   }
 };
@@ -179,7 +165,7 @@ TEST_F(NetworkNamespacesTest, WorkersMeetAcrossThem) {
 }
 
 TEST_F(NetworkNamespacesTest, TheRateIsTheLinks) {
-  if (!succeeds("tc qdisc add dev lo root tbf rate 1mbit burst 32k latency 50ms")) {
+  if (!succeeds_in_namespace("tc qdisc add dev lo root tbf rate 1mbit burst 32k latency 50ms")) {
     GTEST_SKIP() << "the program tc or the kernel's token bucket filter is missing";
   }
   RunningJob job(shell(2, 2, "echo $(tc qdisc show dev eth0)", {"--rate", "200mbit"}));

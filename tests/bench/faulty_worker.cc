@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
+//
+//   faulty_worker FAULT RANK      FAULT: none, cut (its network), kill, stop. Prints what ended it, and after how many milliseconds.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "crossdevice/crossdevice.h"
+
+namespace cd = crossdevice;
+
+namespace {
+
+constexpr int kRoundsBefore = 5;
+
+/// Takes down every interface of this namespace but loopback.
+void cut_network() {
+  const int any = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net")) {
+    const std::string name = entry.path().filename();
+    if (name == "lo") continue;
+    ifreq request{};
+    name.copy(request.ifr_name, IFNAMSIZ - 1);
+    if (::ioctl(any, SIOCGIFFLAGS, &request) != 0) continue;
+    request.ifr_flags = static_cast<short>(request.ifr_flags & ~IFF_UP);
+    if (::ioctl(any, SIOCSIFFLAGS, &request) != 0) std::perror("ioctl");
+  }
+  ::close(any);
+}
+
+void suffer(const std::string& fault) {
+  if (fault == "cut") cut_network();
+  if (fault == "kill") ::kill(::getpid(), SIGKILL);
+}
+
+std::string names_of(const cd::OpError& error) {
+  std::string names;
+  for (const cd::RankInfo& rank : error.culprits()) {
+    if (!names.empty()) names += ',';
+    names += std::to_string(rank.rank);
+  }
+  return names;
+}
+
+const char* kind_of(const cd::OpError& error) { return cd::to_string(error.code()).data(); }
+
+int run(const std::string& fault, int faulty_rank) {
+  const std::shared_ptr<cd::Cluster> cluster =
+      cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = 2});
+  cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point before = Clock::now();
+  for (const std::size_t count : {std::size_t{3}, std::size_t{1000}, std::size_t{1} << 20}) {
+    std::vector<float> mine(count);
+    const cd::PerReplica value{cd::Tensor::view(std::span(mine), "CPU:0")};
+    const int n = cluster->num_workers();
+    const bool is_last = count == std::size_t{1} << 20 && fault != "none";
+    for (int round = 0; is_last || round < kRoundsBefore; ++round) {
+      for (std::size_t i = 0; i < count; ++i) {
+        mine[i] = static_cast<float>(cluster->rank() + static_cast<int>(i % 7) + round % 5);
+      }
+      if (is_last && round == kRoundsBefore && cluster->rank() == faulty_rank) suffer(fault);
+      before = Clock::now();
+      try {
+        ops.reduce_into(cd::ReduceOp::SUM, value, value);
+      } catch (const cd::OpError& error) {
+        const auto took =
+            std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - before);
+        std::printf("%s names %s after %lld ms\n", kind_of(error), names_of(error).c_str(),
+                    static_cast<long long>(took.count()));
+        std::fflush(stdout);
+        return 0;
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const int expected = n * (n - 1) / 2 + n * (static_cast<int>(i % 7) + round % 5);
+        if (mine[i] != static_cast<float>(expected)) {
+          std::printf("wrong\n");
+          return 2;
+        }
+      }
+    }
+  }
+  std::printf("all right\n");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 3) return run(argv[1], std::stoi(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}
