@@ -66,6 +66,7 @@ struct Raw {
   std::string all_reduce_spec = "pscpu/pscpu#2";
   std::string bytes_per_pack = "0";
   bool deterministic = false;
+  bool explain = false;
   bool percentiles = false;
   double timeout_seconds = 0;
   std::string json;
@@ -185,6 +186,11 @@ void declare_options(CLI::App& app, Raw& raw) {
       ->capture_default_str();
 
   const std::string output = "Output";
+  app.add_flag(
+         "--explain", raw.explain,
+         "Say how an all-reduce of each size would be done and what else could be, and measure "
+         "nothing but the links (with --workers)")
+      ->group(output);
   app.add_flag("-I,--percentiles", raw.percentiles,
                "Show the 10th and 99th percentile of the time too")
       ->group(output);
@@ -251,6 +257,7 @@ Arguments checked(const Raw& raw, int num_launched) {
   arguments.ops = raw.ops;
   programs::require_known_ops(raw.ops);
   arguments.workers = checked_workers(raw, num_launched);
+  arguments.explain = raw.explain;
   arguments.memory = raw.foreign ? MemoryKind::FOREIGN : MemoryKind::POOL;
   arguments.devices = checked_devices(raw, arguments.workers);
   require_for_workers(arguments);

@@ -39,6 +39,7 @@ struct Arguments {
   InterleaveOptions timing;
   bool check = true;
   bool show_percentiles = false;
+  bool explain = false;  ///< say how, instead of measuring
   std::vector<DType> dtypes = {DType::FLOAT32};
   std::vector<ReduceOp> redops = {ReduceOp::SUM};
   std::size_t root = 0;

@@ -21,6 +21,7 @@
 #include "collective/plan.h"
 #include "collective/report_json.h"
 #include "collective/report_table.h"
+#include "collective/sizes.h"
 #include "collective/start_workers.h"
 #include "collective/team.h"
 #include "collective/team_ops.h"
@@ -128,8 +129,20 @@ std::ofstream open_json(const Arguments& arguments) {
   return json;
 }
 
+int explain(const Arguments& arguments, const TeamOps& together) {
+  if (!together.explain) {
+    throw programs::ArgumentError("--explain: one process has nothing to choose; add --workers");
+  }
+  if (!together.team.is_first()) return programs::kExitOk;
+  for (const std::size_t size : sizes_in(arguments.sizes)) {
+    fmt::print("{:>8}  {}\n", programs::format_byte_size(size), together.explain(size));
+  }
+  return programs::kExitOk;
+}
+
 int measure_with(const Arguments& arguments, TeamOps& together, std::vector<CaseGroup> groups,
                  std::ofstream& json) {
+  if (arguments.explain) return explain(arguments, together);
   Team& team = together.team;
   const MeasureOptions options{.ops = together.ops,
                                .algorithm = together.algorithm,

@@ -21,7 +21,7 @@ TeamOps alone(const Arguments& arguments) {
       {.num_packs = arguments.num_packs, .all_reduce_spec = arguments.all_reduce_spec});
   std::string algorithm = programs::algorithm_name(
       ops.name, arguments.devices, arguments.communication, arguments.all_reduce_spec);
-  return {.ops = std::move(ops), .algorithm = std::move(algorithm), .team = Team()};
+  return {.ops = std::move(ops), .algorithm = std::move(algorithm), .team = Team(), .explain = {}};
 }
 
 }  // namespace
@@ -41,9 +41,11 @@ TeamOps make_team_ops(const Arguments& arguments) {
                     num_namespaces, team.num_hosts()));
   }
   const std::string algorithm = team.num_hosts() == 1 ? "direct" : "auto";
-  return {.ops = {.ops = std::move(ops), .name = "collective_all_reduce"},
+  auto explain = [ops](std::size_t size_bytes) { return ops->explain(size_bytes); };
+  return {.ops = {.ops = ops, .name = "collective_all_reduce"},
           .algorithm = algorithm,
-          .team = std::move(team)};
+          .team = std::move(team),
+          .explain = std::move(explain)};
 }
 
 }  // namespace crossdevice::bench

@@ -2,6 +2,8 @@
 /// The ops that a run measures, and who takes part.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 
 #include "collective/arguments.h"
@@ -14,6 +16,7 @@ struct TeamOps {
   programs::NamedOps ops;
   std::string algorithm;  ///< what combines the values
   Team team;
+  std::function<std::string(std::size_t size_bytes)> explain;  ///< none where nobody is to be asked
 };
 
 /// This process alone with the ops that the arguments name, or the workers of its cluster with CollectiveAllReduce. Then it is collective.

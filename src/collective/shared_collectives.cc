@@ -179,4 +179,11 @@ void SharedCollectives::share(const CollectiveRequest& request, std::span<const 
   state_->engine.share(request, {.kind = request.kind, .reduce_op = request.op}, tensors, use);
 }
 
+std::string SharedCollectives::explain_all_reduce(std::size_t size_bytes) const {
+  return size_bytes <= SharedDirectReduce::kInlineBytes
+             ? "slots of shared memory, everybody reduces all; the only way for so few bytes on "
+               "one machine"
+             : "direct reduction in shared memory, everybody a part; the only way on one machine";
+}
+
 }  // namespace crossdevice

@@ -26,8 +26,6 @@ namespace crossdevice {
 namespace {
 
 constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
-/// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
-constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
 /// How a shared tensor is announced.
 struct TensorHead {
   SharedLocation location;

@@ -508,9 +508,16 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
   use(all);
 }
 
-std::vector<AllReduceCandidate> TransportCollectives::explain_all_reduce(
-    std::size_t size_bytes) const {
-  return rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning);
+std::string TransportCollectives::explain_all_reduce(std::size_t size_bytes) const {
+  const std::vector<AllReduceCandidate> candidates =
+      rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning);
+  std::string others;
+  for (const AllReduceCandidate& each : std::span(candidates).subspan(1)) {
+    others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", to_string(each.algorithm),
+                          each.predicted_seconds * 1e6);
+  }
+  return fmt::format("{}, {:.1f} us expected ({})", to_string(candidates[0].algorithm),
+                     candidates[0].predicted_seconds * 1e6, others);
 }
 const AllReduceTuning& TransportCollectives::tuning() const { return state_->tuning; }
 

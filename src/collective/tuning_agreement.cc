@@ -21,8 +21,10 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr double kMeetingSeconds = 300;
-/// What the links are measured with: some 20 ms a time at 100 Mbit/s.
+/// What the links are measured with: some 20 ms a time at 100 Mbit/s; and where they are faster, so that bursts do not flatter them.
 constexpr std::size_t kProbeBytes = std::size_t{256} << 10;
+constexpr std::size_t kLongProbeBytes = std::size_t{2} << 20;
+constexpr double kFastBytesPerSecond = 5e7;
 constexpr int kProbes = 4;  // the first of which does not count
 constexpr std::size_t kMaxTuningBytes = std::size_t{64} << 10;
 
@@ -37,6 +39,79 @@ AllReduceTuning read_tuning_file() {
   }
   return parse_all_reduce_tuning(text.str());
 }
+
+/// Rounds of messages, all ranks at once, timed.
+class LinkProbe {
+ public:
+  LinkProbe(Transport& transport, MessageBarrier& barrier, ScratchMemory& scratch)
+      : transport_(transport),
+        barrier_(barrier),
+        scratch_(scratch),
+        deadline_(Deadline::after_timeout_seconds(kMeetingSeconds)),
+        num_ranks_(transport.num_ranks()),
+        rank_(transport.rank()),
+        transfers_(std::make_unique<Transfer[]>(2 * static_cast<std::size_t>(num_ranks_))) {}
+
+  LinkModel measure(std::size_t probe_bytes, bool is_mesh) {
+    std::memset(scratch_.reserve(2 * probe_bytes), 0, probe_bytes);
+    LinkModel links;
+    const auto num_rounds = static_cast<double>(barrier_.num_rounds());
+    links.latency_seconds = fastest([this] { barrier_.wait(deadline_); }) / num_rounds;
+    const auto bandwidth = [&](int num_distances) {
+      const double seconds = fastest([&] { send_round(probe_bytes, num_distances); });
+      // A time below the latency is noise.
+      return static_cast<double>(probe_bytes) /
+             std::max(seconds - links.latency_seconds, seconds / 2);
+    };
+    links.ring_bytes_per_second = bandwidth(1);
+    links.mesh_bytes_per_second =
+        is_mesh && num_ranks_ > 2 ? bandwidth(num_ranks_ - 1) : links.ring_bytes_per_second;
+    return links;
+  }
+
+ private:
+  template <class Round>
+  double fastest(const Round& round) {
+    using Clock = std::chrono::steady_clock;
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kProbes; ++i) {
+      barrier_.wait(deadline_);
+      const Clock::time_point begin = Clock::now();
+      round();
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (i > 0) best = std::min(best, seconds);
+    }
+    return best;
+  }
+  /// To the ranks at distances up to this and from those at the same, a part each.
+  void send_round(std::size_t probe_bytes, int num_distances) {
+    const std::size_t part = probe_bytes / static_cast<std::size_t>(num_distances);
+    std::byte* at = scratch_.reserve(2 * probe_bytes);
+    for (int distance = 1; distance <= num_distances; ++distance, at += part) {
+      transport_.send(to(distance), {at, part}, transfer(distance, 0));
+      transport_.receive(from(distance), {at + probe_bytes, part}, transfer(distance, 1));
+    }
+    for (int distance = 1; distance <= num_distances; ++distance) {
+      transport_.wait(transfer(distance, 1), deadline_);
+      transport_.wait(transfer(distance, 0), deadline_);
+    }
+  }
+  [[nodiscard]] int to(int distance) const { return (rank_ + distance) % num_ranks_; }
+  [[nodiscard]] int from(int distance) const {
+    return (rank_ + num_ranks_ - distance) % num_ranks_;
+  }
+  [[nodiscard]] Transfer& transfer(int distance, std::size_t direction) const {
+    return transfers_[2 * static_cast<std::size_t>(distance) + direction];
+  }
+
+  Transport& transport_;
+  MessageBarrier& barrier_;
+  ScratchMemory& scratch_;
+  Deadline deadline_;
+  int num_ranks_;
+  int rank_;
+  std::unique_ptr<Transfer[]> transfers_;
+};
 
 /// Everybody takes the slowest of all.
 LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured) {
@@ -77,58 +152,11 @@ AllReduceTuning receive_tuning(Cluster& cluster) {
 
 LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& barrier,
                         ScratchMemory& scratch, bool is_mesh) {
-  const auto num_ranks = static_cast<std::size_t>(transport.num_ranks());
-  const auto rank = static_cast<std::size_t>(transport.rank());
-  const auto transfers = std::make_unique<Transfer[]>(2 * num_ranks);
-  const auto transfer = [&](std::size_t of_rank, bool is_send) -> Transfer& {
-    return transfers[2 * of_rank + (is_send ? 1 : 0)];
-  };
-  using Clock = std::chrono::steady_clock;
-  const Deadline deadline = Deadline::after_timeout_seconds(kMeetingSeconds);
   transport.begin({.kind = "link measurement"});
-  const auto fastest = [&](const auto& probe) {
-    double best = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kProbes; ++i) {
-      barrier.wait(deadline);
-      const Clock::time_point begin = Clock::now();
-      probe();
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      if (i > 0) best = std::min(best, seconds);
-    }
-    return best;
-  };
-  // To the ranks at these distances and from those at the same, a part each, all at once.
-  const auto send_round = [&](std::size_t num_distances) {
-    const std::size_t part = kProbeBytes / num_distances;
-    std::byte* const memory = scratch.reserve(2 * kProbeBytes);
-    for (std::size_t distance = 1; distance <= num_distances; ++distance) {
-      const std::size_t to = (rank + distance) % num_ranks;
-      const std::size_t from = (rank + num_ranks - distance) % num_ranks;
-      std::byte* const at = memory + (distance - 1) * part;
-      transport.send(static_cast<int>(to), {at, part}, transfer(to, true));
-      transport.receive(static_cast<int>(from), {at + kProbeBytes, part}, transfer(from, false));
-    }
-    for (std::size_t distance = 1; distance <= num_distances; ++distance) {
-      transport.wait(transfer((rank + num_ranks - distance) % num_ranks, false), deadline);
-      transport.wait(transfer((rank + distance) % num_ranks, true), deadline);
-    }
-    while (transport.take_completed() != nullptr) {
-    }
-  };
-  std::memset(scratch.reserve(2 * kProbeBytes), 0, kProbeBytes);
-  const auto num_rounds = static_cast<double>(barrier.num_rounds());
-  LinkModel links;
-  links.latency_seconds = fastest([&] { barrier.wait(deadline); }) / num_rounds;
-  const auto bandwidth = [&](double seconds) {
-    // A time below the latency is noise.
-    return static_cast<double>(kProbeBytes) /
-           std::max(seconds - links.latency_seconds, seconds / 2);
-  };
-  links.ring_bytes_per_second = bandwidth(fastest([&] { send_round(1); }));
-  links.mesh_bytes_per_second = is_mesh && num_ranks > 2
-                                    ? bandwidth(fastest([&] { send_round(num_ranks - 1); }))
-                                    : links.ring_bytes_per_second;
-  return slowest_of_all(cluster, links);
+  LinkProbe probe(transport, barrier, scratch);
+  const LinkModel links = slowest_of_all(cluster, probe.measure(kProbeBytes, is_mesh));
+  if (links.ring_bytes_per_second < kFastBytesPerSecond) return links;
+  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, is_mesh));
 }
 
 std::string describe(const AllReduceTuning& tuning, std::size_t num_ranks, bool is_mesh) {

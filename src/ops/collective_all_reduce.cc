@@ -123,6 +123,11 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
 
 CollectiveAllReduce::~CollectiveAllReduce() = default;
 
+std::string CollectiveAllReduce::explain(std::size_t size_bytes) const {
+  if (!state_->workers.has_value()) return "direct reduction by this process; it is alone";
+  return state_->workers->engine().explain_all_reduce(size_bytes);
+}
+
 Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplica& value,
                                                     const Destinations& destinations,
                                                     const CommunicationOptions& options) {

@@ -93,6 +93,18 @@ TEST_F(BenchWorkersTest, OneTableAndOneFile) {
   EXPECT_EQ(sizes, (std::set<int>{8, 512, 32768}));
 }
 
+TEST_F(BenchWorkersTest, ExplainsInsteadOfMeasuring) {
+  RunningJob job({"--workers", "2", "--explain", "-b", "8", "-e", "1M", "-f", "1024"},
+                 CROSSDEVICE_BENCH_PROGRAM);
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_THAT(job.out, HasSubstr("     8 B  slots of shared memory"));
+  EXPECT_THAT(job.out, HasSubstr("   8 KiB  slots of shared memory"));
+  EXPECT_THAT(job.out, Not(HasSubstr("#wrong")));
+  RunningJob alone({"--explain"}, CROSSDEVICE_BENCH_PROGRAM);
+  EXPECT_NE(alone.finish(), 0);
+  EXPECT_THAT(alone.err, HasSubstr("add --workers"));
+}
+
 TEST_F(BenchWorkersTest, DevicesAreEachWorkers) {
   RunningJob job(arguments({"--workers", "3", "-g", "2", "--foreign", "-o", "max"}),
                  CROSSDEVICE_BENCH_PROGRAM);

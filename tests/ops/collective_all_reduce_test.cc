@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <numeric>
@@ -344,6 +347,24 @@ int many(Cluster& cluster) {
   return 0;
 }
 
+/// The file is written by the test; rank 0 alone reads it.
+int obey_tuning(Cluster& cluster) {
+  const char* const expected = std::getenv("TEST_EXPECTED");
+  try {
+    CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+    const std::string text = ops.explain(1 << 20);
+    for (const std::string& theirs : cluster.all_gather_bytes(text)) {
+      if (theirs != text) return 1;
+    }
+    if (text.starts_with(expected)) return 0;
+    std::cerr << text << '\n';
+  } catch (const ValueError& error) {
+    if (std::string(error.what()).find(expected) != std::string::npos) return 0;
+    std::cerr << "unexpected: " << error.what() << '\n';
+  }
+  return 2;
+}
+
 const Works& works() {
   static const Works all = {{"reduce", reduce},
                             {"batch", batch},
@@ -355,7 +376,8 @@ const Works& works() {
                             {"be late", be_late},
                             {"differ", differ},
                             {"differ in devices", differ_in_devices},
-                            {"many", many}};
+                            {"many", many},
+                            {"obey tuning", obey_tuning}};
   return all;
 }
 
@@ -427,6 +449,29 @@ TEST_P(CollectiveAllReduceTest, DifferentNumbersOfDevicesAreAnErrorOnEveryRank) 
   for (const int workers : {2, 3, 5}) {
     EXPECT_EQ(run("differ in devices", workers), all_well(workers));
   }
+}
+
+TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {
+  const std::string file = ::testing::TempDir() + "tuning_" + std::to_string(::getpid());
+  ::setenv("CROSSDEVICE_TUNING_FILE", file.c_str(), 1);
+  const auto run_with = [&](const std::string& text, const std::string& expected) {
+    std::ofstream(file) << text;
+    ::setenv("TEST_EXPECTED", expected.c_str(), 1);
+    EXPECT_EQ(run_workers("obey tuning", 3, -1, Machines::ONE_EACH), all_well(3));
+  };
+  run_with(
+      R"({"all_reduce": [{"up_to_bytes": 1000, "algorithm": "ring"}, {"algorithm": "rechd"}]})",
+      "rechd, ");
+  run_with(R"({"links": {"latency_seconds": 1e-3, "ring_bytes_per_second": 1e9,
+                         "mesh_bytes_per_second": 1e3}})",
+           "ring, 5398.1 us expected (shuffle ");
+  run_with("nonsense", "rank 0: tuning: ");
+  std::filesystem::remove(file);
+  ::setenv("TEST_EXPECTED", "rank 0: CROSSDEVICE_TUNING_FILE: ", 1);
+  EXPECT_EQ(run_workers("obey tuning", 2, -1, Machines::ONE_EACH), all_well(2));
+  ::unsetenv("CROSSDEVICE_TUNING_FILE");
+  ::setenv("TEST_EXPECTED", "direct reduction in shared memory", 1);
+  EXPECT_EQ(run_workers("obey tuning", 2), all_well(2));
 }
 
 TEST(CollectiveAllReduceArguments, WrongArgumentsAreRefused) {

@@ -2,8 +2,10 @@
 /// What workers can do together, whatever carries their bytes. Kinds: SharedCollectives, TransportCollectives.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
@@ -52,6 +54,9 @@ class CROSSDEVICE_EXPORT CollectiveEngine {
   /// What `use` throws is thrown when the operation has ended.
   virtual void share(const CollectiveRequest& request, std::span<const Tensor> tensors,
                      const std::function<void(const RemoteTensors& all)>& use) = 0;
+
+  /// How an all-reduce of so many bytes per worker would be done, and what else could be: one line for people.
+  [[nodiscard]] virtual std::string explain_all_reduce(std::size_t size_bytes) const = 0;
 
  protected:
   CollectiveEngine() = default;

@@ -33,6 +33,7 @@ class CROSSDEVICE_EXPORT SharedCollectives final : public CollectiveEngine {
   void barrier(const CollectiveRequest& request) override;
   void share(const CollectiveRequest& request, std::span<const Tensor> tensors,
              const std::function<void(const RemoteTensors& all)>& use) override;
+  [[nodiscard]] std::string explain_all_reduce(std::size_t size_bytes) const override;
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 /// The engine of workers on one machine: each reads what it reduces where it lies in the others' memory, and writes the results into it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +27,9 @@ namespace crossdevice {
 ///          (one for small batches) of some 0.2 us.
 class CROSSDEVICE_EXPORT SharedDirectReduce {
  public:
+  /// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
+  static constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
+
   /// Collective. Errors   as SharedMemoryGroup.
   explicit SharedDirectReduce(std::shared_ptr<Cluster> cluster);
   ~SharedDirectReduce();

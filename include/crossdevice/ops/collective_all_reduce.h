@@ -2,7 +2,9 @@
 /// All-reduce among workers. TF counterpart: CollectiveAllReduce.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "crossdevice/comm/cluster.h"
@@ -34,6 +36,9 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);
   ~CollectiveAllReduce() override;
+
+  /// How an all-reduce of so many bytes per device would be done, and what else could be: one line for people.
+  [[nodiscard]] std::string explain(std::size_t size_bytes) const;
 
  protected:
   Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,

@@ -22,7 +22,7 @@ namespace crossdevice::detail {
 /// Measures the links between all ranks, which are connected (is_mesh: everybody to everybody, else as a barrier needs it). The slowest of
 /// all counts. Ends with a round of the control plane, before which nobody goes on.
 ///
-/// Cost     some rounds of 256 KiB each way: 0.2 s at 100 Mbit/s.
+/// Cost     some rounds of 256 KiB each way, and of 2 MiB where links are fast: 0.2 s at 100 Mbit/s.
 [[nodiscard]] LinkModel measure_links(Cluster& cluster, Transport& transport,
                                       MessageBarrier& barrier, ScratchMemory& scratch,
                                       bool is_mesh);
