@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +63,19 @@ int program_8(cd::Cluster& joined) {
   return half->num_workers() == 2 ? 0 : 2;
 }
 
+/// The floor below the ops.
+int program_13(cd::Cluster& joined) {
+  std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
+  std::vector<float> a(3000, static_cast<float>(cluster->rank() + 1));
+  std::vector<float> shard(1000);
+  cd::Communicator world(cluster);
+  world.reduce_scatter(ReduceOp::SUM, cd::Tensor::view(std::span(a), "CPU:0"),
+                       cd::Tensor::view(std::span(shard), "CPU:0"));
+  world.all_gather(cd::Tensor::view(std::span(shard), "CPU:0"),
+                   cd::Tensor::view(std::span(a), "CPU:0"));
+  return a == std::vector<float>(3000, 6.0F) ? 0 : 1;
+}
+
 /// usage: when it goes wrong, who did not come is named.
 int program_11(cd::Cluster& joined) {
   std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
@@ -87,10 +101,20 @@ int program_11(cd::Cluster& joined) {
 TEST(UsageTest, Program6) { EXPECT_EQ(run_workers("program 6", 3), all_well(3)); }
 TEST(UsageTest, Program8) { EXPECT_EQ(run_workers("program 8", 3), all_well(3)); }
 TEST(UsageTest, Program11) { EXPECT_EQ(run_workers("program 11", 3), all_well(3)); }
+TEST(UsageTest, Program13) { EXPECT_EQ(run_workers("program 13", 3), all_well(3)); }
+TEST(UsageTest, OnSeveralMachines) {
+  for (const char* const program : {"program 6", "program 8", "program 11", "program 13"}) {
+    EXPECT_EQ(run_workers(program, 3, -1, crossdevice::testing::Machines::ONE_EACH), all_well(3))
+        << program;
+  }
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return crossdevice::testing::worker_main(
-      argc, argv, {{"program 6", program_6}, {"program 8", program_8}, {"program 11", program_11}});
+  return crossdevice::testing::worker_main(argc, argv,
+                                           {{"program 6", program_6},
+                                            {"program 8", program_8},
+                                            {"program 11", program_11},
+                                            {"program 13", program_13}});
 }

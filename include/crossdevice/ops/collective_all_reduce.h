@@ -18,13 +18,14 @@ namespace crossdevice {
 ///
 /// Shapes   a value has one component per device of this worker, in any order. Equal on all workers, but for gather (axis may differ) and sparse
 ///          values (any number of rows).
-/// Memory   on one machine values are reduced where they lie: tensors from the pool without a copy, other memory through buffers of the pool.
+/// Memory   on one machine values are reduced where they lie: tensors from the pool without a copy, other memory through buffers of the pool. Between
+///          machines they are sent and received where they lie from 1 MiB on, and through a buffer below (see TransportCollectives).
 /// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
 /// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
 ///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
 ///          A ValueError concerns this worker alone: the others wait for it.
 /// TF       broadcast() copies to this worker's devices only, as in TF. bytes_per_pack groups tensors from last to first. MEAN divides by the
-///          group's size. Workers on several machines: not in this version (UnimplementedError on construction).
+///          group's size.
 class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
  public:
   /// `devices`: this worker's, equally many on every worker. `group_size`: devices of all workers together. `options` are defaults for calls that set none.

@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "crossdevice/collective/schedule_program.h"
 
@@ -33,7 +34,10 @@ struct ProgramKey {
   std::size_t num_elements = 0;  ///< of the whole row; what is cut into parts has equal ones
   std::size_t element_size = 1;
   std::size_t root = 0;
-  friend auto operator<=>(const ProgramKey&, const ProgramKey&) = default;
+  friend bool operator<(const ProgramKey& a, const ProgramKey& b) {
+    return std::tie(a.kind, a.num_elements, a.element_size, a.root) <
+           std::tie(b.kind, b.num_elements, b.element_size, b.root);
+  }
 };
 
 /// Whether everybody talks to its two neighbours alone.
