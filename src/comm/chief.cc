@@ -26,6 +26,10 @@ std::optional<std::string> Chief::mismatch_of(const Hello& hello) const {
     return fmt::format("has crossdevice {}, the chief has {}", hello.library_version,
                        options_.library_version);
   }
+  if (hello.job != options_.job || hello.epoch != options_.epoch) {
+    return fmt::format("comes from epoch {} of {} job, the chief is in epoch {}", hello.epoch,
+                       hello.job == options_.job ? "this" : "another", options_.epoch);
+  }
   if (hello.num_workers != options_.num_workers) {
     return fmt::format("was told that there are {} workers, the chief that there are {}",
                        hello.num_workers, options_.num_workers);
@@ -147,10 +151,17 @@ void Chief::handle(int rank, const Frame& frame) {
     case ControlKind::EXCHANGE_FAILED:
     case ControlKind::MISSING:
     case ControlKind::MEMBER_LOST:
+    case ControlKind::SEEK:
+    case ControlKind::FOUND:
+    case ControlKind::PREPARE:
+    case ControlKind::PROMISE:
+    case ControlKind::PROPOSE:
+    case ControlKind::ACCEPT:
+    case ControlKind::CHOSEN:
       break;
   }
-  throw WireError(fmt::format("rank {} sent a frame of kind {}, which only a chief sends", rank,
-                              static_cast<int>(frame.kind)));
+  throw WireError(fmt::format("rank {} sent a frame of kind {}, which no member of a cluster sends",
+                              rank, static_cast<int>(frame.kind)));
 }
 
 void Chief::lost(int rank, const std::string& text) {

@@ -33,25 +33,29 @@ int free_port() {
 
 }  // namespace
 
-std::string agree_on_chief_address(const ClusterResolver& resolver, int rank) {
+std::vector<std::string> agree_on_chief_addresses(const ClusterResolver& resolver, int rank) {
   WireWriter mine;
   mine.text(host_id()).number(std::int32_t{rank == 0 ? free_port() : 0});
-  const std::vector<std::string> outer_addresses =
-      rank == 0 ? local_addresses() : std::vector<std::string>();
-  mine.text(outer_addresses.empty() ? "" : outer_addresses[0]);
+  mine.list(rank == 0 ? local_addresses() : std::vector<std::string>(),
+            [](WireWriter& list, const std::string& each) { list.text(each); });
   const std::vector<std::string> all = resolver.all_gather(mine.take());
   WireReader chief(all[0]);
   const std::string chief_host_id = chief.text();
   const auto port = static_cast<std::uint16_t>(chief.number<std::int32_t>());
-  const std::string outer = chief.text();
+  std::vector<std::string> hosts =
+      chief.list<std::string>([](WireReader& list) { return list.text(); });
   const bool is_one_machine = std::all_of(all.begin(), all.end(), [&](const std::string& each) {
     return WireReader(each).text() == chief_host_id;
   });
   if (port == 0) throw UnavailableError("rank 0 has no free port to listen on");
-  if (!is_one_machine && outer.empty()) {
+  if (is_one_machine) hosts = {"127.0.0.1"};
+  if (hosts.empty()) {
     throw UnavailableError("rank 0 has no address that workers on other machines could reach");
   }
-  return join_host_port(is_one_machine ? "127.0.0.1" : outer, port);
+  std::vector<std::string> addresses;
+  addresses.reserve(hosts.size());
+  for (const std::string& host : hosts) addresses.push_back(join_host_port(host, port));
+  return addresses;
 }
 
 }  // namespace crossdevice::detail

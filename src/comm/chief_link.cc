@@ -34,7 +34,10 @@ ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, M
       next_retry_(kFirstRetry) {}
 
 void ChiefLink::connect() {
-  const HostPort address = parse_host_port(options_.chief_address);
+  const std::size_t num_addresses = options_.more_chief_addresses.size() + 1;
+  const std::size_t which = num_tries_++ % num_addresses;
+  const HostPort address = parse_host_port(which == 0 ? options_.chief_address
+                                                      : options_.more_chief_addresses[which - 1]);
   resolver_.async_resolve(
       address.host, std::to_string(address.port),
       [this](std::error_code error, const tcp::resolver::results_type& endpoints) {
@@ -64,8 +67,11 @@ void ChiefLink::beat(bool was_asleep) {
   if (!connection_ || is_leaving_) return;
   if (was_asleep) last_heard_ = Clock::now();
   if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return;
-  connection_->close();
-  end(fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count()));
+  const std::string why = fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
+  // If it is only stopped, it reads this first when it goes on, before the end of the connection.
+  send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
+  connection_->close_after_sending();
+  end(why);
 }
 
 void ChiefLink::leave() {
@@ -109,6 +115,8 @@ void ChiefLink::say_hello(const Frame& frame) {
   Hello hello;
   hello.library_version = library_version_string();
   hello.num_workers = options_.num_workers;
+  hello.job = options_.job;
+  hello.epoch = options_.epoch;
   hello.member = self_;
   hello.nonce = nonce_;
   hello.mac = hello.expected_mac(options_.secret, challenge.nonce);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/chief_service.h"
 
+#include <algorithm>
 #include <utility>
 
-#include <asio/ip/v6_only.hpp>
 #include <asio/post.hpp>
 #include <fmt/format.h>
 
@@ -12,17 +12,11 @@
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/host_port.h"
+#include "comm/detail/listening_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
 namespace {
-
-using asio::ip::tcp;
-
-constexpr std::chrono::seconds kHandshakeTime{5};
-constexpr std::chrono::milliseconds kPause{20};
-/// Strangers whose handshake is under way; more are turned away until one of them is done.
-constexpr std::size_t kMaxStrangers = 256;
 
 std::uint64_t make_cluster_id() {
   std::uint64_t id = 0;
@@ -42,8 +36,13 @@ ChiefService::ChiefService(asio::io_context& io, const ControlPlaneOptions& opti
       cluster_id_(make_cluster_id()),
       chief_({.num_workers = options.num_workers,
               .library_version = library_version_string(),
+              .job = options.job,
+              .epoch = options.epoch,
               .addresses_by_rank = options.addresses_by_rank},
-             [this](int rank, std::string frame) { send(rank, std::move(frame)); }) {}
+             [this](int rank, std::string frame) { send(rank, std::move(frame)); }),
+      reception_(
+          io, [this](const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
+                     const Frame& frame) { answer_hello(connection, challenge, frame); }) {}
 
 void ChiefService::send(int rank, std::string frame) {
   if (rank == self_.rank) {
@@ -59,78 +58,22 @@ void ChiefService::send(int rank, std::string frame) {
 void ChiefService::open() {
   if (options_.num_workers > 1) {
     const HostPort address = parse_host_port(options_.chief_address);
-    std::error_code error;
-    const asio::ip::address given = asio::ip::make_address(address.host, error);
-    const bool is_local = (!error && given.is_loopback()) || address.host == "localhost";
-    // On loopback nobody else shall reach it; elsewhere the name may stand for any of this machine's addresses.
-    tcp::endpoint endpoint(tcp::v6(), address.port);
-    if (is_local && !error) endpoint = tcp::endpoint(given, address.port);
-    if (is_local && error) endpoint = tcp::endpoint(asio::ip::address_v4::loopback(), address.port);
-    acceptor_.emplace(io_);
-    acceptor_->open(endpoint.protocol(), error);
-    if (error && !is_local) {  // a machine without IPv6
-      endpoint = tcp::endpoint(tcp::v4(), address.port);
-      acceptor_->open(endpoint.protocol(), error);
-    }
-    if (!error && endpoint.protocol() == tcp::v6() && !is_local) {
-      acceptor_->set_option(asio::ip::v6_only(false), error);
-    }
-    if (!error) acceptor_->set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_->bind(endpoint, error);
-    if (!error) acceptor_->listen(4096, error);
-    if (error) {
-      throw UnavailableError(fmt::format("the chief (rank 0) cannot listen at {}: {}",
-                                         options_.chief_address, error.message()));
-    }
-    accept_next();
+    const std::shared_ptr<ListeningSocket> listener =
+        options_.listener ? options_.listener
+                          : ListeningSocket::open(address.host, address.port, "the chief (rank 0)");
+    reception_.open(listener->acceptor(io_));
   }
   Hello hello;
   hello.library_version = library_version_string();
   hello.num_workers = options_.num_workers;
+  hello.job = options_.job;
+  hello.epoch = options_.epoch;
   hello.member = self_;
   chief_.admit(hello);
 }
 
-void ChiefService::accept_next() {
-  acceptor_->async_accept([this](std::error_code error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error && strangers_.size() < kMaxStrangers) greet(std::move(socket));
-    if (!error) return accept_next();
-    // Out of descriptors, most likely: they do not come back faster for being asked for at once.
-    auto pause = std::make_shared<asio::steady_timer>(io_, kPause);
-    pause->async_wait([this, pause](std::error_code stopped) {
-      if (!stopped && acceptor_.has_value() && acceptor_->is_open()) accept_next();
-    });
-  });
-}
-
-void ChiefService::greet(tcp::socket socket) {
-  auto connection = std::make_shared<ControlConnection>(std::move(socket));
-  strangers_.insert(connection);
-  const Nonce challenge = make_nonce();
-  auto timer = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
-  const std::weak_ptr<ControlConnection> weak = connection;
-  timer->async_wait([this, timer, weak](std::error_code stopped) {
-    const std::shared_ptr<ControlConnection> late = weak.lock();
-    if (stopped || !late || strangers_.erase(late) == 0) return;
-    late->close();
-  });
-  connection->start(
-      [this, weak, challenge, timer](const Frame& frame) {
-        const std::shared_ptr<ControlConnection> stranger = weak.lock();
-        timer->cancel();
-        if (stranger) answer_hello(stranger, challenge, frame);
-      },
-      [this, weak, timer](const std::string&) {
-        timer->cancel();
-        if (const auto stranger = weak.lock()) strangers_.erase(stranger);
-      });
-  connection->send(encode_frame(ControlKind::CHALLENGE, Challenge{.nonce = challenge}.encode()));
-}
-
 void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connection,
                                 const Nonce& challenge, const Frame& frame) {
-  strangers_.erase(connection);
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");
   const Hello hello = Hello::decode(frame.payload);
   std::optional<Refused> refused;
@@ -211,18 +154,26 @@ void ChiefService::beat(bool was_asleep) {
     if (now - heard > options_.heartbeat_timeout) silent.push_back(rank);
   }
   for (const int rank : silent) {
-    drop_member(rank, fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count()));
+    const std::string why =
+        fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
+    // If it is only stopped, it reads this first when it goes on, before the end of the connection.
+    sessions_.at(rank)->send(
+        encode_frame(ControlKind::ABORT,
+                     Abort{self_.rank, fmt::format("gave rank {} up: {}", rank, why)}.encode()));
+    drop_member(rank, why);
   }
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::HEARTBEAT, Heartbeat{}.encode()));
   }
 }
 
+bool ChiefService::has_sent_all() const {
+  return std::all_of(sessions_.begin(), sessions_.end(),
+                     [](const auto& each) { return each.second->has_sent_all(); });
+}
+
 void ChiefService::say_goodbye() {
-  std::error_code ignored;
-  if (acceptor_.has_value()) acceptor_->close(ignored);
-  for (const auto& stranger : strangers_) stranger->close();
-  strangers_.clear();
+  reception_.close();
   chief_.handle(self_.rank, {ControlKind::GOODBYE, ""});
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::GOODBYE, ""));

@@ -2,6 +2,7 @@
 #include "crossdevice/comm/cluster.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "comm/detail/chief_address.h"
 #include "comm/detail/control_plane.h"
 #include "comm/detail/host_name.h"
+#include "comm/detail/host_port.h"
+#include "comm/detail/meeting_place.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice {
@@ -32,10 +35,8 @@ Deadline deadline_of(std::optional<double> timeout_seconds) {
       timeout_seconds.has_value() ? timeout_seconds : environment().default_timeout_seconds);
 }
 
-Deadline join_deadline(const JoinOptions& options) {
-  if (options.timeout_seconds.has_value()) {
-    return Deadline::after_timeout_seconds(options.timeout_seconds);
-  }
+Deadline join_deadline(const std::optional<double>& timeout_seconds) {
+  if (timeout_seconds.has_value()) return Deadline::after_timeout_seconds(timeout_seconds);
   return Deadline::after_timeout_seconds(
       environment().default_timeout_seconds.value_or(kDefaultJoinSeconds));
 }
@@ -71,9 +72,15 @@ std::uint64_t group_id(std::uint64_t parent, const std::vector<int>& members, st
 }  // namespace
 
 struct Cluster::State {
+  std::shared_ptr<detail::MeetingPlace> place;  // none: the job has one worker
+  ControlPlaneOptions plane_options;
   std::shared_ptr<ControlPlane> plane;
-  std::vector<int> members;  // the plane's ranks, by this cluster's
+  std::shared_ptr<void> watching;  // for the next epoch; ends before the plane
+  detail::Epoch epoch;             // of the plane: ranks of the job, by the plane's
+  std::vector<int> members;        // the plane's ranks, by this cluster's
   int rank = 0;
+  std::atomic<std::uint64_t> last_completed{0};
+  std::atomic<bool> is_rebuilt{false};
   std::uint64_t group = 0;
   bool is_everybody = true;
 
@@ -81,6 +88,14 @@ struct Cluster::State {
   std::uint64_t sequence = 0;
   std::map<std::vector<int>, std::uint64_t> subgroup_counts;
 
+  void begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoch new_epoch);
+  /// Of the job.
+  [[nodiscard]] int job_rank() const { return epoch.members[static_cast<std::size_t>(rank)]; }
+  /// Ranks of the job that the plane knows to be gone.
+  [[nodiscard]] std::vector<int> lost() const;
+  [[nodiscard]] detail::MeetingRequest request(Survivors survivors,
+                                               const RebuildOptions& options) const;
+  [[nodiscard]] detail::Meeting meet(const detail::MeetingRequest& request) const;
   [[nodiscard]] const detail::MemberInfo& member(int of_rank) const {
     return plane->members()[static_cast<std::size_t>(members[static_cast<std::size_t>(of_rank)])];
   }
@@ -106,18 +121,22 @@ std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
 std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
                                        const JoinOptions& options) {
   WorkerIdentity identity = resolver.identity();
+  std::vector<std::string> more_chief_addresses;
   if (identity.num_workers > 1 && identity.chief_address.empty()) {
     if (!resolver.can_all_gather()) {
       throw ValueError(to_string(identity) +
                        ": nobody says where rank 0 listens; CROSSDEVICE_CHIEF_ADDRESS does");
     }
-    identity.chief_address = detail::agree_on_chief_address(resolver, identity.rank);
+    more_chief_addresses = detail::agree_on_chief_addresses(resolver, identity.rank);
+    identity.chief_address = more_chief_addresses[0];
+    more_chief_addresses.erase(more_chief_addresses.begin());
   }
   const std::optional<std::string> secret_file = process_environment()(kSecretFileVariable);
-  const ControlPlaneOptions plane_options{
+  ControlPlaneOptions plane_options{
       .rank = identity.rank,
       .num_workers = identity.num_workers,
       .chief_address = identity.chief_address,
+      .more_chief_addresses = more_chief_addresses,
       .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.value_or("").empty() ? "" : detail::read_secret(*secret_file),
       .host = detail::host_name(),
@@ -125,15 +144,154 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .heartbeat_timeout =
           require_positive(options.heartbeat_timeout_seconds, "heartbeat_timeout_seconds"),
       .stall_warning = require_positive(options.stall_warning_seconds, "stall_warning_seconds")};
-  auto state = std::make_shared<State>();
-  state->plane = ControlPlane::join(plane_options, join_deadline(options));
-  state->rank = identity.rank;
-  state->members.reserve(static_cast<std::size_t>(identity.num_workers));
-  for (int rank = 0; rank < identity.num_workers; ++rank) state->members.push_back(rank);
-  state->group = group_id(state->plane->cluster_id(), state->members, 0);
+  std::shared_ptr<detail::MeetingPlace> place;
+  if (identity.num_workers > 1) {
+    const detail::HostPort chief = detail::parse_host_port(identity.chief_address);
+    place = detail::MeetingPlace::open({.chief_host = chief.host,
+                                        .chief_port = chief.port,
+                                        .secret = plane_options.secret,
+                                        .heartbeat_timeout = plane_options.heartbeat_timeout});
+    plane_options.addresses = place->addresses();
+  }
+  auto plane = ControlPlane::join(plane_options, join_deadline(options.timeout_seconds));
+  if (place) place->begin(plane->cluster_id(), identity.rank, plane->members());
+  detail::Epoch epoch;
+  for (int rank = 0; rank < identity.num_workers; ++rank) epoch.members.push_back(rank);
   log(LogSeverity::INFO, "joined: " + to_string(identity));
+  auto state = std::make_shared<State>();
+  state->place = std::move(place);
+  state->plane_options = std::move(plane_options);
+  state->begin(std::move(plane), std::move(epoch));
   return std::make_shared<Cluster>(Passkey(), std::move(state));
 }
+
+void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoch new_epoch) {
+  plane = std::move(new_plane);
+  epoch = std::move(new_epoch);
+  rank = plane_options.rank;
+  members.reserve(epoch.members.size());
+  for (int each = 0; each < plane_options.num_workers; ++each) members.push_back(each);
+  group = group_id(plane->cluster_id(), members, 0);
+  if (!place) return;
+  // The plane outlives the handle, which waits for a call that is under way.
+  watching = place->listen([raw = plane.get(), number = epoch.number, size = epoch.members.size()](
+                               const detail::Epoch& next, bool is_member) {
+    if (next.number <= number) return;
+    raw->supersede(fmt::format("{}epoch {} has begun with {} of {} workers",
+                               is_member ? "" : "this worker was left out: ", next.number,
+                               next.members.size(), size),
+                   /*is_left_out=*/!is_member);
+  });
+}
+
+std::vector<int> Cluster::State::lost() const {
+  std::vector<int> ranks;
+  (void)plane->listen({.on_lost =
+                           [&](const RankInfo& gone, const std::string&) {
+                             ranks.push_back(epoch.members[static_cast<std::size_t>(gone.rank)]);
+                           },
+                       .on_abort = nullptr});
+  return ranks;
+}
+
+detail::MeetingRequest Cluster::State::request(Survivors survivors,
+                                               const RebuildOptions& options) const {
+  detail::MeetingRequest request{
+      .call = fmt::format("rebuild({}, min_workers = {})",
+                          survivors == Survivors::ALL ? "ALL" : "ONLY", options.min_workers),
+      .needs_all = survivors == Survivors::ALL,
+      .min_workers = static_cast<std::size_t>(options.min_workers),
+      .patience = std::chrono::duration<double>(options.patience_seconds),
+      .deadline = join_deadline(options.timeout_seconds),
+      .completed = {},
+      .lost = lost(),
+      .names = {}};
+  if (const std::uint64_t last = last_completed.load(); last != 0) {
+    request.completed = {epoch.number, last};
+  }
+  // A rank of the job that is not in this cluster has no name in it.
+  request.names.resize(static_cast<std::size_t>(epoch.members.back()) + 1);
+  for (std::size_t i = 0; i < epoch.members.size(); ++i) {
+    request.names[static_cast<std::size_t>(epoch.members[i])] = plane->members()[i].rank_info();
+  }
+  return request;
+}
+
+Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
+  if (!(options.patience_seconds >= 0)) {
+    throw ValueError(
+        fmt::format("patience_seconds must not be negative, but is {}", options.patience_seconds));
+  }
+  if (options.min_workers < 0 || options.min_workers > num_workers()) {
+    throw ValueError(fmt::format("min_workers must be from 0 to {}, not {}", num_workers(),
+                                 options.min_workers));
+  }
+  if (!state_->is_everybody) {
+    throw FailedPreconditionError("rebuild: this is a subgroup; rebuild the cluster it is of");
+  }
+  const detail::MeetingRequest request = state_->request(survivors, options);
+  if (state_->is_rebuilt.load()) {
+    throw FailedPreconditionError("rebuild: this cluster has been rebuilt; rebuild the new one");
+  }
+  for (;;) {
+    const detail::Meeting meeting = state_->meet(request);
+    auto state = std::make_shared<State>();
+    state->place = state_->place;
+    state->plane_options = state_->plane_options;
+    ControlPlaneOptions& plane_options = state->plane_options;
+    const std::vector<int>& ranks = meeting.epoch.members;
+    plane_options.rank =
+        static_cast<int>(std::find(ranks.begin(), ranks.end(), state_->job_rank()) - ranks.begin());
+    plane_options.num_workers = static_cast<int>(ranks.size());
+    plane_options.chief_address = meeting.chief_address;
+    plane_options.more_chief_addresses.clear();
+    plane_options.addresses_by_rank.clear();
+    plane_options.listener = meeting.listener;
+    plane_options.epoch = meeting.epoch.number;
+    plane_options.job = state_->place ? state_->place->job() : 0;
+    // Whoever was there a moment ago comes at once, or has died since, and then the others meet again.
+    const Deadline soon = Deadline::earlier(
+        request.deadline, Deadline::after(request.patience + plane_options.heartbeat_timeout));
+    std::shared_ptr<ControlPlane> plane;
+    try {
+      plane = ControlPlane::join(plane_options, soon);
+    } catch (const OpError& error) {
+      if (request.deadline.has_passed()) throw;
+      log(LogSeverity::WARNING, fmt::format("{}: epoch {} has not come together, and the next one "
+                                            "is tried: {}",
+                                            request.call, meeting.epoch.number, error.what()));
+      continue;
+    }
+    plane_options.listener.reset();
+    state->begin(std::move(plane), meeting.epoch);
+    state_->is_rebuilt = true;
+    Rebuilt rebuilt{.cluster = nullptr,
+                    .last_completed = {meeting.completed.epoch, meeting.completed.sequence},
+                    .left_out = {},
+                    .epoch = meeting.epoch.number};
+    for (int rank = 0; rank < num_workers(); ++rank) {
+      if (!meeting.epoch.has(state_->epoch.members[static_cast<std::size_t>(rank)])) {
+        rebuilt.left_out.push_back(worker(rank));
+      }
+    }
+    rebuilt.cluster = std::make_shared<Cluster>(Passkey(), std::move(state));
+    return rebuilt;
+  }
+}
+
+detail::Meeting Cluster::State::meet(const detail::MeetingRequest& request) const {
+  if (place) return place->meet(request);
+  return {.epoch = {epoch.number + 1, epoch.members},
+          .completed = request.completed,
+          .chief_address = "",
+          .listener = nullptr};
+}
+
+void Cluster::set_completed(std::uint64_t sequence) {
+  state_->last_completed.store(sequence, std::memory_order_relaxed);
+}
+
+std::uint64_t Cluster::epoch() const { return state_->epoch.number; }
 
 int Cluster::rank() const { return state_->rank; }
 int Cluster::num_workers() const { return static_cast<int>(state_->members.size()); }
@@ -194,7 +352,10 @@ std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   auto state = std::make_shared<State>();
+  state->place = state_->place;
   state->plane = state_->plane;
+  state->watching = state_->watching;
+  state->epoch = state_->epoch;
   state->is_everybody = false;
   state->members.reserve(ranks.size());
   bool is_member = false;

@@ -60,6 +60,9 @@ void ControlConnection::close_after_sending() {
 void ControlConnection::close() {
   if (closed_) return;
   closed_ = true;
+  // What has been read already is not told any more; and who is told may be kept alive by being told.
+  on_frame_ = nullptr;
+  on_end_ = nullptr;
   std::error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
@@ -69,6 +72,7 @@ void ControlConnection::close() {
 void ControlConnection::read_head() {
   asio::async_read(socket_, asio::buffer(head_),
                    [self = shared_from_this()](std::error_code error, std::size_t) {
+                     if (self->closed_) return;
                      if (error) return self->end(error.message());
                      try {
                        const std::size_t size = decode_frame_head(
@@ -86,6 +90,7 @@ void ControlConnection::read_body(std::size_t size) {
   body_.resize(std::min(size, begin + kPieceBytes));
   asio::async_read(socket_, asio::buffer(body_.data() + begin, body_.size() - begin),
                    [self = shared_from_this(), size](std::error_code error, std::size_t) {
+                     if (self->closed_) return;
                      if (error) return self->end(error.message());
                      if (self->body_.size() < size) return self->read_body(size);
                      try {
@@ -119,9 +124,8 @@ void ControlConnection::stop_sending() {
 
 void ControlConnection::end(const std::string& why) {
   if (closed_) return;
-  close();
   const OnEnd on_end = std::exchange(on_end_, nullptr);
-  on_frame_ = nullptr;
+  close();
   if (on_end) on_end(why);
 }
 

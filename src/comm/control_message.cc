@@ -34,6 +34,7 @@ RankInfo get_rank_info(WireReader& in) {
 
 void put_member(WireWriter& out, const MemberInfo& member) {
   out.number(std::int32_t{member.rank}).text(member.host).text(member.host_id).number(member.pid);
+  out.list(member.addresses, [](WireWriter& list, const std::string& each) { list.text(each); });
 }
 MemberInfo get_member(WireReader& in) {
   MemberInfo member;
@@ -41,6 +42,7 @@ MemberInfo get_member(WireReader& in) {
   member.host = in.text();
   member.host_id = in.text();
   member.pid = in.number<std::int64_t>();
+  member.addresses = in.list<std::string>([](WireReader& list) { return list.text(); });
   return member;
 }
 
@@ -82,7 +84,7 @@ Frame decode_frame_body(std::string_view body) {
   WireReader in(body);
   const auto kind = in.number<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(ControlKind::CHALLENGE) ||
-      kind > static_cast<std::uint8_t>(ControlKind::GOODBYE)) {
+      kind > static_cast<std::uint8_t>(ControlKind::CHOSEN)) {
     throw WireError("a frame of unknown kind " + std::to_string(kind));
   }
   return {static_cast<ControlKind>(kind), std::string(body.substr(1))};
@@ -111,6 +113,7 @@ Mac Hello::expected_mac(std::string_view secret, const Nonce& challenge) const {
 std::string Hello::encode() const {
   WireWriter out;
   out.number(protocol).text(library_version).number(std::int32_t{num_workers});
+  out.number(job).number(epoch);
   put_member(out, member);
   return out.raw(view_of(nonce)).raw(view_of(mac)).take();
 }
@@ -121,6 +124,8 @@ Hello Hello::decode(std::string_view payload) {
     message.protocol = in.number<std::uint32_t>();
     message.library_version = in.text();
     message.num_workers = in.number<std::int32_t>();
+    message.job = in.number<std::uint64_t>();
+    message.epoch = in.number<std::uint64_t>();
     message.member = get_member(in);
     message.nonce = in.block<kNonceBytes>();
     message.mac = in.block<kMacBytes>();

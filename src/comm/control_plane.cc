@@ -9,6 +9,7 @@
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -53,8 +54,11 @@ Clock::time_point wake_up(const Deadline& deadline, Clock::time_point latest) {
 }
 
 MemberInfo self_of(const ControlPlaneOptions& options) {
-  return {
-      .rank = options.rank, .host = options.host, .host_id = options.host_id, .pid = ::getpid()};
+  return {.rank = options.rank,
+          .host = options.host,
+          .host_id = options.host_id,
+          .pid = ::getpid(),
+          .addresses = options.addresses};
 }
 
 }  // namespace
@@ -68,6 +72,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
                                     const std::string& kind, std::string bytes,
                                     const Deadline& deadline);
   void stop_all(const std::string& text);
+  void supersede(const std::string& text, bool is_left_out);
   void set_operation(std::string operation) {
     const std::lock_guard lock(mutex_);
     operation_ = std::move(operation);
@@ -127,6 +132,8 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   // Written before meet() returns, constant afterwards.
   std::vector<MemberInfo> members_;
   std::uint64_t cluster_id_ = 0;
+
+  std::atomic<bool> is_superseded_{false};
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -292,6 +299,13 @@ void ControlPlane::State::hear(const Frame& frame) {
     case ControlKind::EXCHANGE:
     case ControlKind::WHO_IS_MISSING:
     case ControlKind::GIVE_UP:
+    case ControlKind::SEEK:
+    case ControlKind::FOUND:
+    case ControlKind::PREPARE:
+    case ControlKind::PROMISE:
+    case ControlKind::PROPOSE:
+    case ControlKind::ACCEPT:
+    case ControlKind::CHOSEN:
       break;
   }
   throw WireError("a chief does not say this");
@@ -398,6 +412,15 @@ void ControlPlane::State::stop_all(const std::string& text) {
   post_to_chief(ControlKind::ABORT, Abort{options_.rank, text}.encode());
 }
 
+void ControlPlane::State::supersede(const std::string& text, bool is_left_out) {
+  is_superseded_ = true;
+  if (!is_left_out) return stop_all(text);
+  tell_abort(info_of(options_.rank), text);
+  const std::lock_guard lock(mutex_);
+  end_ = End{StatusCode::ABORTED, text, {}};
+  changed_.notify_all();
+}
+
 std::shared_ptr<void> ControlPlane::State::listen(MembershipListener listener) {
   const std::lock_guard lock(listener_mutex_);
   for (const auto& [member, why] : lost_) {
@@ -483,9 +506,11 @@ void ControlPlane::State::leave() {
   thread_.join();
 }
 
-/// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them.
+/// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one.
 void ControlPlane::State::await_farewells(Clock::time_point latest) {
-  const bool is_done = chief_.has_value() ? chief_->is_alone() : link_->has_left();
+  const bool is_heard =
+      chief_.has_value() && (chief_->is_alone() || (is_superseded_ && chief_->has_sent_all()));
+  const bool is_done = chief_.has_value() ? is_heard : link_->has_left();
   if (is_done || Clock::now() >= latest) {
     const std::lock_guard lock(mutex_);
     has_left_ = true;
@@ -531,6 +556,9 @@ std::vector<std::string> ControlPlane::exchange(const RoundId& id, const std::ve
 }
 
 void ControlPlane::stop_all(const std::string& text) { (*state_)->stop_all(text); }
+void ControlPlane::supersede(const std::string& text, bool is_left_out) {
+  (*state_)->supersede(text, is_left_out);
+}
 void ControlPlane::set_operation(std::string operation) {
   (*state_)->set_operation(std::move(operation));
 }

@@ -207,6 +207,7 @@ struct SharedMemoryGroup::State {
   [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
   [[nodiscard]] Failure await_news(const Deadline& deadline) const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
+  [[noreturn]] void fail_because(Failure reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
 };
@@ -348,7 +349,7 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
   if (!is_end) require_equal_operations();
   // What begins after an abort fails, also where all come.
   if (!is_end && failure.load(std::memory_order_acquire) == Failure::ABORTED) {
-    fail(deadline, is_end);
+    fail_because(Failure::ABORTED, deadline, is_end);
   }
   // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
   for (const Peer& each : peers) {
@@ -393,7 +394,10 @@ SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
 }
 
 void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
-  const Failure reason = await_news(deadline);
+  fail_because(await_news(deadline), deadline, is_end);
+}
+
+void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
   GroupFlags& own = peer(rank).flags();
   own.has_heard.store(reason == Failure::NONE ? 0 : 1, std::memory_order_seq_cst);
   own.given_up_at.store(phase, std::memory_order_seq_cst);

@@ -91,6 +91,10 @@ struct CollectiveAllReduce::State {
             .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline()),
             .deterministic = options.merge(call).deterministic};
   }
+  /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
+  void complete(const detail::ActiveOperation& active) const {
+    if (cluster) cluster->set_completed(active.record().sequence);
+  }
   [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
                                        const Destinations& destinations,
                                        const CommunicationOptions& call,
@@ -133,10 +137,15 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
                                                     const CommunicationOptions& options) {
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
-  if (value.is_sparse()) return state_->reduce_sparse(op, value, destinations, options, active);
+  if (value.is_sparse()) {
+    Mirrored sparse = state_->reduce_sparse(op, value, destinations, options, active);
+    state_->complete(active);
+    return sparse;
+  }
   Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
   if (!state_->workers.has_value()) {
     detail::host_reduce(op, 0, value, result, active);
+    state_->complete(active);
     return result;
   }
   active.require_time_left();
@@ -144,6 +153,7 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
   const CollectiveValue shared{value.values(), result.values()};
   state_->workers->engine().all_reduce(state_->request("reduce", op, options, active),
                                        std::span<const CollectiveValue>(&shared, 1));
+  state_->complete(active);
   return result;
 }
 
@@ -192,6 +202,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     results[i] = state_->reduce_sparse(op, value, destinations, options, active);
     active.complete_item(active.item_of(pairs[i]), results[i]);
   }
+  state_->complete(active);
   return results;
 }
 
@@ -253,6 +264,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
         result = destinations.make_result(parts.dtype(), shape);
         detail::host_gather(parts, static_cast<std::size_t>(axis), result, active);
       });
+  state_->complete(active);
   return result;
 }
 

@@ -28,6 +28,42 @@ struct CROSSDEVICE_EXPORT JoinOptions {
   double stall_warning_seconds = 30;
 };
 
+/// Who is to take part in a cluster that is made anew.
+enum class Survivors : std::uint8_t {
+  ALL,   ///< every member
+  ONLY,  ///< the members that still come
+};
+
+struct CROSSDEVICE_EXPORT RebuildOptions {
+  /// How long to wait for the members; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
+  std::optional<double> timeout_seconds = std::nullopt;
+  /// Survivors::ONLY: how long those who have come, once they are enough, wait for members that seem to live.
+  double patience_seconds = 10;
+  /// Survivors::ONLY: how many members are enough; 0: more than half of them. With fewer, two halves of a network that is cut may both go on, each without
+  /// knowing of the other: set it only where that cannot be, or does no harm.
+  int min_workers = 0;
+};
+
+/// An operation by its cluster's epoch and its number there, as set_completed() said; 0, 0: none.
+struct CROSSDEVICE_EXPORT CompletedOperation {
+  std::uint64_t epoch = 0;
+  std::uint64_t sequence = 0;
+  friend bool operator==(const CompletedOperation&, const CompletedOperation&) = default;
+};
+
+class Cluster;
+
+/// What rebuild() has made.
+struct CROSSDEVICE_EXPORT Rebuilt {
+  std::shared_ptr<Cluster> cluster{};
+  /// The last operation that completed on all of its members.
+  CompletedOperation last_completed{};
+  /// Members of the old cluster that are not in the new one, with their old ranks.
+  std::vector<RankInfo> left_out{};
+  /// The new cluster's.
+  std::uint64_t epoch = 0;
+};
+
 /// What a cluster's owner hears while nobody waits: a member is gone, or somebody has given the job up. Called on the control thread: must be
 /// quick, and must neither wait nor end the listening.
 struct CROSSDEVICE_EXPORT ClusterListener {
@@ -75,6 +111,9 @@ class CROSSDEVICE_EXPORT Cluster {
   /// Equal on all members, different for every cluster and subgroup that ever was.
   [[nodiscard]] std::uint64_t id() const;
 
+  /// 1 for a cluster that has joined; rebuild() counts up.
+  [[nodiscard]] std::uint64_t epoch() const;
+
   void barrier(std::optional<double> timeout_seconds = std::nullopt);
   /// The bytes of `root`, on every member; what the others pass is not looked at.
   [[nodiscard]] std::string broadcast_bytes(std::string_view bytes, int root = 0,
@@ -90,6 +129,22 @@ class CROSSDEVICE_EXPORT Cluster {
   [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::initializer_list<int> ranks) {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()));
   }
+
+  /// After a failure: the members meet again, without those that are gone, and make a cluster of their own. No process is started anew. Ranks keep their
+  /// order; rank 0, which the others connect to, is the lowest that came. This object, its subgroups and what was made from them are
+  /// over: everything that waits in them, on any worker that can be reached, gets AbortedError, which names the new epoch.
+  ///
+  /// Ranks    collective, with equal `survivors` and options, among those that come. Members need not agree about who is gone: at most one cluster is made
+  ///          from one epoch (see succession.h in the sources), and who is not in it gets AbortedError that names its epoch, here or from whatever it
+  ///          does with its old objects. It changes nothing in the new cluster.
+  /// Errors   DeadlineExceededError: names who did not come. UnavailableError: names who is gone for good, where the rest is too few. AbortedError: the
+  ///          others have gone on without this worker. InternalError: the members call it differently. FailedPreconditionError: this is a subgroup; or has
+  ///          been rebuilt already. ValueError: a negative or NaN time, min_workers outside [0, num_workers()].
+  /// Time     when everybody comes that is not known to be gone, some milliseconds after the last one; a chief that is silent costs a second.
+  [[nodiscard]] Rebuilt rebuild(Survivors survivors, const RebuildOptions& options = {});
+  /// The number of the last operation that completed on this worker, for rebuild(). Ops objects report their own numbers, by which errors call them; with
+  /// several on one cluster the last report counts. Costs one store.
+  void set_completed(std::uint64_t sequence);
 
   /// Ends what every worker of the job waits for, here and in the floors above, with AbortedError and this text; also what they begin later. TF
   /// counterpart: abort_collective_ops.

@@ -18,6 +18,9 @@ namespace crossdevice::detail {
 struct ChiefOptions {
   int num_workers = 1;
   std::string library_version;
+  /// Which cluster of which job this is; see ControlPlaneOptions.
+  std::uint64_t job = 0;
+  std::uint64_t epoch = 1;
   /// Where each rank should be, as far as anybody said so; empty: nobody did.
   std::vector<std::string> addresses_by_rank{};
 };

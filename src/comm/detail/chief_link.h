@@ -66,6 +66,7 @@ class ChiefLink {
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer retry_timer_;
   std::chrono::milliseconds next_retry_;
+  std::size_t num_tries_ = 0;
   std::shared_ptr<ControlConnection> connection_;
   Clock::time_point last_heard_;
   Nonce nonce_{};

@@ -8,16 +8,14 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
-#include <asio/steady_timer.hpp>
 
 #include "comm/detail/chief.h"
 #include "comm/detail/control_connection.h"
 #include "comm/detail/control_options.h"
+#include "comm/detail/reception.h"
 
 namespace crossdevice::detail {
 
@@ -44,12 +42,12 @@ class ChiefService {
   /// The own worker leaves, nobody is taken in any more. The others may still end what they are in.
   void say_goodbye();
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
+  /// Whether nothing that was said is still to be sent.
+  [[nodiscard]] bool has_sent_all() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   void send(int rank, std::string frame);
-  void accept_next();
-  void greet(asio::ip::tcp::socket socket);
   void answer_hello(const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
                     const Frame& frame);
   void begin_session(const std::shared_ptr<ControlConnection>& connection, int rank);
@@ -62,9 +60,8 @@ class ChiefService {
   std::function<void(const Frame&)> to_self_;
   std::uint64_t cluster_id_;
   Chief chief_;
-  std::optional<asio::ip::tcp::acceptor> acceptor_;
+  Reception reception_;
   std::map<int, std::shared_ptr<ControlConnection>> sessions_;  // by rank
-  std::set<std::shared_ptr<ControlConnection>> strangers_;
   std::map<int, Clock::time_point> last_heard_of_;
 };
 

@@ -17,7 +17,7 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 1;
+inline constexpr std::uint32_t kControlProtocol = 2;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
@@ -41,6 +41,14 @@ enum class ControlKind : std::uint8_t {
   ABORT,
   HEARTBEAT,
   GOODBYE,
+  // Those of meeting_message.h.
+  SEEK,
+  FOUND,
+  PREPARE,
+  PROMISE,
+  PROPOSE,
+  ACCEPT,
+  CHOSEN,
 };
 
 /// A kind and a payload that a message below was encoded to.
@@ -72,6 +80,8 @@ struct MemberInfo {
   std::string host;
   std::string host_id;  ///< equal for workers that share a machine
   std::int64_t pid = 0;
+  std::vector<std::string>
+      addresses{};  ///< "host:port" where it can be found when the chief is gone
   [[nodiscard]] RankInfo rank_info() const { return {.rank = rank, .host = host, .pid = pid}; }
 };
 
@@ -79,6 +89,8 @@ struct Hello {
   std::uint32_t protocol = kControlProtocol;
   std::string library_version;
   int num_workers = 0;
+  std::uint64_t job = 0;  ///< 0 where the workers of the job meet for the first time
+  std::uint64_t epoch = 1;
   MemberInfo member;
   Nonce nonce{};
   Mac mac{};

@@ -3,16 +3,29 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace crossdevice::detail {
+
+class ListeningSocket;
 
 struct ControlPlaneOptions {
   int rank = 0;
   int num_workers = 1;
   /// "host:port" or "[address]:port" of the chief, which listens there; unused for a single worker.
   std::string chief_address;
+  /// Tried in turn where that does not answer.
+  std::vector<std::string> more_chief_addresses{};
+  /// The chief's, where it listens already.
+  std::shared_ptr<ListeningSocket> listener{};
+  /// Which of the job's clusters this is: who means another one is refused. The first one is 1, and has no number of the job yet.
+  std::uint64_t epoch = 1;
+  std::uint64_t job = 0;
+  /// Where this worker can be found when the chief is gone.
+  std::vector<std::string> addresses{};
   /// Where each rank should be, as far as the launcher says: "host:port" by rank, for messages. Empty: it does not say.
   std::vector<std::string> addresses_by_rank{};
   std::string secret;

@@ -55,6 +55,9 @@ class ControlPlane {
                                                   const Deadline& deadline);
   /// Ends every round of every group on all workers with AbortedError.
   void stop_all(const std::string& text);
+  /// Another cluster has taken this one's place. Whoever is a member of that one ends this one for all that hear it, as stop_all(); whoever is not ends it
+  /// here, whatever has ended it before: `text` says which epoch has begun.
+  void supersede(const std::string& text, bool is_left_out);
   /// What this worker does now, for the others' messages; travels with the next heartbeat or round.
   void set_operation(std::string operation);
   /// `listener` hears of everything from now on, and at once of what has happened. Until the returned handle dies; then it no longer runs.

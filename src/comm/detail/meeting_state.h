@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What is behind MeetingPlace.
+///
+/// Who touches what. The io_context has one thread, and everything in "the service thread's" below is its alone. What other threads and it share is guarded
+/// by mutex_. Listeners run on the service thread under listener_mutex_, which nobody takes while holding mutex_.
+///
+/// What a worker that calls meet() does, and when it stops:
+///   1. It asks the members below its rank, the lowest first. The first that takes it in is its candidate; it promises, votes and is told there. When that
+///      connection ends, or is silent for the heartbeat's time, it begins anew.
+///   2. Nobody below takes it in: it is a candidate itself, takes in members above, and goes on asking: those below, because one of them may come, and those
+///      above that have not come, because one of them may be gone for good or in a later epoch.
+///   3. A candidate proposes when everybody has come who is not known to be gone; or some time after a quorum has come (`patience`).
+/// Whoever is asked by a member of an earlier epoch says which one it is now, and whoever asks a member of a later one hears it: who is a member of it
+/// takes part in choosing its successor, who is not is left out. So a late worker changes nothing.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "crossdevice/device/service_thread.h"
+
+#include "comm/detail/meeting_place.h"
+#include "comm/detail/reception.h"
+#include "comm/detail/seeker.h"
+
+namespace crossdevice::detail {
+
+/// Why a call of meet() ended without a meeting.
+struct MeetingFailure {
+  StatusCode code;
+  std::string text;
+  std::vector<RankInfo> culprits;
+};
+
+class MeetingPlace::State {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Connection = std::shared_ptr<ControlConnection>;
+
+  explicit State(const MeetingPlaceOptions& options)
+      : options_(options),
+        socket_(ListeningSocket::open_beside(options.chief_host, options.chief_port)),
+        addresses_(socket_->published_addresses()),
+        reception_(io_, [this](const Connection& connection, const Nonce& challenge,
+                               const Frame& frame) { answer(connection, challenge, frame); }) {}
+  void start() {
+    thread_ = start_service_thread("xdev-meeting",
+                                   [this, work = asio::make_work_guard(io_)] { io_.run(); });
+  }
+  void stop() {
+    io_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  void begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone);
+  Meeting meet(const MeetingRequest& request);
+  std::shared_ptr<void> listen(const std::shared_ptr<State>& self, OnEpoch on_epoch);
+
+  [[nodiscard]] const std::vector<std::string>& addresses() const { return addresses_; }
+  [[nodiscard]] std::uint64_t job() const { return job_; }
+  [[nodiscard]] Epoch epoch() const {
+    const std::lock_guard lock(mutex_);
+    return epoch_;
+  }
+
+ private:
+  /// A member that this candidate has taken in.
+  struct Session {
+    Connection connection;
+    Clock::time_point last_heard;
+    Completed completed;
+    std::vector<int> lost;
+  };
+  /// The candidate that has taken this member in.
+  struct Link {
+    Connection connection;
+    Clock::time_point last_heard;
+    int rank = -1;
+    std::string host;
+  };
+  struct Call {
+    MeetingRequest request;
+    std::optional<Clock::time_point> quorum_since{};
+    std::set<int> gone{};  // nobody listens there any more
+    // Guarded by mutex_.
+    std::optional<Meeting> meeting{};
+    std::optional<MeetingFailure> failure{};
+    [[nodiscard]] bool is_over() const { return meeting.has_value() || failure.has_value(); }
+  };
+
+  // The service thread's.
+  void answer(const Connection& connection, const Nonce& challenge, const Frame& frame);
+  void take_in(const Connection& connection, const Seek& seek);
+  void hear_member(int rank, const Frame& frame);
+  void drop_member(int rank);
+  void tick();
+  void seek_next();
+  void hear_answer(int rank, SeekResult result);
+  void join(SeekResult result);
+  void hear_candidate(const Frame& frame);
+  void hear_chosen(const Chosen& chosen);
+  void leave_candidate();
+  void become_candidate();
+  void prepare();
+  void try_to_propose();
+  void try_to_choose();
+  void dissolve();
+  void adopt(const Epoch& epoch);
+  void tell_left_out(const Epoch& before);
+  void beat();
+  void check_deadline();
+  void end_call(std::optional<Meeting> meeting, std::optional<MeetingFailure> failure);
+  void refuse_all(const MeetingFailure& failure);
+  [[nodiscard]] Seek question(bool only_tells) const;
+  [[nodiscard]] bool is_called() const { return call_ != nullptr; }
+  /// How many members must agree.
+  [[nodiscard]] std::size_t enough() const;
+  [[nodiscard]] static std::string describe(const std::vector<RankInfo>& ranks);
+  [[nodiscard]] std::vector<RankInfo> infos(const std::vector<int>& ranks) const;
+  [[nodiscard]] std::vector<int> not_come() const;
+  [[nodiscard]] std::vector<int> expected() const;
+  [[nodiscard]] MeetingFailure left_out() const;
+  [[nodiscard]] MeetingFailure too_late() const;
+
+  const MeetingPlaceOptions options_;
+  asio::io_context io_{1};
+  std::thread thread_;
+  std::shared_ptr<ListeningSocket> socket_;
+  const std::vector<std::string> addresses_;
+
+  // Written by begin(), constant afterwards.
+  std::uint64_t job_ = 0;
+  int rank_ = -1;
+  std::vector<MemberInfo> everyone_;
+
+  // The service thread's.
+  Reception reception_;
+  asio::steady_timer timer_{io_};
+  std::shared_ptr<Call> call_;  // under way
+  SuccessionVoter voter_;
+  std::optional<SuccessionCandidate> candidate_;
+  std::map<int, Session> sessions_;
+  std::optional<Link> link_;
+  std::shared_ptr<Seeker> seeker_;  // asks now
+  std::size_t next_asked_ = 0;      // position in the epoch's members
+  Clock::time_point next_round_{};
+  std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out
+  Clock::time_point last_beat_{};
+
+  mutable std::mutex mutex_;  // guards the following; the service thread alone writes the epoch
+  std::condition_variable changed_;
+  Epoch epoch_{0, {}};  // 0: not begun
+  bool is_calling_ = false;
+
+  std::recursive_mutex listener_mutex_;  // guards the following
+  std::list<OnEpoch> listeners_;
+};
+
+}  // namespace crossdevice::detail

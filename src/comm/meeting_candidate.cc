@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// How members find each other and choose the next epoch; meeting_state.h has the steps, succession.h the argument.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/log.h"
+
+#include "comm/detail/host_port.h"
+#include "comm/detail/meeting_state.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// How often what depends on time is looked at.
+constexpr std::chrono::milliseconds kTick{20};
+/// Between two rounds of asking.
+constexpr std::chrono::milliseconds kRest{100};
+/// For an answer from one address; a worker that is stopped never gives one.
+constexpr std::chrono::milliseconds kAnswerTime{1000};
+/// How much longer than its deadline a member waits for the candidate's word, whose deadline is about the same.
+constexpr std::chrono::seconds kCandidatesAnswer{1};
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- asking
+
+void MeetingPlace::State::tick() {
+  if (!is_called()) return;
+  check_deadline();
+  if (!is_called()) return;
+  beat();
+  const bool may_ask =
+      !link_.has_value() && !(candidate_.has_value() && candidate_->has_proposed());
+  if (may_ask && !seeker_ && Clock::now() >= next_round_) seek_next();
+  try_to_propose();
+  try_to_choose();
+  if (!is_called()) return;
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](std::error_code stopped) {
+    if (!stopped) tick();
+  });
+}
+
+Seek MeetingPlace::State::question(bool only_tells) const {
+  Seek seek;
+  seek.job = job_;
+  seek.rank = rank_;
+  seek.epoch = epoch_;
+  if (only_tells) return seek;
+  seek.call = call_->request.call;
+  seek.completed = call_->request.completed;
+  seek.lost = call_->request.lost;
+  return seek;
+}
+
+/// One member after the other: below this rank all, above it those that have not come, once this worker is a candidate.
+void MeetingPlace::State::seek_next() {
+  while (next_asked_ < epoch_.members.size()) {
+    const int rank = epoch_.members[next_asked_];
+    if (rank > rank_ && !candidate_.has_value()) break;
+    ++next_asked_;
+    if (rank == rank_ || sessions_.contains(rank)) continue;
+    seeker_ = std::make_shared<Seeker>(
+        io_, options_.secret, question(/*only_tells=*/rank > rank_), rank,
+        everyone_[static_cast<std::size_t>(rank)].addresses, kAnswerTime,
+        [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
+    return seeker_->start();
+  }
+  next_asked_ = 0;
+  if (!candidate_.has_value()) return become_candidate();
+  next_round_ = Clock::now() + kRest;
+}
+
+void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
+  seeker_.reset();
+  if (!is_called()) {
+    if (result.connection) result.connection->close_after_sending();
+    return;
+  }
+  if (result.is_gone) {
+    call_->gone.insert(rank);
+  } else {
+    call_->gone.erase(rank);
+  }
+  if (result.refused.has_value() && result.refused->code == StatusCode::INTERNAL) {
+    const MeetingFailure failure{result.refused->code, result.refused->text,
+                                 result.refused->culprits};
+    refuse_all(failure);
+    return end_call(std::nullopt, failure);
+  }
+  if (result.found.has_value() && result.found->epoch.number > epoch_.number) {
+    return adopt(result.found->epoch);
+  }
+  const bool may_join = !(candidate_.has_value() && candidate_->has_proposed());
+  if (result.connection && may_join) return join(std::move(result));
+  if (result.connection) result.connection->close_after_sending();
+  if (may_join) seek_next();
+}
+
+void MeetingPlace::State::join(SeekResult result) {
+  dissolve();
+  link_ = Link{result.connection, Clock::now(), result.found->rank, result.host};
+  link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },
+                               [this](const std::string&) { leave_candidate(); });
+}
+
+void MeetingPlace::State::hear_candidate(const Frame& frame) {
+  link_->last_heard = Clock::now();
+  const auto reply = [this](ControlKind kind, const std::string& payload) {
+    link_->connection->send(encode_frame(kind, payload));
+  };
+  if (frame.kind == ControlKind::PREPARE) {
+    const Ballot ballot = BallotMessage::decode(frame.payload).ballot;
+    reply(ControlKind::PROMISE, PromiseMessage{voter_.promise(ballot)}.encode());
+  } else if (frame.kind == ControlKind::PROPOSE) {
+    const Vote proposal = VoteMessage::decode(frame.payload).vote;
+    reply(ControlKind::ACCEPT, BallotMessage{voter_.vote(proposal)}.encode());
+  } else if (frame.kind == ControlKind::CHOSEN) {
+    hear_chosen(Chosen::decode(frame.payload));
+  } else if (frame.kind == ControlKind::REFUSED) {
+    const Refused refused = Refused::decode(frame.payload);
+    leave_candidate();
+    end_call(std::nullopt, MeetingFailure{refused.code, refused.text, refused.culprits});
+  } else if (frame.kind != ControlKind::HEARTBEAT) {
+    throw WireError("a candidate does not say this");
+  }
+}
+
+void MeetingPlace::State::hear_chosen(const Chosen& chosen) {
+  if (chosen.epoch.number <= epoch_.number) throw WireError("an epoch that is over");
+  const std::string host = link_->host;
+  adopt(chosen.epoch);
+  if (chosen.port == 0 || !chosen.epoch.has(rank_)) return;
+  end_call(Meeting{chosen.epoch, chosen.completed, join_host_port(host, chosen.port), nullptr},
+           std::nullopt);
+}
+
+void MeetingPlace::State::leave_candidate() {
+  if (!link_.has_value()) return;
+  link_->connection->close_after_sending();
+  link_.reset();
+  next_asked_ = 0;
+  next_round_ = Clock::now();
+}
+
+// ---------------------------------------------------------------------------------------------- being a candidate
+
+void MeetingPlace::State::become_candidate() {
+  candidate_.emplace(epoch_, rank_, enough(), voter_);
+  next_round_ = Clock::now();
+}
+
+/// Asks everybody again, after the ballot has changed.
+void MeetingPlace::State::prepare() {
+  for (const auto& [rank, session] : sessions_) {
+    session.connection->send(
+        encode_frame(ControlKind::PREPARE, BallotMessage{candidate_->ballot()}.encode()));
+  }
+}
+
+void MeetingPlace::State::try_to_propose() {
+  if (!is_called() || !candidate_.has_value() || candidate_->has_proposed()) return;
+  if (!candidate_->has_quorum()) {
+    call_->quorum_since.reset();
+    return;
+  }
+  const MeetingRequest& request = call_->request;
+  if (!call_->quorum_since.has_value()) call_->quorum_since = Clock::now();
+  const bool have_all_promised =
+      std::all_of(sessions_.begin(), sessions_.end(),
+                  [this](const auto& each) { return candidate_->has_promised(each.first); });
+  if (!have_all_promised) return;
+  if (!candidate_->is_bound()) {
+    const std::vector<int> come = candidate_->come();
+    const std::vector<int> awaited = expected();
+    const bool is_everybody =
+        std::includes(come.begin(), come.end(), awaited.begin(), awaited.end());
+    const bool is_patience_over =
+        !request.needs_all && Clock::now() - *call_->quorum_since >= request.patience;
+    if (come.size() < enough() || (!is_everybody && !is_patience_over)) return;
+  }
+  const std::string frame =
+      encode_frame(ControlKind::PROPOSE, VoteMessage{candidate_->propose()}.encode());
+  for (const auto& [rank, session] : sessions_) session.connection->send(frame);
+}
+
+void MeetingPlace::State::try_to_choose() {
+  if (!is_called() || !candidate_.has_value() || !candidate_->has_proposed()) return;
+  const bool have_all_voted =
+      std::all_of(sessions_.begin(), sessions_.end(),
+                  [this](const auto& each) { return candidate_->has_vote_of(each.first); });
+  if (!have_all_voted) return;  // or their connections end, at the latest for their silence
+  if (!candidate_->is_chosen()) {
+    candidate_->begin_again();
+    return prepare();
+  }
+  Chosen chosen;
+  chosen.epoch = {epoch_.number + 1, candidate_->proposal().members};
+  const bool are_all_there =
+      std::all_of(chosen.epoch.members.begin(), chosen.epoch.members.end(),
+                  [this](int rank) { return rank == rank_ || sessions_.contains(rank); });
+  Meeting meeting;
+  meeting.epoch = chosen.epoch;
+  meeting.completed = call_->request.completed;
+  for (const auto& [rank, session] : sessions_) {
+    meeting.completed = std::min(meeting.completed, session.completed);
+  }
+  chosen.completed = meeting.completed;
+  if (are_all_there && chosen.epoch.has(rank_)) {
+    try {
+      meeting.listener = ListeningSocket::open(options_.chief_host, 0, "the new chief");
+      chosen.port = meeting.listener->port();
+      meeting.chief_address = meeting.listener->published_addresses()[0];
+    } catch (const OpError& error) {
+      log(LogSeverity::WARNING, error.what());  // they meet again, perhaps elsewhere
+    }
+  }
+  for (const auto& [rank, session] : sessions_) {
+    session.connection->send(encode_frame(ControlKind::CHOSEN, chosen.encode()));
+  }
+  const Epoch before = epoch_;
+  adopt(chosen.epoch);
+  tell_left_out(before);
+  if (chosen.port != 0) end_call(std::move(meeting), std::nullopt);
+}
+
+/// No candidate any more: whoever was taken in asks again, from the lowest rank on.
+void MeetingPlace::State::dissolve() {
+  candidate_.reset();
+  for (auto& [rank, session] : sessions_) session.connection->close_after_sending();
+  sessions_.clear();
+}
+
+std::string MeetingPlace::State::describe(const std::vector<RankInfo>& ranks) {
+  std::string text;
+  for (const RankInfo& each : ranks) text += (text.empty() ? "" : ", ") + to_string(each);
+  return text.empty() ? "nobody" : text;
+}
+
+/// In the members' numbers of the cluster that the call was made on.
+std::vector<RankInfo> MeetingPlace::State::infos(const std::vector<int>& ranks) const {
+  std::vector<RankInfo> infos;
+  infos.reserve(ranks.size());
+  for (const int rank : ranks) {
+    const auto index = static_cast<std::size_t>(rank);
+    infos.push_back(call_ != nullptr && index < call_->request.names.size()
+                        ? call_->request.names[index]
+                        : RankInfo{.rank = rank});
+  }
+  return infos;
+}
+
+std::vector<int> MeetingPlace::State::not_come() const {
+  std::vector<int> ranks;
+  for (const int rank : epoch_.members) {
+    if (rank != rank_ && !sessions_.contains(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::size_t MeetingPlace::State::enough() const {
+  const std::size_t all = epoch_.members.size();
+  if (call_->request.needs_all) return all;
+  return call_->request.min_workers > 0 ? call_->request.min_workers : all / 2 + 1;
+}
+
+/// Who is worth waiting for.
+std::vector<int> MeetingPlace::State::expected() const {
+  if (call_->request.needs_all) return epoch_.members;
+  std::set<int> gone = call_->gone;
+  gone.insert(call_->request.lost.begin(), call_->request.lost.end());
+  for (const auto& [rank, session] : sessions_)
+    gone.insert(session.lost.begin(), session.lost.end());
+  std::vector<int> ranks;
+  for (const int rank : epoch_.members) {
+    if (rank == rank_ || sessions_.contains(rank) || !gone.contains(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// ---------------------------------------------------------------------------------------------- time
+
+void MeetingPlace::State::beat() {
+  const Clock::time_point now = Clock::now();
+  const auto limit = std::chrono::duration_cast<Clock::duration>(options_.heartbeat_timeout);
+  // Who was stopped itself has heard nobody, which says nothing about them.
+  const bool was_asleep = now - last_beat_ > limit / 2;
+  if (now - last_beat_ < limit / 4) return;
+  last_beat_ = now;
+  const std::string frame = encode_frame(ControlKind::HEARTBEAT, "");
+  std::vector<int> silent;
+  for (auto& [rank, session] : sessions_) {
+    if (was_asleep) session.last_heard = now;
+    if (now - session.last_heard > limit) silent.push_back(rank);
+    session.connection->send(frame);
+  }
+  for (const int rank : silent) drop_member(rank);
+  if (!link_.has_value()) return;
+  if (was_asleep) link_->last_heard = now;
+  link_->connection->send(frame);
+  if (now - link_->last_heard > limit) leave_candidate();
+}
+
+void MeetingPlace::State::check_deadline() {
+  const MeetingRequest& request = call_->request;
+  const auto num_gone = static_cast<std::size_t>(
+      std::count_if(epoch_.members.begin(), epoch_.members.end(),
+                    [this](int rank) { return call_->gone.contains(rank); }));
+  if (!link_.has_value() && epoch_.members.size() - num_gone < enough()) {
+    std::vector<int> gone;
+    for (const int rank : epoch_.members) {
+      if (call_->gone.contains(rank)) gone.push_back(rank);
+    }
+    const std::vector<RankInfo> culprits = infos(gone);
+    const MeetingFailure failure{
+        StatusCode::UNAVAILABLE,
+        fmt::format("{}: {} of {} workers are left, {} are needed; gone: {}", request.call,
+                    epoch_.members.size() - num_gone, epoch_.members.size(), enough(),
+                    describe(culprits)),
+        culprits};
+    refuse_all(failure);
+    return end_call(std::nullopt, failure);
+  }
+  if (!request.deadline.has_passed()) return;
+  // Who has not come is the candidate's to say.
+  if (link_.has_value() && Clock::now() < request.deadline.moment() + kCandidatesAnswer) return;
+  const MeetingFailure failure = too_late();
+  refuse_all(failure);
+  leave_candidate();
+  end_call(std::nullopt, failure);
+}
+
+MeetingFailure MeetingPlace::State::too_late() const {
+  if (link_.has_value()) {
+    const std::vector<RankInfo> culprits = infos({link_->rank});
+    return {StatusCode::DEADLINE_EXCEEDED,
+            fmt::format("{} timed out: {} has not said who goes on", call_->request.call,
+                        describe(culprits)),
+            culprits};
+  }
+  const std::vector<RankInfo> culprits = infos(not_come());
+  return {StatusCode::DEADLINE_EXCEEDED,
+          fmt::format("{} timed out: {} of {} workers have come, {} are needed; waiting for {}",
+                      call_->request.call, sessions_.size() + 1, epoch_.members.size(), enough(),
+                      describe(culprits)),
+          culprits};
+}
+
+void MeetingPlace::State::refuse_all(const MeetingFailure& failure) {
+  const std::string frame = encode_frame(
+      ControlKind::REFUSED, Refused{failure.code, failure.text, failure.culprits}.encode());
+  for (const auto& [rank, session] : sessions_) session.connection->send(frame);
+  dissolve();
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls, answers to whoever asks, and epochs; meeting_candidate.cc has how members find each other and choose.
+#include "comm/detail/meeting_place.h"
+
+#include <utility>
+
+#include <asio/post.hpp>
+#include <fmt/format.h>
+
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/meeting_state.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+
+// ---------------------------------------------------------------------------------------------- calls
+
+void MeetingPlace::State::begin(std::uint64_t job, int rank,
+                                const std::vector<MemberInfo>& everyone) {
+  job_ = job;
+  rank_ = rank;
+  everyone_ = everyone;
+  {
+    const std::lock_guard lock(mutex_);
+    epoch_.number = 1;
+    for (const MemberInfo& each : everyone) epoch_.members.push_back(each.rank);
+  }
+  // What has connected before waits in the kernel.
+  asio::post(io_, [this] { reception_.open(socket_->acceptor(io_), kMaxSeekFrameBytes); });
+  start();
+}
+
+Meeting MeetingPlace::State::meet(const MeetingRequest& request) {
+  require_not_forked();
+  auto call = std::make_shared<Call>();
+  call->request = request;
+  std::unique_lock lock(mutex_);
+  if (is_calling_) throw FailedPreconditionError(request.call + " is called already");
+  is_calling_ = true;
+  asio::post(io_, [this, call] {
+    call_ = call;
+    if (!epoch_.has(rank_)) return end_call(std::nullopt, left_out());
+    next_asked_ = 0;
+    next_round_ = Clock::now();
+    tick();
+  });
+  changed_.wait(lock, [&] { return call->is_over(); });
+  is_calling_ = false;
+  lock.unlock();
+  if (call->meeting.has_value()) return std::move(*call->meeting);
+  const MeetingFailure failure = *call->failure;
+  throw_op_error(failure.code, failure.text,
+                 {.operation = {}, .culprits = failure.culprits, .inputs_intact = true});
+}
+
+std::shared_ptr<void> MeetingPlace::State::listen(const std::shared_ptr<State>& self,
+                                                  OnEpoch on_epoch) {
+  const std::lock_guard lock(listener_mutex_);
+  const Epoch now = epoch();
+  on_epoch(now, now.has(rank_));
+  const auto position = listeners_.insert(listeners_.end(), std::move(on_epoch));
+  return {nullptr, [self, position](void*) {
+            std::list<OnEpoch> removed;
+            const std::lock_guard guard(self->listener_mutex_);
+            removed.splice(removed.begin(), self->listeners_, position);
+          }};
+}
+
+void MeetingPlace::State::end_call(std::optional<Meeting> meeting,
+                                   std::optional<MeetingFailure> failure) {
+  if (!is_called()) return;
+  dissolve();
+  leave_candidate();
+  if (seeker_) seeker_->cancel();
+  seeker_.reset();
+  const std::shared_ptr<Call> call = std::move(call_);
+  call_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  call->meeting = std::move(meeting);
+  call->failure = std::move(failure);
+  changed_.notify_all();
+}
+
+// ---------------------------------------------------------------------------------------------- being asked
+
+void MeetingPlace::State::answer(const Connection& connection, const Nonce& challenge,
+                                 const Frame& frame) {
+  if (frame.kind != ControlKind::SEEK) throw WireError("expected a question");
+  const Seek seek = Seek::decode(frame.payload);
+  std::string refusal;
+  if (seek.protocol != kControlProtocol) {
+    refusal = "another protocol";
+  } else if (options_.secret.empty() && !connection->is_from_this_machine()) {
+    refusal = "without a secret only this machine is believed";
+  } else if (!is_equal(seek.mac, seek.expected_mac(options_.secret, challenge))) {
+    refusal = "another secret";
+  } else if (seek.job != job_) {
+    refusal = "another job";
+  }
+  if (!refusal.empty()) {
+    connection->send(encode_frame(ControlKind::REFUSED, Refused{.text = refusal}.encode()));
+    return connection->close_after_sending();
+  }
+  if (seek.epoch.number > epoch_.number) adopt(seek.epoch);
+  const bool is_peer =
+      seek.epoch == epoch_ && epoch_.has(seek.rank) && epoch_.has(rank_) && seek.rank > rank_;
+  const bool takes_in = is_peer && !seek.call.empty() && is_called() && candidate_.has_value() &&
+                        !candidate_->has_proposed();
+  if (takes_in && seek.call != call_->request.call) {
+    const MeetingFailure differ{
+        StatusCode::INTERNAL,
+        fmt::format("workers make different calls: {} {}, {} {}", describe(infos({rank_})),
+                    call_->request.call, describe(infos({seek.rank})), seek.call),
+        infos({seek.rank})};
+    connection->send(encode_frame(ControlKind::REFUSED,
+                                  Refused{differ.code, differ.text, differ.culprits}.encode()));
+    connection->close_after_sending();
+    refuse_all(differ);
+    return end_call(std::nullopt, differ);
+  }
+  Found found;
+  found.rank = rank_;
+  found.epoch = epoch_;
+  found.takes_in = takes_in;
+  found.mac = found.expected_mac(options_.secret, seek.nonce);
+  connection->send(encode_frame(ControlKind::FOUND, found.encode()));
+  if (!takes_in) return connection->close_after_sending();
+  take_in(connection, seek);
+}
+
+void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek) {
+  const int rank = seek.rank;
+  drop_member(rank);  // an earlier connection of its
+  connection->set_max_frame_bytes(kMaxFrameBytes);
+  sessions_[rank] = {connection, Clock::now(), seek.completed, seek.lost};
+  connection->take_over([this, rank](const Frame& frame) { hear_member(rank, frame); },
+                        [this, rank](const std::string&) { drop_member(rank); });
+  connection->send(
+      encode_frame(ControlKind::PREPARE, BallotMessage{candidate_->ballot()}.encode()));
+}
+
+void MeetingPlace::State::hear_member(int rank, const Frame& frame) {
+  sessions_.at(rank).last_heard = Clock::now();
+  bool is_answer_to_all = true;
+  if (frame.kind == ControlKind::PROMISE) {
+    is_answer_to_all =
+        candidate_->hear_promise(rank, PromiseMessage::decode(frame.payload).promise);
+  } else if (frame.kind == ControlKind::ACCEPT) {
+    is_answer_to_all = candidate_->hear_vote(rank, BallotMessage::decode(frame.payload).ballot);
+  } else if (frame.kind != ControlKind::HEARTBEAT) {
+    throw WireError("a member does not say this");
+  }
+  if (!is_answer_to_all) prepare();
+  try_to_propose();
+  try_to_choose();
+}
+
+void MeetingPlace::State::drop_member(int rank) {
+  const auto entry = sessions_.find(rank);
+  if (entry == sessions_.end()) return;
+  entry->second.connection->close_after_sending();
+  sessions_.erase(entry);
+  if (!candidate_.has_value()) return;
+  candidate_->leave(rank);
+  try_to_choose();
+}
+
+// ---------------------------------------------------------------------------------------------- epochs
+
+/// Another epoch than the one that this worker was in.
+void MeetingPlace::State::adopt(const Epoch& epoch) {
+  if (epoch.number <= epoch_.number) return;
+  dissolve();
+  leave_candidate();
+  if (seeker_) seeker_->cancel();
+  seeker_.reset();
+  voter_ = {};
+  next_asked_ = 0;
+  next_round_ = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    epoch_ = epoch;
+  }
+  {
+    // First: whoever is told by its call that it was left out finds that all its objects know.
+    const std::lock_guard lock(listener_mutex_);
+    for (const OnEpoch& each : listeners_) each(epoch, epoch.has(rank_));
+  }
+  if (!is_called()) return;
+  call_->quorum_since.reset();
+  call_->gone.clear();
+  if (!epoch.has(rank_)) end_call(std::nullopt, left_out());
+}
+
+MeetingFailure MeetingPlace::State::left_out() const {
+  return {StatusCode::ABORTED,
+          fmt::format("this worker was left out: epoch {} has begun with {} workers without it",
+                      epoch_.number, epoch_.members.size()),
+          {}};
+}
+
+/// Who was left out and lives is told, also when it was stopped and goes on much later.
+void MeetingPlace::State::tell_left_out(const Epoch& before) {
+  for (const int rank : before.members) {
+    if (epoch_.has(rank) || rank == rank_) continue;
+    auto messenger =
+        std::make_shared<Seeker>(io_, options_.secret, question(/*only_tells=*/true), rank,
+                                 everyone_[static_cast<std::size_t>(rank)].addresses, std::nullopt,
+                                 [this, rank](const SeekResult&) { messengers_.erase(rank); });
+    messengers_[rank] = messenger;
+    messenger->start();
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- MeetingPlace
+
+MeetingPlace::MeetingPlace(Passkey /*key*/, std::shared_ptr<State> state)
+    : state_(std::make_unique<std::shared_ptr<State>>(std::move(state))) {}
+
+std::shared_ptr<MeetingPlace> MeetingPlace::open(const MeetingPlaceOptions& options) {
+  require_not_forked();
+  return std::make_shared<MeetingPlace>(Passkey(), std::make_shared<State>(options));
+}
+
+MeetingPlace::~MeetingPlace() {
+  if (is_forked_child()) {
+    (void)state_.release();  // its thread and its connections are the parent's
+    return;
+  }
+  (*state_)->stop();
+}
+
+const std::vector<std::string>& MeetingPlace::addresses() const { return (*state_)->addresses(); }
+void MeetingPlace::begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone) {
+  (*state_)->begin(job, rank, everyone);
+}
+std::uint64_t MeetingPlace::job() const { return (*state_)->job(); }
+Epoch MeetingPlace::epoch() const { return (*state_)->epoch(); }
+Meeting MeetingPlace::meet(const MeetingRequest& request) { return (*state_)->meet(request); }
+std::shared_ptr<void> MeetingPlace::listen(OnEpoch on_epoch) {
+  return (*state_)->listen(*state_, std::move(on_epoch));
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/seeker.h"
+
+#include <utility>
+
+#include "comm/detail/host_port.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+
+using asio::ip::tcp;
+
+Seeker::Seeker(asio::io_context& io, std::string secret, Seek question, int rank,
+               std::vector<std::string> addresses,
+               std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done)
+    : io_(io),
+      secret_(std::move(secret)),
+      question_(std::move(question)),
+      rank_(rank),
+      addresses_(std::move(addresses)),
+      patience_(patience),
+      on_done_(std::move(on_done)),
+      timer_(io) {}
+
+void Seeker::cancel() {
+  on_done_ = nullptr;
+  timer_.cancel();
+  std::error_code ignored;
+  if (socket_) socket_->close(ignored);
+  if (connection_) connection_->close();
+  connection_.reset();  // its handlers hold this
+}
+
+void Seeker::done(SeekResult result) {
+  const OnDone on_done = std::exchange(on_done_, nullptr);
+  timer_.cancel();
+  if (connection_ && !result.connection) connection_->close_after_sending();
+  if (on_done) on_done(std::move(result));
+}
+
+void Seeker::try_next() {
+  const std::shared_ptr<Seeker> self_for_now =
+      shared_from_this();  // whoever is told may let go of it
+  if (!on_done_) return;
+  if (connection_) connection_->close();
+  connection_.reset();
+  std::error_code error;
+  std::optional<tcp::endpoint> endpoint;
+  while (next_ < addresses_.size() && !endpoint.has_value()) {
+    const HostPort address = parse_host_port(addresses_[next_++]);
+    const asio::ip::address digits = asio::ip::make_address(address.host, error);
+    if (error) continue;
+    endpoint.emplace(digits, address.port);
+    host_ = address.host;
+  }
+  if (!endpoint.has_value()) return done({.is_gone = all_refuse_ && !addresses_.empty()});
+  auto socket = std::make_shared<tcp::socket>(io_);
+  socket_ = socket;
+  if (patience_.has_value()) {
+    timer_.expires_after(*patience_);
+    timer_.async_wait([self = shared_from_this(), socket](std::error_code stopped) {
+      // Of this address, not of a later one whose time has begun while this was on its way.
+      if (stopped || self->socket_ != socket) return;
+      self->all_refuse_ = false;
+      std::error_code ignored;
+      if (self->connection_) return self->try_next();
+      socket->close(ignored);
+    });
+  }
+  socket->async_connect(*endpoint, [self = shared_from_this(), socket](std::error_code failed) {
+    if (!self->on_done_) return;
+    if (!failed && socket->is_open()) return self->greet(std::move(*socket));
+    if (failed != asio::error::connection_refused) self->all_refuse_ = false;
+    self->try_next();
+  });
+}
+
+void Seeker::greet(tcp::socket socket) {
+  all_refuse_ = false;
+  connection_ = std::make_shared<ControlConnection>(std::move(socket));
+  connection_->set_max_frame_bytes(kMaxSeekFrameBytes);
+  connection_->start([self = shared_from_this()](const Frame& frame) { self->hear(frame); },
+                     [self = shared_from_this()](const std::string&) { self->try_next(); });
+}
+
+void Seeker::hear(const Frame& frame) {
+  if (frame.kind == ControlKind::CHALLENGE) return say_who_asks(frame);
+  if (frame.kind == ControlKind::REFUSED) {
+    return done({.refused = Refused::decode(frame.payload)});
+  }
+  if (frame.kind != ControlKind::FOUND) throw WireError("a stranger may not say this");
+  Found found = Found::decode(frame.payload);
+  if (!is_equal(found.mac, found.expected_mac(secret_, question_.nonce))) {
+    throw WireError("it does not hold the secret of this job");
+  }
+  if (found.rank != rank_) throw WireError("another worker lives there");
+  SeekResult result{.found = std::move(found), .host = host_};
+  if (result.found->takes_in) {
+    connection_->set_max_frame_bytes(kMaxFrameBytes);
+    result.connection = connection_;
+  }
+  done(std::move(result));
+}
+
+void Seeker::say_who_asks(const Frame& frame) {
+  const Challenge challenge = Challenge::decode(frame.payload);
+  if (secret_.empty() && !connection_->is_from_this_machine()) {
+    throw WireError("without a secret only this machine is believed");
+  }
+  question_.nonce = make_nonce();
+  question_.mac = question_.expected_mac(secret_, challenge.nonce);
+  connection_->send(encode_frame(ControlKind::SEEK, question_.encode()));
+}
+
+}  // namespace crossdevice::detail

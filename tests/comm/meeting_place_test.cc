@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers are threads with a meeting place each; whoever dies lets go of its own. tests/comm/rebuild_test.cc has real processes.
+#include "comm/detail/meeting_place.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// What became of a worker's call.
+struct Outcome {
+  Meeting meeting;
+  StatusCode code = StatusCode::CANCELLED;  // while there is no error
+  std::string error;
+  std::vector<int> culprits;
+};
+
+class Job {
+ public:
+  explicit Job(int size, const std::string& secret = "secret") {
+    std::vector<MemberInfo> everyone;
+    for (int rank = 0; rank < size; ++rank) {
+      places_.push_back(MeetingPlace::open({.chief_host = "127.0.0.1",
+                                            .chief_port = 0,
+                                            .secret = secret,
+                                            .heartbeat_timeout = std::chrono::seconds(5)}));
+      everyone.push_back({.rank = rank, .host = "h", .host_id = "i", .pid = 100 + rank});
+      everyone.back().addresses = places_.back()->addresses();
+    }
+    for (int rank = 0; rank < size; ++rank) place(rank).begin(4711, rank, everyone);
+  }
+  MeetingPlace& place(int rank) { return *places_[static_cast<std::size_t>(rank)]; }
+  void kill(int rank) { places_[static_cast<std::size_t>(rank)].reset(); }
+
+  Outcome meet(int rank, const MeetingRequest& request) {
+    Outcome outcome;
+    try {
+      outcome.meeting = place(rank).meet(request);
+    } catch (const OpError& error) {
+      outcome.code = error.code();
+      outcome.error = error.what();
+      for (const RankInfo& each : error.culprits()) outcome.culprits.push_back(each.rank);
+    }
+    return outcome;
+  }
+  /// All of `ranks` at once.
+  std::vector<Outcome> meet(const std::vector<int>& ranks, const MeetingRequest& request) {
+    std::vector<Outcome> outcomes(ranks.size());
+    std::vector<std::thread> threads;
+    threads.reserve(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      threads.emplace_back([&, i] {
+        MeetingRequest mine = request;
+        mine.completed.sequence += static_cast<std::uint64_t>(ranks[i]);
+        outcomes[i] = meet(ranks[i], mine);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return outcomes;
+  }
+
+ private:
+  std::vector<std::shared_ptr<MeetingPlace>> places_;
+};
+
+MeetingRequest request_of(std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+  MeetingRequest request;
+  request.call = "rebuild(ONLY)";
+  request.patience = std::chrono::seconds(30);
+  request.deadline = Deadline::after(limit);
+  request.completed = {1, 100};
+  return request;
+}
+
+/// That all have met in the same epoch, whose chief is the first of `members`.
+void expect_met(const std::vector<Outcome>& outcomes, const std::vector<int>& ranks,
+                const std::vector<int>& members, std::uint64_t number) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    EXPECT_EQ(outcomes[i].error, "") << "rank " << ranks[i];
+    EXPECT_EQ(outcomes[i].meeting.epoch, (Epoch{number, members})) << "rank " << ranks[i];
+    EXPECT_EQ(outcomes[i].meeting.completed,
+              (Completed{1, 100 + static_cast<std::uint64_t>(members[0])}));
+    EXPECT_EQ(outcomes[i].meeting.chief_address, outcomes[0].meeting.chief_address);
+    EXPECT_EQ(outcomes[i].meeting.listener != nullptr, ranks[i] == members[0]);
+  }
+}
+
+TEST(MeetingPlaceTest, AllMeetAgainAndAgain) {
+  for (const int size : {2, 3, 5, 8}) {
+    Job job(size);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+    for (std::uint64_t epoch = 2; epoch < 6; ++epoch) {
+      MeetingRequest request = request_of();
+      request.needs_all = epoch % 2 == 0;
+      expect_met(job.meet(ranks, request), ranks, ranks, epoch);
+    }
+  }
+}
+
+TEST(MeetingPlaceTest, TheLowestThatLivesIsTheChief) {
+  Job job(5);
+  job.kill(0);
+  job.kill(3);
+  MeetingRequest request = request_of();
+  request.lost = {0, 3};
+  expect_met(job.meet({1, 2, 4}, request), {1, 2, 4}, {1, 2, 4}, 2);
+  // Nobody has to know who is gone: a process that has ended answers by not listening.
+  job.kill(1);
+  expect_met(job.meet({2, 4}, request_of()), {2, 4}, {2, 4}, 3);
+}
+
+TEST(MeetingPlaceTest, AMinorityIsRefusedUnlessItIsAskedFor) {
+  Job job(5);
+  for (const int rank : {0, 2, 4}) job.kill(rank);
+  for (const Outcome& each : job.meet({1, 3}, request_of())) {
+    EXPECT_EQ(each.code, StatusCode::UNAVAILABLE);
+    EXPECT_THAT(each.error, HasSubstr("2 of 5 workers are left, 3 are needed; gone: rank 0"));
+    EXPECT_THAT(each.culprits, ElementsAre(0, 2, 4));
+  }
+  MeetingRequest request = request_of();
+  request.min_workers = 2;
+  expect_met(job.meet({1, 3}, request), {1, 3}, {1, 3}, 2);
+  job.kill(1);
+  request.min_workers = 1;
+  expect_met(job.meet(std::vector<int>{3}, request), {3}, {3}, 3);
+}
+
+TEST(MeetingPlaceTest, WhoLivesButDoesNotComeIsNamed) {
+  Job job(3);
+  MeetingRequest request = request_of(std::chrono::milliseconds(500));
+  request.names = {{.rank = 0}, {.rank = 1}, {.rank = 2, .host = "b", .pid = 4711}};
+  for (const bool needs_all : {true, false}) {
+    request.needs_all = needs_all;
+    request.deadline = Deadline::after(std::chrono::milliseconds(500));
+    for (const Outcome& each : job.meet({0, 1}, request)) {
+      EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
+      EXPECT_THAT(each.error, HasSubstr("2 of 3 workers have come"));
+      EXPECT_THAT(each.error, HasSubstr("waiting for rank 2 (host b, pid 4711)"));
+      EXPECT_THAT(each.culprits, ElementsAre(2));
+    }
+  }
+  expect_met(job.meet({0, 1, 2}, request_of()), {0, 1, 2}, {0, 1, 2}, 2);  // nothing is lost
+}
+
+TEST(MeetingPlaceTest, WhoIsLateIsLeftOutAndToldSo) {
+  for (const int late : {0, 1, 2}) {
+    Job job(3);
+    std::atomic<std::uint64_t> told{0};
+    const std::shared_ptr<void> listening =
+        job.place(late).listen([&](const Epoch& epoch, bool is_member) {
+          if (!is_member) told.store(epoch.number);
+        });
+    std::vector<int> others;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank != late) others.push_back(rank);
+    }
+    MeetingRequest request = request_of();
+    request.patience = std::chrono::milliseconds(300);
+    expect_met(job.meet(others, request), others, others, 2);
+    const Deadline limit = Deadline::after(std::chrono::seconds(30));
+    while (told.load() != 2 && !limit.has_passed()) std::this_thread::yield();
+    EXPECT_EQ(told.load(), 2U);  // without asking
+    const Outcome outcome = job.meet(late, request_of());
+    EXPECT_EQ(outcome.code, StatusCode::ABORTED);
+    EXPECT_THAT(outcome.error, HasSubstr("epoch 2 has begun with 2 workers without it"));
+    expect_met(job.meet(others, request_of()), others, others, 3);  // and is not missed
+  }
+}
+
+TEST(MeetingPlaceTest, ALowerRankThatComesLaterIsTheChiefAfterAll) {
+  Job job(4);
+  std::vector<Outcome> outcomes;
+  std::thread others([&] { outcomes = job.meet({1, 2, 3}, request_of()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // they have found each other
+  const Outcome first = job.meet(0, request_of());
+  others.join();
+  outcomes.insert(outcomes.begin(), first);
+  expect_met(outcomes, {0, 1, 2, 3}, {0, 1, 2, 3}, 2);
+}
+
+TEST(MeetingPlaceTest, ACandidateThatDiesIsFollowedByTheNext) {
+  Job job(4);
+  std::vector<Outcome> outcomes;
+  std::thread first([&] {
+    MeetingRequest request = request_of(std::chrono::milliseconds(600));
+    request.needs_all = true;
+    request.call = "rebuild(ONLY)";
+    (void)job.meet(0, request);  // gives up, as rank 3 does not come in time
+    job.kill(0);
+  });
+  std::vector<int> others = {1, 2, 3};
+  std::thread second([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    // Its candidate ends their calls with its own; they call again.
+    outcomes = job.meet({1, 2}, request_of());
+    for (const Outcome& each : outcomes) EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
+  });
+  first.join();
+  second.join();
+  expect_met(job.meet(others, request_of()), others, others, 2);
+}
+
+TEST(MeetingPlaceTest, DifferentCallsAreAnErrorOnBoth) {
+  Job job(2);
+  MeetingRequest all = request_of();
+  all.call = "rebuild(ALL)";
+  all.needs_all = true;
+  Outcome one;
+  std::thread other([&] { one = job.meet(1, all); });
+  const Outcome zero = job.meet(0, request_of());
+  other.join();
+  for (const Outcome* each : {&zero, static_cast<const Outcome*>(&one)}) {
+    EXPECT_EQ(each->code, StatusCode::INTERNAL);
+    EXPECT_THAT(each->error, HasSubstr("workers make different calls: rank 0 rebuild(ONLY), rank 1 "
+                                       "rebuild(ALL)"));
+  }
+}
+
+TEST(MeetingPlaceTest, OneCallAtATime) {
+  Job job(2);
+  std::thread first([&] {
+    const Outcome outcome = job.meet(0, request_of(std::chrono::milliseconds(500)));
+    EXPECT_EQ(outcome.code, StatusCode::DEADLINE_EXCEEDED);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(job.meet(0, request_of()).code, StatusCode::FAILED_PRECONDITION);
+  first.join();
+}
+
+TEST(MeetingPlaceTest, AnotherJobsWorkersAreNotBelieved) {
+  Job job(2);
+  Job other(2, "another secret");
+  std::vector<MemberInfo> strangers(2);
+  for (int rank = 0; rank < 2; ++rank) strangers[static_cast<std::size_t>(rank)].rank = rank;
+  strangers[0].addresses = other.place(0).addresses();
+  const std::shared_ptr<MeetingPlace> alone =
+      MeetingPlace::open({.chief_host = "127.0.0.1",
+                          .chief_port = 0,
+                          .secret = "secret",
+                          .heartbeat_timeout = std::chrono::seconds(5)});
+  alone->begin(4711, 1, strangers);
+  MeetingRequest request = request_of(std::chrono::milliseconds(500));
+  EXPECT_THROW((void)alone->meet(request), DeadlineExceededError);
+  EXPECT_EQ(other.place(0).epoch().number, 1U);
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
