@@ -37,6 +37,10 @@ Each epoch's line says where its time went:
 An epoch takes compute + communication - hidden, plus the test, which is not counted. With several workers these are the first one's;
 communication includes waiting for the others.
 
+With --elastic the workers that are left after a failure meet again, take weights and velocities from the one that has come furthest, and go on with
+the step that was under way; the lowest rank of them reports. Fewer than half do not go on unless --min-workers says so, since two halves of a
+network that is cut could not know of each other.
+
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
 cut for its caches), also one process with N devices and N workers with one each. Other numbers of replicas and workers end with the same weights but
 for rounding.
@@ -52,6 +56,8 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   std::string bytes_per_pack = "8K";
   std::size_t max_train_images = 0;
   TrainingOptions training;
+  ElasticOptions elastic;
+  bool is_elastic = false;
 
   CLI::App app{kHead, "crossdevice-train"};
   app.set_version_flag("--version", fmt::format("crossdevice-train {}", library_version_string()));
@@ -87,6 +93,13 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--deterministic", training.deterministic,
                "The weights' bits depend on the arguments, the data and the machine alone");
+  app.add_flag(
+      "--elastic", is_elastic,
+      "When a worker fails the others go on without it (with crossdevice-run --keep-going)");
+  app.add_option("--min-workers", elastic.min_workers,
+                 "With --elastic: go on with no fewer workers (default: more than half of those "
+                 "that were there)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--seed", training.seed, "Of the first weights and the order of the images")
       ->capture_default_str();
   if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
@@ -110,7 +123,12 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   Arguments arguments{.data_directory = data,
                       .max_train_images = std::nullopt,
                       .num_workers = num_workers,
-                      .training = training};
+                      .training = training,
+                      .elastic = elastic};
+  if (is_elastic) arguments.elastic.when_one_fails = WhenAWorkerFails::GO_ON;
+  if (elastic.min_workers > 0 && !is_elastic) {
+    throw programs::ArgumentError("--min-workers needs --elastic");
+  }
   if (max_train_images > 0) arguments.max_train_images = max_train_images;
   return arguments;
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "train/elastic_training.h"
 #include "train/training.h"
 
 namespace crossdevice::train {
@@ -16,6 +17,7 @@ struct Arguments {
   int num_workers =
       1;  ///< how many the launcher has started; training.cluster is for the caller to join
   TrainingOptions training;
+  ElasticOptions elastic;
 };
 
 /// nullopt: --help or --version was asked for and has been printed.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -14,6 +15,7 @@
 #include "support/program.h"
 #include "train/arguments.h"
 #include "train/data_set.h"
+#include "train/elastic_training.h"
 #include "train/progress_bar.h"
 #include "train/training.h"
 
@@ -30,11 +32,12 @@ void print_set_up(const train::DataSet& data, const train::TrainingOptions& opti
   for (const std::size_t size_bytes : training.pack_sizes_bytes()) {
     packs += (packs.empty() ? "" : ", ") + format_byte_size(size_bytes);
   }
-  const int num_workers = options.cluster ? options.cluster->num_workers() : 1;
   fmt::print("{} {} on {}{}, batches of {} images; gradients leave in packs of {}\n",
              training.num_replicas(), training.num_replicas() == 1 ? "replica" : "replicas",
              options.devices.to_string(),
-             num_workers > 1 ? fmt::format(" of each of {} workers", num_workers) : "",
+             training.num_workers() > 1
+                 ? fmt::format(" of each of {} workers", training.num_workers())
+                 : "",
              options.batch_size, packs);
   std::fflush(stdout);
 }
@@ -66,24 +69,45 @@ bool have_equal_weights(const std::vector<std::uint64_t>& checksums, bool is_chi
   return true;
 }
 
-/// The epochs; what they cost, summed. The chief prints a line for each.
-train::TimeSplit run_epochs(train::Training& training, const train::TrainingOptions& options,
-                            bool is_chief, double& accuracy) {
-  train::TimeSplit time;
-  for (std::size_t epoch = 0; epoch < options.epochs; ++epoch) {
+/// What has been done, whichever worker did it: kept while the training is made anew.
+struct Progress {
+  std::vector<train::TimeSplit> times;  // by epoch
+  std::size_t num_printed = 0;          // epochs
+  double accuracy = 0;
+  bool are_weights_equal = true;
+};
+
+/// Trains from training.epoch() to the end. The chief prints a line for each epoch.
+void train_to_the_end(train::Training& training, const train::TrainingOptions& options,
+                      Progress& progress) {
+  for (std::size_t epoch = training.epoch(); epoch < options.epochs; ++epoch) {
     train::EpochResult result;
     {
       std::optional<train::ProgressBar> bar;
-      if (is_chief) bar.emplace(fmt::format("epoch {}/{}", epoch + 1, options.epochs));
+      if (training.is_chief()) bar.emplace(fmt::format("epoch {}/{}", epoch + 1, options.epochs));
       result = training.run_epoch(epoch, [&](std::size_t done, std::size_t steps, double loss) {
         if (bar) bar->show(done, steps, fmt::format("loss {:.4f}", loss));
       });
     }
-    accuracy = training.test_accuracy();
-    if (is_chief) print_epoch(epoch, options.epochs, result, accuracy);
-    time += result.time;
+    progress.times[epoch] = result.time;
+    progress.accuracy = training.test_accuracy();
+    if (!training.is_chief() || epoch < progress.num_printed) continue;
+    print_epoch(epoch, options.epochs, result, progress.accuracy);
+    progress.num_printed = epoch + 1;
   }
-  return time;
+  const std::vector<std::uint64_t> checksums = training.checksums();
+  if (training.is_chief()) {
+    train::TimeSplit time;
+    for (const train::TimeSplit& each : progress.times) time += each;
+    fmt::print(
+        "trained for {:.2f} s: compute {:.3f} s, communication {:.3f} s, of it hidden behind "
+        "compute {:.3f} s\n",
+        time.total(), time.compute, time.communication, time.hidden);
+  }
+  progress.are_weights_equal = have_equal_weights(checksums, training.is_chief());
+  if (training.is_chief() && progress.are_weights_equal) {
+    fmt::print("test accuracy {:.1f} %\n", 100 * progress.accuracy);
+  }
 }
 
 int run(int argc, char** argv) {
@@ -93,21 +117,23 @@ int run(int argc, char** argv) {
   train::DataSet data = train::read_data_set(arguments->data_directory);
   if (arguments->max_train_images) data.train.truncate(*arguments->max_train_images);
   if (arguments->num_workers > 1) options.cluster = Cluster::join();
-  const bool is_chief = options.cluster == nullptr || options.cluster->rank() == 0;
 
-  train::Training training(data, options);
-  if (is_chief) print_set_up(data, options, training);
-  double accuracy = 0;
-  const train::TimeSplit time = run_epochs(training, options, is_chief, accuracy);
-  if (is_chief) {
-    fmt::print(
-        "trained for {:.2f} s: compute {:.3f} s, communication {:.3f} s, of it hidden behind "
-        "compute {:.3f} s\n",
-        time.total(), time.compute, time.communication, time.hidden);
-  }
-  if (!have_equal_weights(training.checksums(), is_chief)) return programs::kExitWrongValues;
-  if (is_chief) fmt::print("test accuracy {:.1f} %\n", 100 * accuracy);
-  return programs::kExitOk;
+  train::ElasticOptions elastic = arguments->elastic;
+  elastic.on_recovery = [](const train::Training& training, const std::string& why) {
+    if (!training.is_chief()) return;
+    const train::TrainingState at = training.state();
+    fmt::print(stderr, "crossdevice-train: {}; {} {} on, in epoch {} after {} steps\n", why,
+               training.num_workers(), training.num_workers() == 1 ? "worker goes" : "workers go",
+               at.epoch + 1, at.step);
+  };
+  train::ElasticTraining training(data, options, elastic);
+  Progress progress{.times = std::vector<train::TimeSplit>(options.epochs)};
+  bool is_set_up = false;
+  training.run([&](train::Training& made) {
+    if (!std::exchange(is_set_up, true) && made.is_chief()) print_set_up(data, options, made);
+    train_to_the_end(made, options, progress);
+  });
+  return progress.are_weights_equal ? programs::kExitOk : programs::kExitWrongValues;
 }
 
 }  // namespace

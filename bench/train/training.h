@@ -73,6 +73,9 @@ class Training {
   EpochResult run_epoch(
       std::size_t epoch,
       const std::function<void(std::size_t done, std::size_t steps, double loss)>& on_step);
+  /// Whether this worker reports.
+  [[nodiscard]] bool is_chief() const { return strategy_->extended().should_checkpoint(); }
+  [[nodiscard]] std::size_t num_workers() const { return strategy_->extended().num_workers(); }
   /// The epoch that has been begun last.
   [[nodiscard]] std::size_t epoch() const { return position_.epoch; }
   /// Also after run_epoch() has thrown.

@@ -8,6 +8,7 @@ file(MAKE_DIRECTORY "${WORK}")
 run_program(EXIT 3 SAYS "apt-get install dataset-fashion-mnist" "--data" COMMAND "${PROGRAM}" --data "${WORK}")
 run_program(EXIT 2 SAYS "crossdevice-train: GPU:99" COMMAND "${PROGRAM}" --devices GPU:99)
 run_program(EXIT 2 SAYS "expected one of" COMMAND "${PROGRAM}" --cross-device-ops magic)
+run_program(EXIT 2 SAYS "--min-workers needs --elastic" COMMAND "${PROGRAM}" --min-workers 2)
 run_program(EXIT 0 SAYS "Exit codes" COMMAND "${PROGRAM}" --help)
 
 if(NOT EXISTS "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")

@@ -293,6 +293,59 @@ void one_dies(Cluster& cluster) {
               HasSubstr("rank 1"));
 }
 
+float sum_of_ones(Strategy& strategy) {
+  return elements(strategy.reduce("SUM", scalar_of(1.0F, cpu(0)), std::nullopt))[0];
+}
+
+/// Those that are left make a new strategy of a new cluster; their variables go on from the lowest of them.
+void goes_on_after_a_death(Cluster& cluster) {
+  MultiWorkerMirroredStrategyOptions options = on_workers(cluster, 2);
+  std::vector<float> weights;
+  {
+    MultiWorkerMirroredStrategy strategy(options);
+    const auto weight =
+        strategy.make_variable(scalar_of(0.0F, cpu(0)), {.aggregation = VariableAggregation::SUM});
+    EXPECT_THROW(strategy.run([&](ReplicaContext& context) {
+      for (int step = 0;; ++step) {
+        if (step == 5) {
+          context.merge_call([&](Strategy&) {
+            cluster.barrier();  // five steps are over on all
+            if (cluster.rank() == 0) ::kill(::getpid(), SIGKILL);
+          });
+        }
+        weight->assign_add(scalar_of(1.0F, context.device()));
+      }
+    }),
+                 UnavailableError);
+    weights = elements(weight->read());
+    EXPECT_EQ(weights[0], 5 * static_cast<float>(strategy.num_replicas_in_sync()));
+  }
+  options.cluster = cluster.rebuild(Survivors::ONLY).cluster;
+  MultiWorkerMirroredStrategy strategy(options);
+  EXPECT_EQ(strategy.cluster()->num_workers(), cluster.num_workers() - 1);
+  EXPECT_EQ(strategy.extended().should_checkpoint(), cluster.rank() == 1);
+  const auto weight = strategy.make_variable(scalar_of(weights[0], cpu(0)));
+  EXPECT_EQ(elements(weight->read()), weights);
+  EXPECT_EQ(sum_of_ones(strategy), static_cast<float>(cluster.num_workers() - 1));
+}
+
+/// After an exception nobody is gone: all go on.
+void goes_on_after_an_exception(Cluster& cluster) {
+  MultiWorkerMirroredStrategyOptions options = on_workers(cluster, 2);
+  for (int round = 0; round < 3; ++round) {
+    MultiWorkerMirroredStrategy strategy(options);
+    EXPECT_EQ(sum_of_ones(strategy), static_cast<float>(cluster.num_workers()));
+    const std::string text = thrown([&] {
+      strategy.run([&](ReplicaContext& context) {
+        if (context.replica_id_in_sync_group() == 1) throw std::domain_error("no such batch");
+        (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
+      });
+    });
+    EXPECT_THAT(text, HasSubstr("no such batch"));
+    options.cluster = options.cluster->rebuild(Survivors::ALL).cluster;
+  }
+}
+
 /// A worker that does not come is named, on every worker that waits.
 void one_stays_away(Cluster& cluster) {
   MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 0.3}));
@@ -404,6 +457,8 @@ const Works& works() {
                             {"different variables", different_variables},
                             {"different devices", different_devices},
                             {"throws", one_throws},
+                            {"goes on after a death", goes_on_after_a_death},
+                            {"goes on after an exception", goes_on_after_an_exception},
                             {"replicas differ", replicas_of_one_differ},
                             {"dies", one_dies},
                             {"stays away", one_stays_away},
@@ -463,6 +518,15 @@ TEST_P(MultiWorkerMirroredStrategyTest, ADifferenceWithinAWorkerReachesTheOthers
 TEST_P(MultiWorkerMirroredStrategyTest, AWorkerThatDiesIsNamedByEveryCall) {
   EXPECT_EQ(run("dies", 2), (std::vector<int>{0, -SIGKILL}));
   EXPECT_EQ(run("dies", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
+}
+
+TEST_P(MultiWorkerMirroredStrategyTest, ANewStrategyGoesOnAfterADeath) {
+  EXPECT_EQ(run("goes on after a death", 3), (std::vector<int>{-SIGKILL, 0, 0}));
+  EXPECT_EQ(run("goes on after a death", 4), (std::vector<int>{-SIGKILL, 0, 0, 0}));
+}
+
+TEST_P(MultiWorkerMirroredStrategyTest, ANewStrategyGoesOnAfterAnException) {
+  EXPECT_EQ(run("goes on after an exception", 3), all_well(3));
 }
 
 TEST_P(MultiWorkerMirroredStrategyTest, AWorkerThatDoesNotComeIsNamed) {

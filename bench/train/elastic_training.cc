@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Catches, rebuilds, restores.
+#include "train/elastic_training.h"
+
+#include <utility>
+
+#include "crossdevice/comm/cluster.h"
+
+namespace crossdevice::train {
+
+ElasticTraining::ElasticTraining(const DataSet& data, TrainingOptions options,
+                                 ElasticOptions elastic)
+    : data_(data), options_(std::move(options)), elastic_(std::move(elastic)) {}
+
+void ElasticTraining::run(const std::function<void(Training&)>& work) {
+  std::optional<std::string> failure;  // to be told when the training goes on
+  for (;;) {
+    try {
+      if (training_ == nullptr) {
+        auto training = std::make_unique<Training>(data_, options_);
+        // Who has failed before the first step takes part in the others' recovery too.
+        if (failure.has_value()) training->restore(state_.value_or(training->state()));
+        training_ = std::move(training);
+        if (failure.has_value()) elastic_.on_recovery(*training_, *std::exchange(failure, {}));
+      }
+      return work(*training_);
+    } catch (const OpError& error) {
+      if (!can_recover(error)) throw;
+      recover(error);
+      failure = error.what();
+    }
+  }
+}
+
+bool ElasticTraining::can_recover(const OpError& error) const {
+  if (elastic_.when_one_fails == WhenAWorkerFails::END) return false;
+  if (options_.cluster == nullptr || options_.cluster->num_workers() == 1) return false;
+  switch (error.code()) {
+    case StatusCode::UNAVAILABLE:
+    case StatusCode::ABORTED:
+    case StatusCode::DEADLINE_EXCEEDED:
+    case StatusCode::FAILED_PRECONDITION:  // ops that are broken since one of these
+      return true;
+    case StatusCode::CANCELLED:
+    case StatusCode::UNIMPLEMENTED:
+    case StatusCode::RESOURCE_EXHAUSTED:
+    case StatusCode::INTERNAL:
+      return false;
+  }
+  return false;  // unreachable: every enumerator returns above
+}
+
+void ElasticTraining::recover(const OpError& error) {
+  bool has_advanced = false;
+  if (training_ != nullptr) {
+    TrainingState now = training_->state();
+    has_advanced = !state_.has_value() || now.epoch != state_->epoch || now.step != state_->step;
+    state_ = std::move(now);
+    training_.reset();
+  }
+  const int num_workers = options_.cluster->num_workers();
+  options_.cluster =
+      options_.cluster->rebuild(Survivors::ONLY, {.min_workers = elastic_.min_workers}).cluster;
+  if (!has_advanced && options_.cluster->num_workers() == num_workers) {
+    throw_op_error(error.code(), error.what());
+  }
+}
+
+}  // namespace crossdevice::train
