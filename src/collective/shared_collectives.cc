@@ -71,7 +71,7 @@ void SharedCollectives::State::sum_own(std::span<const CollectiveValue> values) 
   }
 }
 
-SharedCollectives::SharedCollectives(std::shared_ptr<Cluster> cluster)
+SharedCollectives::SharedCollectives(const std::shared_ptr<Cluster>& cluster)
     : state_(std::make_unique<State>(cluster)) {}
 SharedCollectives::~SharedCollectives() = default;
 

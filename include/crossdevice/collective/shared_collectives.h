@@ -16,7 +16,7 @@ namespace crossdevice {
 class CROSSDEVICE_EXPORT SharedCollectives final : public CollectiveEngine {
  public:
   /// Collective. Errors   as SharedMemoryGroup.
-  explicit SharedCollectives(std::shared_ptr<Cluster> cluster);
+  explicit SharedCollectives(const std::shared_ptr<Cluster>& cluster);
   ~SharedCollectives() override;
 
   void all_reduce(const CollectiveRequest& request,
