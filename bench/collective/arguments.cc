@@ -72,7 +72,7 @@ struct Raw {
   std::string json;
 };
 
-void declare_options(CLI::App& app, Raw& raw) {
+void declare_what(CLI::App& app, Raw& raw) {
   const std::string what = "What to measure";
   app.add_option("--op", raw.op, "all_reduce, batch_reduce, reduce, broadcast or gather")
       ->group(what)
@@ -102,7 +102,9 @@ void declare_options(CLI::App& app, Raw& raw) {
                  "float64, complex64, ...) or all")
       ->group(what)
       ->capture_default_str();
+}
 
+void declare_workers(CLI::App& app, Raw& raw) {
   const std::string workers = "Workers";
   app.add_option("--workers", raw.num_workers,
                  "Start N workers on this machine and measure among them; -g and --devices are "
@@ -119,7 +121,9 @@ void declare_options(CLI::App& app, Raw& raw) {
   app.add_flag("--foreign", raw.foreign,
                "Buffers that are not from the library's pool (also without --workers)")
       ->group(workers);
+}
 
+void declare_sizes(CLI::App& app, Raw& raw) {
   const std::string sizes = "Sizes (K, M, G are binary)";
   auto* min_bytes = app.add_option("-b,--minbytes", raw.min_bytes, "Smallest size")
                         ->group(sizes)
@@ -148,7 +152,9 @@ void declare_options(CLI::App& app, Raw& raw) {
       ->group(sizes)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+}
 
+void declare_how(CLI::App& app, Raw& raw) {
   const std::string how = "How to run";
   app.add_option("-n,--iters", raw.iterations, "Timed calls per row")
       ->group(how)
@@ -223,10 +229,10 @@ WorkerArguments checked_workers(const Raw& raw, int num_launched) {
 }
 
 Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
-  const Devices devices = !raw.devices.empty()      ? programs::parse_devices(raw.devices)
-                          : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
-                          : workers.num_workers > 0 ? Devices{"CPU:0"}
-                                                    : programs::default_devices();
+  Devices devices = !raw.devices.empty()      ? programs::parse_devices(raw.devices)
+                    : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
+                    : workers.num_workers > 0 ? Devices{"CPU:0"}
+                                              : programs::default_devices();
   for (const Device& device : devices) {
     if (!device.is_host()) {
       throw programs::ArgumentError(fmt::format(
@@ -323,7 +329,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv,
   app.set_version_flag("--version", fmt::format("crossdevice-bench {}", library_version_string()));
   app.footer(std::string(kHelpFooter) + "\n" + std::string(programs::kExitCodesHelp));
   Raw raw;
-  declare_options(app, raw);
+  declare_what(app, raw);
+  declare_workers(app, raw);
+  declare_sizes(app, raw);
+  declare_how(app, raw);
   if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
   if (!raw.gradients.empty()) {
     if (app.count("--op") > 0 && raw.op != to_string(Collective::BATCH_REDUCE)) {

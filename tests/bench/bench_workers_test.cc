@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // crossdevice-bench --workers as users start it: one table, one file, and one end for all.
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -11,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/namespace_obstacle.h"
 #include "bench/running_job.h"
 
 namespace crossdevice::run {
@@ -55,6 +55,7 @@ int count(const std::string& text, const std::string& part) {
 std::vector<pid_t> workers_of(pid_t job) {
   std::ifstream file("/proc/" + std::to_string(job) + "/task/" + std::to_string(job) + "/children");
   std::vector<pid_t> all;
+  // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
   for (pid_t pid = 0; file >> pid;) all.push_back(pid);
   if (!all.empty()) all.erase(all.begin());
   return all;
@@ -181,11 +182,8 @@ TEST_F(BenchWorkersTest, AFileThatCannotBeWrittenIsBadArguments) {
 }
 
 TEST_F(BenchWorkersTest, NamespacesAreNamedInTheRows) {
-  if (std::system("unshare -n sh -c 'ip link add br0 type bridge && ip link add ve0 type veth peer "
-                  "name ve1' "
-                  ">/dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "network namespaces need root, the programs unshare and ip, bridges and veth";
-  }
+  const std::string why = namespace_obstacle();
+  if (!why.empty()) GTEST_SKIP() << why;
   RunningJob job(arguments({"--workers", "3", "--netns", "2"}), CROSSDEVICE_BENCH_PROGRAM);
   EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_THAT(job.out, HasSubstr("# 3 workers on 2 hosts, which are network namespaces"));
