@@ -21,7 +21,7 @@ struct MultiWorkerMirroredStrategyOptions {
   CommunicationOptions communication_options{};
   /// This worker's, equally many and of one type on every worker. Empty: its share of the machine's GPUs, else CPU:0.
   Devices devices{};
-  /// Workers that have met already, instead of a resolver.
+  /// Workers that have met already, or have been rebuilt, instead of a resolver.
   std::shared_ptr<Cluster> cluster{};
   /// How the workers meet; with `cluster` they have.
   JoinOptions join_options{};
@@ -41,7 +41,7 @@ struct MultiWorkerMirroredStrategyOptions {
 ///          numbers or types of devices, or another implementation, names both. Else as Cluster::join and CollectiveAllReduce.
 ///          A worker that dies: UnavailableError names it, from every call that communicates and at once. An exception that leaves run() is
 ///          announced: the others get AbortedError with its text, in what they wait for and what they begin later. After either the strategy is of no
-///          more use; make a new one of a new cluster.
+///          more use: make a new one of what cluster()->rebuild() returns.
 /// TF       no health-check thread: the cluster's connections are watched all the time. ONLY_FIRST_REPLICA is replica 0 of the whole job.
 ///          Variables of different names or shapes are noticed when they are made.
 class CROSSDEVICE_EXPORT MultiWorkerMirroredStrategy : public Strategy {
