@@ -156,6 +156,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
   auto plane = ControlPlane::join(plane_options, join_deadline(options.timeout_seconds));
   if (place) place->begin(plane->cluster_id(), identity.rank, plane->members());
   detail::Epoch epoch;
+  epoch.members.reserve(static_cast<std::size_t>(identity.num_workers));
   for (int rank = 0; rank < identity.num_workers; ++rank) epoch.members.push_back(rank);
   log(LogSeverity::INFO, "joined: " + to_string(identity));
   auto state = std::make_shared<State>();

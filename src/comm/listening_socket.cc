@@ -65,7 +65,9 @@ std::vector<std::string> ListeningSocket::published_addresses() const {
     addresses.push_back(join_host_port(endpoint_.address().to_string(), port()));
     return addresses;
   }
-  for (const std::string& each : local_addresses()) {
+  const std::vector<std::string> hosts = local_addresses();
+  addresses.reserve(hosts.size());
+  for (const std::string& each : hosts) {
     addresses.push_back(join_host_port(each, port()));
   }
   if (addresses.empty()) addresses.push_back(join_host_port("127.0.0.1", port()));

@@ -24,6 +24,7 @@ void MeetingPlace::State::begin(std::uint64_t job, int rank,
   {
     const std::lock_guard lock(mutex_);
     epoch_.number = 1;
+    epoch_.members.reserve(everyone.size());
     for (const MemberInfo& each : everyone) epoch_.members.push_back(each.rank);
   }
   // What has connected before waits in the kernel.

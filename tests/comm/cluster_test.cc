@@ -268,6 +268,34 @@ TEST(ClusterTest, BadArgumentsAreRefused) {
   EXPECT_THROW((void)Cluster::join({.stall_warning_seconds = std::nan("")}), ValueError);
 }
 
+TEST(ClusterTest, ASingleWorkerMakesItsClusterAnew) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  EXPECT_EQ(cluster->epoch(), 1U);
+  cluster->set_completed(1204);
+  cluster->abort_collective_ops("enough");
+  EXPECT_THROW(cluster->barrier(), AbortedError);
+  const Rebuilt rebuilt = cluster->rebuild(Survivors::ONLY);
+  EXPECT_EQ(rebuilt.epoch, 2U);
+  EXPECT_EQ(rebuilt.cluster->epoch(), 2U);
+  EXPECT_EQ(rebuilt.last_completed, (CompletedOperation{1, 1204}));
+  EXPECT_TRUE(rebuilt.left_out.empty());
+  EXPECT_NE(rebuilt.cluster->id(), cluster->id());
+  rebuilt.cluster->barrier();
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ALL), FailedPreconditionError);
+  EXPECT_EQ(rebuilt.cluster->rebuild(Survivors::ALL).epoch, 3U);
+}
+
+TEST(ClusterTest, ARebuildThatCannotBeIsRefused) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join();
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ONLY, {.timeout_seconds = -1}), ValueError);
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ONLY, {.patience_seconds = -1}), ValueError);
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ONLY, {.patience_seconds = std::nan("")}),
+               ValueError);
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ONLY, {.min_workers = 2}), ValueError);
+  EXPECT_THROW((void)cluster->rebuild(Survivors::ONLY, {.min_workers = -1}), ValueError);
+  EXPECT_THROW((void)cluster->subgroup({0})->rebuild(Survivors::ALL), FailedPreconditionError);
+}
+
 TEST(ClusterTest, AnAbortBreaksTheClusterForGood) {
   const std::shared_ptr<Cluster> cluster = Cluster::join();
   std::string heard;

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,10 +32,13 @@ struct Outcome {
 
 class Job {
  public:
-  explicit Job(int size, const std::string& secret = "secret") {
+  explicit Job(int size, const std::string& secret = "secret",
+               const std::string& chief_host = "127.0.0.1") {
     std::vector<MemberInfo> everyone;
+    everyone.reserve(static_cast<std::size_t>(size));
+    places_.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
-      places_.push_back(MeetingPlace::open({.chief_host = "127.0.0.1",
+      places_.push_back(MeetingPlace::open({.chief_host = chief_host,
                                             .chief_port = 0,
                                             .secret = secret,
                                             .heartbeat_timeout = std::chrono::seconds(5)}));
@@ -101,13 +106,27 @@ void expect_met(const std::vector<Outcome>& outcomes, const std::vector<int>& ra
 TEST(MeetingPlaceTest, AllMeetAgainAndAgain) {
   for (const int size : {2, 3, 5, 8}) {
     Job job(size);
-    std::vector<int> ranks;
-    for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
     for (std::uint64_t epoch = 2; epoch < 6; ++epoch) {
       MeetingRequest request = request_of();
       request.needs_all = epoch % 2 == 0;
       expect_met(job.meet(ranks, request), ranks, ranks, epoch);
     }
+  }
+}
+
+TEST(MeetingPlaceTest, WhereverTheChiefListens) {
+  for (const char* const host : {"localhost", "::1", "some-host"}) {
+    std::optional<Job> job;
+    try {
+      job.emplace(3, "secret", host);
+    } catch (const UnavailableError& error) {
+      GTEST_SKIP() << error.what();  // a machine without IPv6
+    }
+    expect_met(job->meet({0, 1, 2}, request_of()), {0, 1, 2}, {0, 1, 2}, 2);
+    job->kill(0);
+    expect_met(job->meet({1, 2}, request_of()), {1, 2}, {1, 2}, 3);
   }
 }
 

@@ -106,6 +106,7 @@ bool is_whole(const Rebuilt& rebuilt, const Cluster& before, const std::vector<i
 int lose(Cluster& cluster, const std::vector<int>& victims) {
   Trainer before(shared(cluster));
   if (!before.steps(5)) return 1;
+  cluster.barrier();  // they have completed on all
   for (const int victim : victims) {
     if (cluster.rank() == victim) ::kill(::getpid(), SIGKILL);
   }
@@ -141,6 +142,7 @@ int lose_chief_after_chief(Cluster& first) {
   while (cluster->num_workers() > 2) {
     Trainer trainer(cluster);
     if (!trainer.steps(3)) return 1;
+    cluster->barrier();
     if (cluster->rank() == 0) ::kill(::getpid(), SIGKILL);
     if (!throws<UnavailableError>("is gone", 0, [&] { (void)trainer.steps(1); })) return 2;
     const Rebuilt rebuilt = cluster->rebuild(Survivors::ONLY, {.timeout_seconds = 30});
@@ -157,8 +159,9 @@ int go_on_with_all(Cluster& first) {
   for (std::uint64_t round = 1; round <= 2; ++round) {
     Trainer trainer(cluster);
     if (!trainer.steps(4)) return 1;
+    cluster->barrier();
     if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    if (!throws<DeadlineExceededError>(cluster->rank() == 1 ? "has given up" : "rank 1", -1,
+    if (!throws<DeadlineExceededError>(cluster->rank() == 1 ? "" : "rank 1", -1,
                                        [&] { (void)trainer.step(0.3); })) {
       return 2;
     }
@@ -234,6 +237,7 @@ int be_late(Cluster& cluster, int late) {
   const Sign has_begun(cluster, "begun");
   const Sign is_over(cluster, "over");
   if (!before.steps(5)) return 1;
+  cluster.barrier();
   if (cluster.rank() == late) {
     std::promise<std::string> news;
     const std::shared_ptr<void> listening = cluster.listen(
@@ -263,6 +267,35 @@ int be_late(Cluster& cluster, int late) {
   return after.steps(5) ? 0 : 7;
 }
 
+/// Ranks 0 and 3 of five die at any moment, also while the others make a cluster without the other one; three go on.
+int lose_at_any_moment(Cluster& first) {
+  std::shared_ptr<Cluster> cluster = shared(first);
+  cluster->barrier();
+  std::thread death;
+  if (cluster->rank() % 3 == 0) {
+    // A moment that differs from run to run.
+    const auto moment = std::chrono::milliseconds(::getpid() % 50);
+    death = std::thread([moment] {
+      std::this_thread::sleep_for(moment);
+      ::kill(::getpid(), SIGKILL);
+    });
+  }
+  for (;;) {
+    try {
+      Trainer trainer(cluster);
+      while (cluster->num_workers() > 3) {
+        if (!trainer.steps(1)) return 1;
+      }
+      return trainer.steps(20) ? 0 : 2;
+    } catch (const OpError&) {
+      const Rebuilt rebuilt =
+          cluster->rebuild(Survivors::ONLY, {.timeout_seconds = 60, .patience_seconds = 1});
+      if (rebuilt.epoch <= cluster->epoch()) return 3;
+      cluster = rebuilt.cluster;
+    }
+  }
+}
+
 const Works& works() {
   static const Works all = {
       {"lose 0", [](Cluster& cluster) { return lose(cluster, {0}); }},
@@ -280,6 +313,7 @@ const Works& works() {
          return lose(cluster, {0, 2, 4});
        }},
       {"lose chief after chief", lose_chief_after_chief},
+      {"lose at any moment", lose_at_any_moment},
       {"go on with all", go_on_with_all},
       {"stop 0", [](Cluster& cluster) { return stop(cluster, 0); }},
       {"stop 1", [](Cluster& cluster) { return stop(cluster, 1); }},
@@ -340,14 +374,35 @@ TEST(CollectiveAllReduceRebuildTest, ALateWorkerFindsItselfLeftOut) {
   EXPECT_EQ(run_workers("be late 2", 4), all_well(4));
 }
 
+TEST(CollectiveAllReduceRebuildTest, WorkersMayDieAtAnyMoment) {
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_EQ(run_workers("lose at any moment", 5), all_well_but(5, {0, 3}));
+  }
+}
+
+TEST(CollectiveAllReduceRebuildTest, OnSeveralMachines) {
+  const auto run = [](const char* work, int num_workers) {
+    return run_workers(work, num_workers, -1, Machines::ONE_EACH);
+  };
+  EXPECT_EQ(run("lose 0", 3), all_well_but(3, {0}));
+  EXPECT_EQ(run("lose 1", 4), all_well_but(4, {1}));
+  EXPECT_EQ(run("lose chief after chief", 4), all_well_but(4, {0, 1}));
+  EXPECT_EQ(run("go on with all", 3), all_well(3));
+  EXPECT_EQ(run("stop 0", 3), all_well(3));
+  EXPECT_EQ(run("stop 1", 3), all_well(3));
+  EXPECT_EQ(run("be late 2", 3), all_well(3));
+}
+
 }  // namespace
 }  // namespace crossdevice
 
 int main(int argc, char** argv) {
   return crossdevice::testing::worker_main(
       argc, argv, crossdevice::works(), [](const std::string& work) {
-        return crossdevice::JoinOptions{
-            .timeout_seconds = 60,
-            .heartbeat_timeout_seconds = work.starts_with("stop") ? 0.5 : 10};
+        return crossdevice::JoinOptions{.timeout_seconds = 60,
+                                        .heartbeat_timeout_seconds = work.starts_with("stop") ? 0.5
+                                                                     : work == "lose at any moment"
+                                                                         ? 2
+                                                                         : 10};
       });
 }
