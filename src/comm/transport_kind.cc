@@ -17,10 +17,16 @@
 namespace crossdevice::detail {
 namespace {
 
-/// Looks without giving up the core.
-constexpr int kPauses = 200;
-/// How long to try before sleeping: a sleep and the waking up cost about as much.
-constexpr std::chrono::microseconds kSpinTime{60};
+/// How long to look without giving up the core, where it has been free.
+constexpr std::chrono::microseconds kSpinTime{20};
+/// How long to look before sleeping: a sleep and the waking up cost about as much.
+constexpr std::chrono::microseconds kTryTime{60};
+/// A yield that takes longer has let somebody else run.
+constexpr std::chrono::microseconds kQuickYield{3};
+/// So many in one wait: what is waited for does not come by itself.
+constexpr int kEnoughSlowYields = 3;
+/// So many in a row: the core is free again.
+constexpr int kEnoughQuickYields = 8;
 constexpr std::chrono::seconds kStallTime{30};
 
 std::uint64_t next_serial() {
@@ -65,37 +71,28 @@ class TransportKind::Turn {
   TransportKind& kind_;
 };
 
-/// How a waiter passes the time until it looks again: on its core, then giving way, then asleep.
-class TransportKind::Patience {
- public:
-  explicit Patience(bool spins) : spins_(spins) {}
-  void reset() {
-    num_pauses_ = 0;
-    is_timed_ = false;
-  }
-  /// Whether to sleep now.
-  bool is_exhausted() {
-    if (spins_ && num_pauses_ < kPauses) {
-      ++num_pauses_;
-      relax();
-      return false;
-    }
-    const Clock::time_point now = Clock::now();
-    if (!std::exchange(is_timed_, true)) idle_since_ = now;
-    if (now - idle_since_ >= kSpinTime) return true;
-    std::this_thread::yield();
+bool TransportKind::Patience::is_exhausted() {
+  const Clock::time_point now = Clock::now();
+  if (!std::exchange(is_waiting_, true)) idle_since_ = now;
+  if (is_crowded_out_ || now - idle_since_ >= kTryTime) return true;
+  if (has_core_ && now - idle_since_ < kSpinTime) {
+    relax();
     return false;
   }
-
- private:
-  bool spins_;
-  int num_pauses_ = 0;
-  bool is_timed_ = false;
-  Clock::time_point idle_since_{};
-};
+  std::this_thread::yield();
+  if (Clock::now() - now < kQuickYield) {
+    if (++num_quick_yields_ >= kEnoughQuickYields) has_core_ = may_spin_;
+  } else {
+    // Somebody else had the core, perhaps the one that is waited for: who spins holds it up.
+    num_quick_yields_ = 0;
+    has_core_ = false;
+    is_crowded_out_ = ++num_slow_yields_ >= kEnoughSlowYields;
+  }
+  return false;
+}
 
 TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, bool spins)
-    : rank_(rank), spins_(spins), serial_(next_serial()), peers_(members.size()) {
+    : rank_(rank), serial_(next_serial()), peers_(members.size()), patience_(spins) {
   active_.reserve(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) peers_[i].info = members[i];
 }
@@ -226,7 +223,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
   if (is_over()) return;
   const Clock::time_point begin = Clock::now();
   Clock::time_point warning = begin + kStallTime;
-  Patience patience(spins_);
+  patience_.reset();
   for (;;) {
     const bool has_moved = progress();
     if (has_failed()) throw_failure();
@@ -236,8 +233,8 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
       throw_failure();
     }
     if (has_moved) {
-      patience.reset();
-    } else if (is_bulky() || patience.is_exhausted()) {
+      patience_.reset();
+    } else if (is_bulky() || patience_.is_exhausted()) {
       prepare_sleep();
       give_back_turn();
       sleep(std::min(deadline.moment(), warning));

@@ -129,7 +129,28 @@ class TransportKind {
 
  private:
   class Turn;
-  class Patience;
+  /// How a waiter passes the time until it looks again: on its core, then giving way, then asleep. Where others want the core (more members than
+  /// cores, on machines that seem to be several, too) it gives way at once, and sleeps when somebody took it.
+  class Patience {
+   public:
+    explicit Patience(bool may_spin) : may_spin_(may_spin), has_core_(may_spin) {}
+    /// Something has moved, or a wait begins.
+    void reset() {
+      is_waiting_ = is_crowded_out_ = false;
+      num_slow_yields_ = 0;
+    }
+    /// Whether to sleep now; passes some time if not.
+    bool is_exhausted();
+
+   private:
+    bool may_spin_;
+    bool has_core_;  // as far as yields have shown
+    bool is_waiting_ = false;
+    bool is_crowded_out_ = false;
+    int num_quick_yields_ = 0;
+    int num_slow_yields_ = 0;  // in this wait
+    Clock::time_point idle_since_{};
+  };
   template <class IsOver>
   void wait_until(Turn& turn, IsOver is_over, const Deadline& deadline);
   void require_whole();
@@ -144,7 +165,6 @@ class TransportKind {
   void warn_of_stall() const;
 
   const int rank_;
-  const bool spins_;
   const std::uint64_t serial_;
 
   std::atomic<bool> has_turn_{false};
@@ -153,6 +173,7 @@ class TransportKind {
   std::vector<int> active_;  // never grows beyond what is reserved
   TransferQueue completed_;
   std::size_t num_under_way_ = 0;
+  Patience patience_;
   std::uint64_t operation_count_ = 0;
   GroupOperation operation_;
 
