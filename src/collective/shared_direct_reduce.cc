@@ -103,6 +103,9 @@ struct SharedDirectReduce::State {
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                        const GroupOperationInfo& info);
   void gather_addresses(const CollectiveRequest& request, std::span<const CollectiveValue> values);
+  [[nodiscard]] std::vector<std::vector<RemoteTensor>> show(const CollectiveRequest& request,
+                                                            const GroupOperationInfo& info,
+                                                            std::span<const Tensor> tensors);
   void withdraw() const;
   static void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> tensors,
                   const DirectReduceShare& share);
@@ -299,6 +302,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
       state.reduce_in_place(request, values, info);
     }
   } catch (const OpError& error) {
+    state.group.give_up(error.what());  // where it has not failed itself
     state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
     const bool may_be_changed = was_announced && batch.in_place && state.group.may_be_written();
@@ -306,28 +310,30 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                    {.operation = error.operation(),
                     .culprits = std::move(culprits),
                     .inputs_intact = !may_be_changed});
+  } catch (const std::exception& error) {
+    state.group.give_up(error.what());
+    state.withdraw();
+    throw;
   }
   state.begin();  // lets go of the tensors
 }
 
-std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
+std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
     const CollectiveRequest& request, const GroupOperationInfo& info,
     std::span<const Tensor> tensors) {
-  State& state = *state_;
-  state.begin();
-  SlotWriter mine(state.group.slot());
+  begin();
+  SlotWriter mine(group.slot());
   mine.put(std::uint64_t{tensors.size()});
   for (const Tensor& tensor : tensors) {
-    mine.put(TensorHead{state.expose(tensor, true, false),
-                        static_cast<std::uint32_t>(tensor.dtype()),
+    mine.put(TensorHead{expose(tensor, true, false), static_cast<std::uint32_t>(tensor.dtype()),
                         static_cast<std::uint32_t>(tensor.shape().rank())});
     for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
   }
-  state.group.announce(info, request.sequence);
-  state.group.await_announcements(request.deadline);
-  std::vector<std::vector<RemoteTensor>> all(static_cast<std::size_t>(state.group.num_workers()));
-  for (int rank = 0; rank < state.group.num_workers(); ++rank) {
-    SlotReader slot(state.group.slot_of(rank));
+  group.announce(info, request.sequence);
+  group.await_announcements(request.deadline);
+  std::vector<std::vector<RemoteTensor>> all(static_cast<std::size_t>(group.num_workers()));
+  for (int rank = 0; rank < group.num_workers(); ++rank) {
+    SlotReader slot(group.slot_of(rank));
     std::vector<RemoteTensor>& theirs = all[static_cast<std::size_t>(rank)];
     theirs.resize(slot.get<std::uint64_t>());
     for (RemoteTensor& tensor : theirs) {
@@ -338,10 +344,21 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
       tensor.shape = Shape(std::span<const std::int64_t>(dims));
       const std::size_t size_bytes =
           static_cast<std::size_t>(tensor.shape.num_elements()) * size_in_bytes(tensor.dtype);
-      if (size_bytes > 0) tensor.data = state.group.map(rank, head.location, size_bytes);
+      if (size_bytes > 0) tensor.data = group.map(rank, head.location, size_bytes);
     }
   }
   return all;
+}
+
+std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
+    const CollectiveRequest& request, const GroupOperationInfo& info,
+    std::span<const Tensor> tensors) {
+  try {
+    return state_->show(request, info, tensors);
+  } catch (const std::exception& error) {
+    state_->group.give_up(error.what());  // where it has not failed itself
+    throw;
+  }
 }
 
 void SharedDirectReduce::end_share(const CollectiveRequest& request) {

@@ -506,6 +506,15 @@ std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
   return mapping.begin() + location.offset_bytes;
 }
 
+void SharedMemoryGroup::give_up(const std::string& text) {
+  if (!state_->broken_text.empty()) return;
+  GroupFlags& own = state_->peer(state_->rank).flags();
+  own.given_up_at.store(state_->phase, std::memory_order_seq_cst);
+  wake_all(own.phase);
+  state_->may_be_written = true;
+  state_->broken_text = text;
+}
+
 bool SharedMemoryGroup::may_be_written() const { return state_->may_be_written; }
 
 }  // namespace crossdevice

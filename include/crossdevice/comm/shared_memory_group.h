@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
@@ -70,6 +71,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   ///
   /// Errors   InternalError: there is no such segment, or it is shorter.
   [[nodiscard]] std::byte* map(int rank, const SharedLocation& location, std::size_t size_bytes);
+  /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
+  void give_up(const std::string& text);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.
   [[nodiscard]] bool may_be_written() const;
 
