@@ -105,7 +105,7 @@ struct SharedDirectReduce::State {
   void gather_addresses(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   [[nodiscard]] std::vector<std::vector<RemoteTensor>> show(const CollectiveRequest& request,
                                                             const GroupOperationInfo& info,
-                                                            std::span<const Tensor> tensors);
+                                                            std::span<const Tensor> shown);
   void withdraw() const;
   static void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> tensors,
                   const DirectReduceShare& share);
@@ -320,11 +320,11 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
 
 std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
     const CollectiveRequest& request, const GroupOperationInfo& info,
-    std::span<const Tensor> tensors) {
+    std::span<const Tensor> shown) {
   begin();
   SlotWriter mine(group.slot());
-  mine.put(std::uint64_t{tensors.size()});
-  for (const Tensor& tensor : tensors) {
+  mine.put(std::uint64_t{shown.size()});
+  for (const Tensor& tensor : shown) {
     mine.put(TensorHead{expose(tensor, true, false), static_cast<std::uint32_t>(tensor.dtype()),
                         static_cast<std::uint32_t>(tensor.shape().rank())});
     for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
