@@ -26,10 +26,6 @@ std::optional<std::string> Chief::mismatch_of(const Hello& hello) const {
     return fmt::format("has crossdevice {}, the chief has {}", hello.library_version,
                        options_.library_version);
   }
-  if (hello.job != options_.job || hello.epoch != options_.epoch) {
-    return fmt::format("comes from epoch {} of {} job, the chief is in epoch {}", hello.epoch,
-                       hello.job == options_.job ? "this" : "another", options_.epoch);
-  }
   if (hello.num_workers != options_.num_workers) {
     return fmt::format("was told that there are {} workers, the chief that there are {}",
                        hello.num_workers, options_.num_workers);
@@ -43,6 +39,12 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
     return Refused{
         .code = StatusCode::FAILED_PRECONDITION, .text = std::move(text), .culprits = {}};
   };
+  // One of these is late, and concerns nobody here.
+  if (hello.job != options_.job || hello.epoch != options_.epoch) {
+    return refusal(fmt::format("host {}, pid {} comes from epoch {} of {} job, this is epoch {}",
+                               hello.member.host, hello.member.pid, hello.epoch,
+                               hello.job == options_.job ? "this" : "another", options_.epoch));
+  }
   const bool is_rank = rank >= 0 && rank < options_.num_workers;
   if (const std::optional<std::string> mismatch = mismatch_of(hello)) {
     std::string text = fmt::format("rank {} (host {}, pid {}) {}", rank, hello.member.host,

@@ -129,6 +129,45 @@ TEST(ControlPlaneTest, WhoComesFirstDoesNotMatter) {
   worker.join();
 }
 
+TEST(ControlPlaneTest, AllOfTheChiefsAddressesAreTried) {
+  const std::uint16_t port = free_port();
+  std::thread chief([&] {
+    Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
+    EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
+  });
+  ControlPlaneOptions options = options_of(1, 2, free_port());  // where nobody listens
+  options.more_chief_addresses = {"[::1]:" + std::to_string(port),
+                                  "127.0.0.1:" + std::to_string(port)};
+  Plane plane = ControlPlane::join(options, soon());
+  EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
+  plane.reset();
+  chief.join();
+}
+
+TEST(ControlPlaneTest, AWorkerOfAnotherEpochIsRefusedAndTheOthersMeet) {
+  const std::uint16_t port = free_port();
+  const auto options_in = [&](int rank, std::uint64_t epoch) {
+    ControlPlaneOptions options = options_of(rank, 2, port);
+    options.job = 7;
+    options.epoch = epoch;
+    return options;
+  };
+  std::thread chief([&] {
+    Plane plane = ControlPlane::join(options_in(0, 3), soon());
+    EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
+  });
+  try {
+    (void)ControlPlane::join(options_in(1, 2), soon());
+    ADD_FAILURE() << "met in different epochs";
+  } catch (const FailedPreconditionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("comes from epoch 2 of this job, this is epoch 3"));
+  }
+  Plane plane = ControlPlane::join(options_in(1, 3), soon());
+  EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
+  plane.reset();
+  chief.join();
+}
+
 TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
   const std::uint16_t port = free_port();
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(400));

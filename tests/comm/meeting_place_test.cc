@@ -116,6 +116,20 @@ TEST(MeetingPlaceTest, AllMeetAgainAndAgain) {
   }
 }
 
+TEST(MeetingPlaceTest, SixtyFourMeetWithoutThoseThatAreGone) {
+  Job job(64);
+  std::vector<int> ranks;
+  ranks.reserve(64);
+  for (int rank = 0; rank < 64; ++rank) {
+    if (rank % 5 == 0) {
+      job.kill(rank);
+    } else {
+      ranks.push_back(rank);
+    }
+  }
+  expect_met(job.meet(ranks, request_of()), ranks, ranks, 2);
+}
+
 TEST(MeetingPlaceTest, WhereverTheChiefListens) {
   for (const char* const host : {"localhost", "::1", "some-host"}) {
     std::optional<Job> job;
