@@ -4,10 +4,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <random>
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -23,18 +25,24 @@ namespace {
 
 constexpr const char* kWorkVariable = "TEST_WORK";
 
-/// One nobody listens on at this moment.
+/// One nobody listens on at this moment; below those that the system gives to connections, so that none of another test takes it meanwhile.
 int free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool is_bound = ::bind(listener, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-                        ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  EXPECT_TRUE(is_bound);
-  ::close(listener);
-  return ntohs(address.sin_port);
+  constexpr unsigned kFirst = 15000;
+  constexpr unsigned kCount = 17000;
+  std::random_device random;
+  for (;;) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_GE(listener, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const auto port = static_cast<std::uint16_t>(kFirst + random() % kCount);
+    address.sin_port = htons(port);
+    const bool is_free =
+        ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(listener);
+    if (is_free || listener < 0) return port;
+  }
 }
 
 pid_t start_worker(const std::vector<std::string>& own_variables) {
