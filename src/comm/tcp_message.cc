@@ -20,8 +20,9 @@ class HeadWriter {
   explicit HeadWriter(std::byte* position) : position_(position) {}
   template <class T>
   HeadWriter& number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      *position_++ = static_cast<std::byte>((value >> (8 * i)) & 0xFFU);
+    std::uint64_t rest = value;
+    for (std::size_t i = 0; i < sizeof(T); ++i, rest >>= 8U) {
+      *position_++ = static_cast<std::byte>(rest & 0xFFU);
     }
     return *this;
   }
