@@ -205,9 +205,10 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
     if (!reason.empty()) reasons += fmt::format("; rank {} at {}", each, reason);
   }
   if (missing.empty() || has_failed()) return;
+  std::string text =
+      fmt::format("connecting timed out: waiting for {}{}", detail::names_of(missing), reasons);
   record_failure({.code = StatusCode::DEADLINE_EXCEEDED,
-                  .text = fmt::format("connecting timed out: waiting for {}{}",
-                                      detail::names_of(missing), reasons),
+                  .text = std::move(text),
                   .culprits = std::move(missing)});
 }
 

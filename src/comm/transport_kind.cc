@@ -258,9 +258,10 @@ std::vector<RankInfo> TransportKind::awaited() const {
 TransportFailure TransportKind::deadline_failure(Clock::time_point begin) const {
   std::vector<RankInfo> ranks = awaited();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  return {.code = StatusCode::DEADLINE_EXCEEDED,
-          .text = fmt::format("timed out after {:.3g} s: waiting for {}", seconds, names_of(ranks)),
-          .culprits = std::move(ranks)};
+  std::string text =
+      fmt::format("timed out after {:.3g} s: waiting for {}", seconds, names_of(ranks));
+  return {
+      .code = StatusCode::DEADLINE_EXCEEDED, .text = std::move(text), .culprits = std::move(ranks)};
 }
 
 void TransportKind::warn_of_stall() const {
