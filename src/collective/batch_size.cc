@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/batch_size.h"
 
-#include "collective/detail/fingerprint.h"
+#include "crossdevice/core/fingerprint.h"
+
 #include "collective/detail/inline_batch.h"
 
 namespace crossdevice::detail {
 
-BatchSize measure_batch(std::span<const CollectiveValue> values) {
+BatchSize measure_batch(const CollectiveRequest& request, std::span<const CollectiveValue> values) {
   BatchSize size;
   Fingerprint fingerprint;
+  fingerprint.add(request.fingerprint);
+  fingerprint.add(request.deterministic ? 1 : 0);
   for (const CollectiveValue& value : values) {
     const Tensor& first = value.inputs[0];
     fingerprint.add(static_cast<std::uint64_t>(first.dtype()) << 32U | value.inputs.size());

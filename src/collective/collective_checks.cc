@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/collective_checks.h"
 
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
-
-#include "collective/detail/fingerprint.h"
+#include "crossdevice/core/fingerprint.h"
 
 namespace crossdevice::detail {
 
@@ -34,10 +35,41 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
   if (output.is_read_only()) throw ValueError(fmt::format("the output of {} is read-only", what));
 }
 
+void require_batch(ReduceOp op, std::span<const CollectiveValue> values) {
+  for (const CollectiveValue& value : values) {
+    if (value.inputs.empty() || value.inputs.size() != values[0].inputs.size()) {
+      throw ValueError(
+          fmt::format("all values of a batch have equally many inputs, at least one, not {} and {}",
+                      values[0].inputs.size(), value.inputs.size()));
+    }
+    const Tensor& first = value.inputs[0];
+    require_reducible(op, first.dtype());
+    for (const Tensor& input : value.inputs.subspan(1)) {
+      if (input.dtype() == first.dtype() && input.num_elements() == first.num_elements()) continue;
+      throw ValueError(
+          fmt::format("the inputs of one value are alike, not {} elements of {} and {} of {}",
+                      first.num_elements(), to_string(first.dtype()), input.num_elements(),
+                      to_string(input.dtype())));
+    }
+    const DType result = result_dtype(op, first.dtype());
+    for (const Tensor& output : value.outputs) {
+      require_output("all_reduce", output, result, first.num_elements());
+    }
+  }
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto* const first = static_cast<const std::byte*>(a.data());
+  const auto* const second = static_cast<const std::byte*>(b.data());
+  const std::less<> before;
+  return before(first, second + b.size_bytes()) && before(second, first + a.size_bytes());
+}
+
 GroupOperationInfo operation_of(const CollectiveRequest& request, const Tensor& tensor, int root) {
   Fingerprint fingerprint;
   fingerprint.add(static_cast<std::uint64_t>(root) << 1U | (request.deterministic ? 1U : 0U));
   fingerprint.add(tensor.num_elements());
+  fingerprint.add(request.fingerprint);
   return {.kind = request.kind,
           .reduce_op = request.op,
           .dtype = tensor.dtype(),

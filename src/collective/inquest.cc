@@ -30,15 +30,18 @@ struct Statement {
 std::string encode(const GroupOperation& operation, const OpError& failure) {
   Head head{.operation = operation,
             .code = static_cast<std::uint32_t>(failure.code()),
-            .num_culprits = static_cast<std::uint32_t>(failure.culprits().size())};
-  std::string bytes(sizeof head, '\0');
-  std::memcpy(bytes.data(), &head, sizeof head);
+            .num_culprits = 0};
+  std::string ranks;
   for (const RankInfo& culprit : failure.culprits()) {
+    if (culprit.rank < 0) continue;  // no worker of this job, so none that the others could name
     char rank[sizeof culprit.rank];
     std::memcpy(rank, &culprit.rank, sizeof rank);
-    bytes.append(rank, sizeof rank);
+    ranks.append(rank, sizeof rank);
+    ++head.num_culprits;
   }
-  return bytes.append(failure.what());
+  std::string bytes(sizeof head, '\0');
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return bytes.append(ranks).append(failure.what());
 }
 
 std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) {

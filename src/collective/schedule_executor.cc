@@ -89,7 +89,7 @@ struct ScheduleExecutor::State {
     return memory.begin() + index * buffer_size;
   }
   [[nodiscard]] static std::size_t offset(const ScheduleJob& job, const Interval& range) {
-    return range.begin * size_in_bytes(job.dtype);
+    return (range.begin - job.first_element) * size_in_bytes(job.dtype);
   }
   [[nodiscard]] static std::size_t size(const ScheduleJob& job, const Interval& range) {
     return range.count * size_in_bytes(job.dtype);
@@ -165,10 +165,10 @@ void ScheduleExecutor::State::start_rows() {
       std::memcpy(job.output + offset(job, range), job.input + offset(job, range),
                   size(job, range));
     };
-    if (job.input != job.output) {
+    if (job.input != job.output && job.output != nullptr) {
       if (job.program->starts_with_copy && job.program->num_elements > 0) {
         copy({.begin = 0, .count = job.program->num_elements});
-      } else {
+      } else if (job.keeps_unwritten) {
         for (const Interval& range : job.program->unwritten) copy(range);
       }
     }
@@ -298,7 +298,7 @@ void ScheduleExecutor::State::complete(std::uint32_t index) {
 void ScheduleExecutor::State::complete_job(std::size_t index) {
   const ScheduleJob& job = jobs[index];
   const bool has_divided = job.program->num_participants > 1 && !job.program->divides_at_end;
-  if (job.op == ReduceOp::MEAN && !has_divided && job.divisor != 1) {
+  if (job.op == ReduceOp::MEAN && !has_divided && job.divisor != 1 && job.output != nullptr) {
     divide_elements(job.dtype, job.output, job.program->num_elements, job.divisor);
   }
   if (observer != nullptr) observer->tensor_completed(index);

@@ -16,8 +16,10 @@
 #include "crossdevice/collective/direct_reduce.h"
 #include "crossdevice/comm/shared_memory_group.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/inline_vector.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/memory_pool.h"
+#include "crossdevice/device/reduce_kernel.h"
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/inline_batch.h"
@@ -64,6 +66,12 @@ class SlotReader {
   std::span<const std::byte> rest_;
 };
 
+/// Whether the order and grouping of inputs decide the bits of a result.
+bool depends_on_grouping(ReduceOp op, DType dtype) {
+  const bool is_ordered = op == ReduceOp::SUM || op == ReduceOp::MEAN || op == ReduceOp::PROD;
+  return is_ordered && (is_floating(dtype) || is_complex(dtype));
+}
+
 bool is_single_threaded(int num_workers) {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
@@ -90,6 +98,10 @@ struct SharedDirectReduce::State {
   std::vector<SlotReader> slots;
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;
+  // Of a deterministic operation, where each worker's own inputs are combined before.
+  std::vector<Tensor> combined;
+  std::vector<CollectiveValue> prepared;  // values of combined inputs first
+  std::size_t num_combined = 0;
 
   explicit State(std::shared_ptr<Cluster> cluster)
       : group(std::move(cluster), kSlotBytes),
@@ -98,6 +110,9 @@ struct SharedDirectReduce::State {
   [[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor) const;
   [[nodiscard]] SharedLocation expose(const Tensor& tensor, bool is_input, bool is_output);
   void begin();
+  [[nodiscard]] std::span<const CollectiveValue> prepare(const CollectiveRequest& request,
+                                                         std::span<const CollectiveValue> values);
+  void divide(const CollectiveRequest& request, std::span<const CollectiveValue> values) const;
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      const GroupOperationInfo& info);
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
@@ -107,8 +122,8 @@ struct SharedDirectReduce::State {
                                                             const GroupOperationInfo& info,
                                                             std::span<const Tensor> shown);
   void withdraw() const;
-  static void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> tensors,
-                  const DirectReduceShare& share);
+  void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> all,
+           const DirectReduceShare& share) const;
 };
 
 std::optional<SharedLocation> SharedDirectReduce::State::locate(const Tensor& tensor) const {
@@ -128,6 +143,51 @@ void SharedDirectReduce::State::begin() {
   inputs.clear();
   outputs.clear();
   tensors.clear();
+  combined.clear();
+  prepared.clear();
+  num_combined = 0;
+}
+
+/// What is reduced among workers. Where that decides the bits of a deterministic operation, each worker's own inputs have been combined and stored, as
+/// they are over a transport.
+std::span<const CollectiveValue> SharedDirectReduce::State::prepare(
+    const CollectiveRequest& request, std::span<const CollectiveValue> values) {
+  if (!request.deterministic || values[0].inputs.size() == 1) return values;
+  const ReduceOp op = request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op;
+  const auto is_combined = [&](const CollectiveValue& value) {
+    return depends_on_grouping(request.op, value.inputs[0].dtype());
+  };
+  combined.reserve(values.size());  // spans point into it
+  prepared.reserve(values.size());
+  for (const CollectiveValue& value : values) {
+    if (!is_combined(value)) continue;
+    const Tensor& first = value.inputs[0];
+    combined.push_back(Tensor::empty(first.dtype(), first.shape(), first.device()));
+    detail::InlineVector<const void*, 8> parts;
+    for (const Tensor& input : value.inputs) parts.push_back(input.data());
+    void* const results[] = {combined.back().data()};
+    const DirectReduceTensor tensor{
+        first.dtype(), first.num_elements(), {parts.data(), parts.size()}, results};
+    (void)direct_reduce({.op = op, .tensors = std::span<const DirectReduceTensor>(&tensor, 1)});
+    prepared.push_back({std::span<const Tensor>(&combined.back(), 1), value.outputs});
+  }
+  num_combined = prepared.size();
+  for (const CollectiveValue& value : values) {
+    if (!is_combined(value)) prepared.push_back(value);
+  }
+  return prepared;
+}
+
+/// What is left of a mean of combined inputs: this worker's outputs hold sums.
+void SharedDirectReduce::State::divide(const CollectiveRequest& request,
+                                       std::span<const CollectiveValue> values) const {
+  if (request.op != ReduceOp::MEAN || num_combined == 0) return;
+  const auto divisor = static_cast<double>(values[0].inputs.size()) * group.num_workers();
+  for (const CollectiveValue& value : std::span(prepared).first(num_combined)) {
+    for (const Tensor& output : value.outputs) {
+      divide_elements(output.dtype(), output.data(), output.num_elements(), divisor);
+    }
+  }
 }
 
 /// Where the others find a tensor's elements: in its own memory, or in a buffer that they can reach.
@@ -162,17 +222,22 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor, bool is_i
 }
 
 void SharedDirectReduce::State::run(const CollectiveRequest& request,
-                                    std::span<const DirectReduceTensor> tensors,
-                                    const DirectReduceShare& share) {
-  const DirectReduceRequest direct{.op = request.op,
-                                   .first_group = 0,
-                                   .tensors = tensors,
-                                   .packs = {},
-                                   .deadline = request.deadline,
-                                   .observer = nullptr,
-                                   .share = share};
-  // A deadline that passes here is noticed where this worker waits for the others.
-  (void)direct_reduce(direct);
+                                    std::span<const DirectReduceTensor> all,
+                                    const DirectReduceShare& share) const {
+  const auto reduce = [&](ReduceOp op, std::span<const DirectReduceTensor> some) {
+    if (some.empty()) return;
+    const DirectReduceRequest direct{.op = op,
+                                     .first_group = 0,
+                                     .tensors = some,
+                                     .packs = {},
+                                     .deadline = request.deadline,
+                                     .observer = nullptr,
+                                     .share = share};
+    // A deadline that passes here is noticed where this worker waits for the others.
+    (void)direct_reduce(direct);
+  };
+  reduce(request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op, all.first(num_combined));
+  reduce(request.op, all.subspan(num_combined));
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -275,14 +340,21 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                     std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  const detail::BatchSize batch = detail::measure_batch(values);
+  const detail::BatchSize batch = detail::measure_batch(request, values);
   // Equal on all workers, or their operations differ, which they will notice.
   const bool fits_inline = batch.inline_bytes <= kInlineBytes;
   if (!fits_inline && batch.num_tensors * sizeof(SharedLocation) > kSlotBytes) {
     if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
-    const std::size_t half = values.size() / 2;
-    all_reduce(request, values.first(half));
-    all_reduce(request, values.subspan(half));
+    const std::span<const CollectiveValue> first_half = values.first(values.size() / 2);
+    CollectiveRequest part = request;
+    part.fingerprint = batch.fingerprint;
+    all_reduce(part, first_half);
+    try {
+      all_reduce(part, values.subspan(first_half.size()));
+    } catch (const OpError& error) {
+      if (detail::measure_batch(part, first_half).in_place) throw_with_inputs_changed(error);
+      throw;
+    }
     return;
   }
   const GroupOperationInfo info{.kind = request.kind,
@@ -295,12 +367,14 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   state.begin();
   bool was_announced = false;
   try {
+    const std::span<const CollectiveValue> prepared = state.prepare(request, values);
     if (fits_inline) {
-      state.reduce_inline(request, values, info);
+      state.reduce_inline(request, prepared, info);
     } else {
       was_announced = true;
-      state.reduce_in_place(request, values, info);
+      state.reduce_in_place(request, prepared, info);
     }
+    state.divide(request, values);
   } catch (const OpError& error) {
     state.group.give_up(error.what());  // where it has not failed itself
     state.withdraw();

@@ -25,7 +25,6 @@
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/collective_checks.h"
-#include "collective/detail/fingerprint.h"
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/inquest.h"
 #include "collective/detail/integer_mean.h"
@@ -113,7 +112,7 @@ struct TransportCollectives::State final : OperationObserver {
   void reduce_rows(const CollectiveRequest& request);
   void run_job(const ProgramKey& key, ScheduleJob job, const Deadline& deadline);
   void run_reduction(const CollectiveRequest& request, const ProgramKey& key, const Tensor& input,
-                     const Interval& wanted, void* output);
+                     const Interval& wanted, const Tensor* output);
 
   [[nodiscard]] Transfer& transfer(std::size_t of_rank, bool is_send) const {
     return transfers[2 * of_rank + (is_send ? 1 : 0)];
@@ -183,6 +182,11 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
     broken_text = fmt::format("rank {} failed in {} #{}: {}", rank, request.kind, request.sequence,
                               failure.what());
     transport->stop(StatusCode::ABORTED, broken_text, {cluster->worker(static_cast<int>(rank))});
+    try {
+      transport->poll();  // throws, after which nobody touches the caller's memory any more
+    } catch (
+        const OpError&) {  // NOLINT(bugprone-empty-catch): what it says is what was just said to it
+    }
     throw;
   }
 }
@@ -291,7 +295,7 @@ void TransportCollectives::State::run_job(const ProgramKey& key, ScheduleJob job
 /// Reduces `input` in memory of its own, and copies what is wanted of the result to `output`, if anything is.
 void TransportCollectives::State::run_reduction(const CollectiveRequest& request,
                                                 const ProgramKey& key, const Tensor& input,
-                                                const Interval& wanted, void* output) {
+                                                const Interval& wanted, const Tensor* output) {
   const std::size_t count = input.num_elements();
   const bool is_integer_mean = request.op == ReduceOp::MEAN && is_integer(input.dtype());
   const DType travels_as = is_integer_mean ? detail::kIntegerSumDType : input.dtype();
@@ -311,15 +315,17 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
            .dtype = travels_as,
            .input = row_input,
            .output = row,
+           .keeps_unwritten = false,
            .divisor = static_cast<double>(num_ranks)},
           request.deadline);
   if (output == nullptr || wanted.count == 0) return;
   const std::byte* const result = row + wanted.begin * size;
+  outputs_are_written = detail::overlap(input, *output);
   if (is_integer_mean) {
     detail::divide_integer_sums(input.dtype(), reinterpret_cast<const std::uint64_t*>(result),
-                                wanted.count, num_ranks, output);
+                                wanted.count, num_ranks, output->data());
   } else {
-    std::memcpy(output, result, wanted.count * size);
+    std::memcpy(output->data(), result, wanted.count * size);
   }
 }
 
@@ -333,22 +339,15 @@ TransportCollectives::~TransportCollectives() = default;
 void TransportCollectives::all_reduce(const CollectiveRequest& request,
                                       std::span<const CollectiveValue> values) {
   if (values.empty()) return;
+  detail::require_batch(request.op, values);
   const std::size_t num_inputs = values[0].inputs.size();
-  for (const CollectiveValue& value : values) {
-    if (value.inputs.size() == num_inputs) continue;
-    throw ValueError(fmt::format("all values of a batch have equally many inputs, not {} and {}",
-                                 num_inputs, value.inputs.size()));
-  }
-  const detail::BatchSize size = detail::measure_batch(values);
-  detail::Fingerprint fingerprint;
-  fingerprint.add(size.fingerprint);
-  fingerprint.add(request.deterministic ? 1 : 0);
+  const detail::BatchSize size = detail::measure_batch(request, values);
   const GroupOperationInfo info{.kind = request.kind,
                                 .reduce_op = request.op,
                                 .dtype = values[0].inputs[0].dtype(),
                                 .num_values = values.size(),
                                 .size_bytes = size.size_bytes,
-                                .fingerprint = fingerprint.value()};
+                                .fingerprint = size.fingerprint};
   State& state = *state_;
   state.run(request, info, [&] {
     state.is_in_place = size.in_place;
@@ -378,7 +377,7 @@ void TransportCollectives::reduce_scatter(const CollectiveRequest& request, cons
     const bool is_direct = request.deterministic || input.size_bytes() < kRingBytes;
     state.run_reduction(
         request, {.kind = is_direct ? Kind::REDUCE_SCATTER_DIRECT : Kind::REDUCE_SCATTER_RING},
-        input, {.begin = state.rank * part, .count = part}, output.data());
+        input, {.begin = state.rank * part, .count = part}, &output);
   });
 }
 
@@ -406,6 +405,7 @@ void TransportCollectives::broadcast(const CollectiveRequest& request, const Ten
                                      int root) {
   State& state = *state_;
   detail::require_root(root, state.num_ranks);
+  detail::require_output("broadcast", tensor, tensor.dtype(), tensor.num_elements());
   state.run(request, detail::operation_of(request, tensor, root), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(tensor.data());
@@ -423,6 +423,7 @@ void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor
                                   const Tensor& output, int root) {
   State& state = *state_;
   detail::require_root(root, state.num_ranks);
+  detail::require_reducible(request.op, input.dtype());
   const bool is_root = static_cast<std::size_t>(root) == state.rank;
   if (is_root) {
     detail::require_output("reduce", output, result_dtype(request.op, input.dtype()),
@@ -438,7 +439,7 @@ void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor
                                                        : Kind::REDUCE_CHAIN,
                          .root = static_cast<std::size_t>(root)},
                         input, {.begin = 0, .count = input.num_elements()},
-                        is_root ? output.data() : nullptr);
+                        is_root ? &output : nullptr);
   });
 }
 
@@ -447,23 +448,28 @@ void TransportCollectives::gather(const CollectiveRequest& request, const Tensor
   State& state = *state_;
   detail::require_root(root, state.num_ranks);
   const bool is_root = static_cast<std::size_t>(root) == state.rank;
-  const std::size_t total_bytes = input.size_bytes() * state.num_ranks;
+  const std::size_t count = input.num_elements();
   if (is_root) {
-    detail::require_output("gather", output, input.dtype(), input.num_elements() * state.num_ranks);
+    detail::require_output("gather", output, input.dtype(), count * state.num_ranks);
   }
   state.run(request, detail::operation_of(request, input, root), [&] {
     state.agree(request.deadline);
-    auto* const row =
-        is_root ? static_cast<std::byte*>(output.data()) : state.scratch.reserve(total_bytes);
-    std::byte* const own = row + state.rank * input.size_bytes();
-    if (own != input.data() && input.size_bytes() > 0) {
-      std::memmove(own, input.data(), input.size_bytes());
+    ScheduleJob job{.dtype = input.dtype(),
+                    .input = static_cast<const std::byte*>(input.data()),
+                    .first_element = state.rank * count};
+    if (is_root) {
+      auto* const row = static_cast<std::byte*>(output.data());
+      std::byte* const own = row + state.rank * input.size_bytes();
+      if (own != input.data() && input.size_bytes() > 0) {
+        std::memmove(own, input.data(), input.size_bytes());
+      }
+      job = {.dtype = input.dtype(), .input = row, .output = row};
     }
     state.run_job({.kind = Kind::GATHER_DIRECT,
-                   .num_elements = input.num_elements() * state.num_ranks,
+                   .num_elements = count * state.num_ranks,
                    .element_size = size_in_bytes(input.dtype()),
                    .root = static_cast<std::size_t>(root)},
-                  {.dtype = input.dtype(), .input = row, .output = row}, request.deadline);
+                  job, request.deadline);
   });
 }
 
@@ -478,33 +484,37 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
   const std::vector<std::uint64_t> description = detail::describe(tensors);
   const detail::ShownSize own = detail::shown_size(description, tensors);
   RemoteTensors all(state.num_ranks);
-  state.run(request, {.kind = request.kind, .reduce_op = request.op}, [&] {
-    std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
-    std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
-    state.run_job({.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
-                  {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
-    std::vector<detail::ShownSize> everybodys(state.num_ranks);
-    std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
-    std::vector<Interval> parts;
-    std::size_t total = 0;
-    parts.reserve(state.num_ranks);
-    for (const detail::ShownSize& each : everybodys) {
-      parts.push_back({.begin = total, .count = each.total_bytes});
-      total += each.total_bytes;
-    }
-    std::byte* const row = state.scratch.reserve(total);
-    detail::write_shown(description, tensors, row + parts[state.rank].begin);
-    const ScheduleProgram program =
-        compile_schedule(total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
-                                                             : ring_all_gather_schedule(parts),
-                         state.rank, detail::ProgramCache::kPieceBytes);
-    const ScheduleJob job{.program = &program, .dtype = DType::UINT8, .input = row, .output = row};
-    state.executor.run(std::span<const ScheduleJob>(&job, 1), request.deadline);
-    for (std::size_t each = 0; each < state.num_ranks; ++each) {
-      all[each] = detail::read_shown({row + parts[each].begin, parts[each].count}, everybodys[each],
-                                     static_cast<int>(each));
-    }
-  });
+  state.run(
+      request, {.kind = request.kind, .reduce_op = request.op, .fingerprint = request.fingerprint},
+      [&] {
+        std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
+        std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
+        state.run_job(
+            {.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
+            {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
+        std::vector<detail::ShownSize> everybodys(state.num_ranks);
+        std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
+        std::vector<Interval> parts;
+        std::size_t total = 0;
+        parts.reserve(state.num_ranks);
+        for (const detail::ShownSize& each : everybodys) {
+          parts.push_back({.begin = total, .count = each.total_bytes});
+          total += each.total_bytes;
+        }
+        std::byte* const row = state.scratch.reserve(total);
+        detail::write_shown(description, tensors, row + parts[state.rank].begin);
+        const ScheduleProgram program =
+            compile_schedule(total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
+                                                                 : ring_all_gather_schedule(parts),
+                             state.rank, detail::ProgramCache::kPieceBytes);
+        const ScheduleJob job{
+            .program = &program, .dtype = DType::UINT8, .input = row, .output = row};
+        state.executor.run(std::span<const ScheduleJob>(&job, 1), request.deadline);
+        for (std::size_t each = 0; each < state.num_ranks; ++each) {
+          all[each] = detail::read_shown({row + parts[each].begin, parts[each].count},
+                                         everybodys[each], static_cast<int>(each));
+        }
+      });
   use(all);
 }
 

@@ -102,4 +102,11 @@ void throw_op_error(StatusCode code, const std::string& message, OpErrorDetails 
   throw InternalError(message, std::move(details));
 }
 
+void throw_with_inputs_changed(const OpError& error) {
+  throw_op_error(error.code(), error.what(),
+                 {.operation = error.operation(),
+                  .culprits = {error.culprits().begin(), error.culprits().end()},
+                  .inputs_intact = false});
+}
+
 }  // namespace crossdevice

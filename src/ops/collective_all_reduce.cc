@@ -10,6 +10,7 @@
 #include "crossdevice/collective/communicator.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/fingerprint.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
@@ -45,6 +46,19 @@ void require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
       "CollectiveAllReduce needs equally many devices and one group_size on all workers: rank 0 "
       "has {}{}",
       all[0], differing));
+}
+
+/// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
+std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
+  Fingerprint fingerprint;
+  fingerprint.add(static_cast<std::uint64_t>(bytes_per_pack.value()));
+  for (const ValueDestinationPair& pair : pairs) {
+    fingerprint.add(static_cast<std::uint64_t>(pair.value.dtype()) << 1U |
+                    (pair.value.is_sparse() ? 1U : 0U));
+    // Slices may be of any number.
+    if (!pair.value.is_sparse()) fingerprint.add(pair.value.values()[0].num_elements());
+  }
+  return fingerprint.value();
 }
 
 /// Another worker's tensor, to be read until its owner's operation ends.
@@ -177,30 +191,38 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     dense.push_back(i);
   }
   active.set_written();
-  const CollectiveRequest request = state_->request("batch_reduce", op, options, active);
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
+  CollectiveRequest request = state_->request("batch_reduce", op, options, active);
+  request.fingerprint = fingerprint_of(pairs, bytes_per_pack);
   // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
   const std::vector<Pack> packs = bytes_per_pack == 0
                                       ? make_packs(sizes, {.num_packs = 1})
                                       : make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
-  std::vector<CollectiveValue> shared;
-  for (const Pack& pack : packs) {
-    active.require_time_left();
-    shared.clear();
-    for (const ElementRange& range : pack.ranges) {
-      const std::size_t i = dense[range.tensor];
-      shared.push_back({pairs[i].value.values(), results[i].values()});
+  std::size_t num_packs_done = 0;
+  try {
+    std::vector<CollectiveValue> shared;
+    for (const Pack& pack : packs) {
+      active.require_time_left();
+      shared.clear();
+      for (const ElementRange& range : pack.ranges) {
+        const std::size_t i = dense[range.tensor];
+        shared.push_back({pairs[i].value.values(), results[i].values()});
+      }
+      state_->workers->engine().all_reduce(request, shared);
+      ++num_packs_done;
+      for (const ElementRange& range : pack.ranges) {
+        active.complete_item(active.item_of(pairs[dense[range.tensor]]));
+      }
     }
-    state_->workers->engine().all_reduce(request, shared);
-    for (const ElementRange& range : pack.ranges) {
-      active.complete_item(active.item_of(pairs[dense[range.tensor]]));
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const auto& [value, destinations] = pairs[i];
+      if (!value.is_sparse()) continue;
+      results[i] = state_->reduce_sparse(op, value, destinations, options, active);
+      active.complete_item(active.item_of(pairs[i]), results[i]);
     }
-  }
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (!value.is_sparse()) continue;
-    results[i] = state_->reduce_sparse(op, value, destinations, options, active);
-    active.complete_item(active.item_of(pairs[i]), results[i]);
+  } catch (const OpError& error) {
+    if (num_packs_done > 0 && active.is_in_place()) throw_with_inputs_changed(error);
+    throw;
   }
   state_->complete(active);
   return results;
@@ -250,20 +272,20 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
         "workers have come");
   }
   Mirrored result;
-  state_->workers->engine().share(
-      state_->request("gather", ReduceOp::SUM, options, active), value.values(),
-      [&](const RemoteTensors& all) {
-        std::vector<Tensor> everybodys;
-        for (const std::vector<RemoteTensor>& theirs : all) {
-          for (const RemoteTensor& tensor : theirs) {
-            everybodys.push_back(view_of(tensor, state_->devices[0]));
-          }
-        }
-        const PerReplica parts(everybodys);
-        const Shape shape = detail::require_gatherable(parts, destinations, axis);
-        result = destinations.make_result(parts.dtype(), shape);
-        detail::host_gather(parts, static_cast<std::size_t>(axis), result, active);
-      });
+  CollectiveRequest request = state_->request("gather", ReduceOp::SUM, options, active);
+  request.fingerprint = static_cast<std::uint64_t>(axis);
+  state_->workers->engine().share(request, value.values(), [&](const RemoteTensors& all) {
+    std::vector<Tensor> everybodys;
+    for (const std::vector<RemoteTensor>& theirs : all) {
+      for (const RemoteTensor& tensor : theirs) {
+        everybodys.push_back(view_of(tensor, state_->devices[0]));
+      }
+    }
+    const PerReplica parts(everybodys);
+    const Shape shape = detail::require_gatherable(parts, destinations, axis);
+    result = destinations.make_result(parts.dtype(), shape);
+    detail::host_gather(parts, static_cast<std::size_t>(axis), result, active);
+  });
   state_->complete(active);
   return result;
 }

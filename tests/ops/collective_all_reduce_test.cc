@@ -241,6 +241,8 @@ int lose_one(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const Replicas mine = replicas(cluster, 1, 1 << 20, 1, true);
   ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+  cluster.barrier(
+      60);  // a death fails what others are still in, though the dead one has finished it
   if (cluster.rank() == 1) ::kill(::getpid(), SIGKILL);
   const int result = expect_error<UnavailableError>("is gone", 1, [&] {
     for (;;) ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
@@ -312,6 +314,41 @@ int differ(Cluster& cluster) {
               : 2);
 }
 
+/// Packs are reduced from the last value to the first, in place; only the first differs.
+int differ_in_the_last_pack(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  std::vector<Replicas> mine;
+  for (const std::size_t count : {cluster.rank() == 2 ? 5001UL : 5000UL, 3000UL, 400'000UL}) {
+    mine.push_back(replicas(cluster, 1, count, 1, true));
+  }
+  std::vector<PerReplica> values;
+  for (const Replicas& each : mine) values.push_back(each.value);
+  int result = 0;
+  try {
+    CommunicationOptions packs;
+    packs.bytes_per_pack = 8000;
+    ops.batch_reduce_into(ReduceOp::SUM, values, packs);
+    result = 1;
+  } catch (const InternalError& error) {
+    if (!error.inputs_intact()) result = 2;
+  }
+  for (const Replicas& each : mine) {
+    if (each.value.values()[0].span<const float>()[0] !=
+        element(static_cast<std::size_t>(cluster.rank()), 0, 1)) {
+      result = 3;
+    }
+  }
+  return result;
+}
+
+int gather_along_different_axes(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const PerReplica value{Tensor::zeros(DType::FLOAT32, Shape({2, 2}), Device("CPU:0"))};
+  return expect_error<InternalError>("workers make different calls", -1, [&] {
+    (void)ops.gather(value, "CPU:0", cluster.rank() == 1 ? 1 : 0);
+  });
+}
+
 /// Rank 1 has two devices, the others one; then everybody has one, but rank 2 another group_size.
 int differ_in_devices(Cluster& cluster) {
   const int n = cluster.num_workers();
@@ -375,6 +412,8 @@ const Works& works() {
                             {"stop one", stop_one},
                             {"be late", be_late},
                             {"differ", differ},
+                            {"differ in the last pack", differ_in_the_last_pack},
+                            {"gather along different axes", gather_along_different_axes},
                             {"differ in devices", differ_in_devices},
                             {"many", many},
                             {"obey tuning", obey_tuning}};
@@ -443,6 +482,14 @@ TEST_P(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
 
 TEST_P(CollectiveAllReduceTest, DifferentCallsTouchNothing) {
   EXPECT_EQ(run("differ", 3), all_well(3));
+}
+
+TEST_P(CollectiveAllReduceTest, ADifferenceInTheLastPackTouchesNothing) {
+  EXPECT_EQ(run("differ in the last pack", 3), all_well(3));
+}
+
+TEST_P(CollectiveAllReduceTest, DifferentAxesAreDifferentCalls) {
+  EXPECT_EQ(run("gather along different axes", 3), all_well(3));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentNumbersOfDevicesAreAnErrorOnEveryRank) {

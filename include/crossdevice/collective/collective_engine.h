@@ -19,7 +19,8 @@ using RemoteTensors = std::vector<std::vector<RemoteTensor>>;
 
 /// Ranks    collective: every worker makes the same calls in the same order, with the same ops, dtypes and numbers of elements (but for share()).
 /// Memory   host tensors, contiguous. Outputs are no views of constant memory.
-/// Errors   ValueError: tensors that do not fit together, a root that is no rank; nothing has been touched. UnavailableError (a worker is gone),
+/// Errors   ValueError: tensors that do not fit together, an op that their dtype does not have, a read-only output, a root that is no rank; nothing has
+///          been touched, and the others wait until this worker makes the call properly, or for their deadline. UnavailableError (a worker is gone),
 ///          AbortedError, DeadlineExceededError (names who did not come), InternalError (workers make different calls; says which), on every worker
 ///          that is in the call, and before an output byte is written where calls differ. inputs_intact() is false where outputs that are
 ///          inputs may have been written. Then the object is broken: every later call says since when.

@@ -31,6 +31,9 @@ struct CollectiveRequest {
   Deadline deadline = Deadline::never();
   /// The bits do not depend on the algorithm, on what else is in the batch, or on where workers run.
   bool deterministic = false;
+  /// Of the caller's larger call, where this one is a part of it: workers whose numbers differ make different calls. So nothing is written where
+  /// only a later part differs.
+  std::uint64_t fingerprint = 0;
 };
 
 /// A tensor of some worker, as the others see it until the operation ends.

@@ -22,7 +22,12 @@ struct ScheduleJob {
   ReduceOp op = ReduceOp::SUM;
   DType dtype = DType::FLOAT32;
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  ///< the row; exactly the input, or no overlap with it
+  std::byte* output =
+      nullptr;  ///< the row; exactly the input, or no overlap with it; null: where the program only sends
+  /// Which element of the row `input` and `output` begin with: where the program touches only those that follow it.
+  std::size_t first_element = 0;
+  /// Whether elements that no task writes become the input's too; else they are unspecified.
+  bool keeps_unwritten = true;
   /// MEAN: how many values the sum is divided by.
   double divisor = 1;
 };

@@ -150,5 +150,7 @@ class CROSSDEVICE_EXPORT InternalError : public detail::OpErrorOf<StatusCode::IN
 /// Throws the kind of error that `code` names: for codes that came from another worker.
 [[noreturn]] CROSSDEVICE_EXPORT void throw_op_error(StatusCode code, const std::string& message,
                                                     OpErrorDetails details = {});
+/// Throws what `error` says, with inputs_intact() false: where an earlier part of the same call has been written already.
+[[noreturn]] CROSSDEVICE_EXPORT void throw_with_inputs_changed(const OpError& error);
 
 }  // namespace crossdevice

@@ -11,13 +11,14 @@
 namespace crossdevice::detail {
 
 struct BatchSize {
-  std::size_t size_bytes = 0;    // of one replica
-  std::size_t inline_bytes = 0;  // of this worker's inputs, see inline_batch.h
-  std::size_t num_tensors = 0;   // inputs and outputs of this worker
-  std::uint64_t fingerprint = 0;
-  bool in_place = false;  // whether an output is an input
+  std::size_t size_bytes = 0;     // of one replica
+  std::size_t inline_bytes = 0;   // of this worker's inputs, see inline_batch.h
+  std::size_t num_tensors = 0;    // inputs and outputs of this worker
+  std::uint64_t fingerprint = 0;  // of the request's settings too
+  bool in_place = false;          // whether an output is an input
 };
 
-[[nodiscard]] BatchSize measure_batch(std::span<const CollectiveValue> values);
+[[nodiscard]] BatchSize measure_batch(const CollectiveRequest& request,
+                                      std::span<const CollectiveValue> values);
 
 }  // namespace crossdevice::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "crossdevice/collective/collective_request.h"
 #include "crossdevice/comm/group_operation.h"
@@ -17,6 +18,12 @@ void require_reducible(ReduceOp op, DType dtype);
 void require_divisible(const Tensor& input, std::size_t num_ranks);
 /// `output` has this dtype and number of elements, and may be written.
 void require_output(const char* what, const Tensor& output, DType dtype, std::size_t count);
+
+/// Inputs of each value are alike and as many as of the others, outputs fit, and `op` is defined for them.
+void require_batch(ReduceOp op, std::span<const CollectiveValue> values);
+
+/// Whether an element of both is at the same address.
+[[nodiscard]] bool overlap(const Tensor& a, const Tensor& b);
 
 /// A call about one tensor.
 [[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,

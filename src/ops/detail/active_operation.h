@@ -60,6 +60,8 @@ class ActiveOperation {
     pending_->set_result(item, result);
     pending_->complete_item(item);
   }
+  /// Whether results go where inputs lie.
+  [[nodiscard]] bool is_in_place() const { return in_place_; }
   [[nodiscard]] bool reports_progress() const { return pending_ != nullptr; }
   /// Whether buffers of the caller may have been written when the operation fails.
   void set_written() { outputs_written_ = true; }

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 
-namespace crossdevice::detail {
+#include "crossdevice/core/export.h"
+
+namespace crossdevice {
 
 /// A number that differs, all but certainly, where what was added differs.
-class Fingerprint {
+class CROSSDEVICE_EXPORT Fingerprint {
  public:
   void add(std::uint64_t value) {
     // The finaliser of MurmurHash3, over a running sum.
@@ -22,4 +24,4 @@ class Fingerprint {
   std::uint64_t value_ = 0;
 };
 
-}  // namespace crossdevice::detail
+}  // namespace crossdevice
