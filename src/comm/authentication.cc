@@ -37,9 +37,17 @@ class File {
   int fd_;
 };
 
+/// A cluster may live in a variable that is destroyed after main(), its control thread with it. Were OpenSSL to clean up in an exit handler of its own,
+/// that thread would use what is gone, and its own part would never be freed. So it does not, unless the program has begun to use it before.
+void begin_openssl() {
+  [[maybe_unused]] static const int has_begun =
+      OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
+
 }  // namespace
 
 Nonce make_nonce() {
+  begin_openssl();
   Nonce nonce{};
   if (RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) != 1) {
     throw ResourceExhaustedError("the system has no random bytes for a handshake");
@@ -48,6 +56,7 @@ Nonce make_nonce() {
 }
 
 Mac authenticate(std::string_view secret, std::initializer_list<std::string_view> parts) {
+  begin_openssl();
   std::string message;
   for (const std::string_view part : parts) {
     std::uint64_t size = part.size();

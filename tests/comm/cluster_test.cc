@@ -151,6 +151,14 @@ int fork_off(Cluster& cluster) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 7;
 }
 
+/// The cluster ends when the program's variables do, after whatever libraries do at exit.
+int outlive_main() {
+  static std::shared_ptr<Cluster> cluster;
+  cluster = Cluster::join(JoinOptions{.timeout_seconds = 60});
+  cluster->barrier();
+  return 0;
+}
+
 const Works& works() {
   static const Works all = {
       {"meet", meet},
@@ -162,6 +170,7 @@ const Works& works() {
       {"be late", be_late},
       {"differ", differ},
       {"fork", fork_off},
+      {"outlive main", outlive_main},
   };
   return all;
 }
@@ -196,6 +205,10 @@ TEST(ClusterTest, DifferentCallsAreNamed) { EXPECT_EQ(run_workers("differ", 2), 
 
 TEST(ClusterTest, AChildOfForkThrowsAndItsParentGoesOn) {
   EXPECT_EQ(run_workers("fork", 2), all_well(2));
+}
+
+TEST(ClusterTest, AClusterMayOutliveMain) {
+  EXPECT_EQ(run_workers("outlive main", 3), all_well(3));
 }
 
 TEST(ClusterTest, AProcessThatNobodyLaunchedIsAClusterOfItsOwn) {
