@@ -28,7 +28,7 @@ constexpr int kSignalBase = 128;  // what shells add to a signal's number
 constexpr std::chrono::seconds kSweepTimeout{
     10};  // a process in the kernel's hands may not die at once
 constexpr milliseconds kMinGrace{100};
-constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kReadBytes = std::size_t{64} * 1024;
 constexpr rlim_t kMaxOpenFiles = 4096;  // two pipes for each worker, and some
 
 sigset_t handled_signals() {
@@ -99,7 +99,7 @@ Supervisor::Supervisor(const Arguments& arguments, const Janitor& janitor)
   plain.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &plain, nullptr);
   const sigset_t handled = handled_signals();
-  ::sigprocmask(SIG_BLOCK, &handled, &inherited_mask_);
+  ::pthread_sigmask(SIG_BLOCK, &handled, &inherited_mask_);
   // One that was ignored when we began (nohup) is not blocked but discarded, and so stays ignored.
   signals_ = Descriptor(::signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals_.is_open()) throw system_failure("receive signals");
@@ -117,8 +117,8 @@ Supervisor::~Supervisor() {
 void Supervisor::start(WorkerSetting setting) {
   setting.signal_mask = inherited_mask_;
   setting.ignores_sigpipe = inherited_ignored_sigpipe_;
-  static const rlimit kBefore = raise_open_files();
-  setting.max_open_files = kBefore;
+  static const rlimit before = raise_open_files();
+  setting.max_open_files = before;
   WorkerProcess process = start_worker(setting, janitor_);
   const std::string prefix = fmt::format("[{}] ", workers_.size());
   Worker worker;

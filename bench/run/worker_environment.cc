@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "crossdevice/core/environment.h"
 
 namespace crossdevice::run {
@@ -29,7 +31,7 @@ std::vector<std::string> environment_of(const WorkerPlace& place, const char* co
     // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
     if (!is_ours) all.emplace_back(text);
   }
-  for (const auto& [name, value] : ours) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : ours) all.push_back(fmt::format("{}={}", name, value));
   return all;
 }
 

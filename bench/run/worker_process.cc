@@ -75,7 +75,7 @@ int become_the_program(const Child& child) {
   }
   ::setrlimit(RLIMIT_NOFILE, &child.setting.max_open_files);
   ::signal(SIGPIPE, child.setting.ignores_sigpipe ? SIG_IGN : SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &child.setting.signal_mask, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &child.setting.signal_mask, nullptr);
   close_the_rest_on_exec();
   ::execvpe(child.arguments[0], child.arguments, child.environment);
   return errno;
