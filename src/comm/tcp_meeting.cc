@@ -2,6 +2,10 @@
 /// Why strangers neither block nor break it. What they send is read into arrays of fixed size, and compared; whoever has not proved who it is within
 /// kHandshakeTime is dropped, and the oldest of them when there are kMaxStrangers, so that a member gets in between any number of silent ones: it
 /// needs two round trips, and tries again until the deadline.
+///
+/// A dialler that has waited for its welcome for too long gives the connection up and dials again, perhaps just when the listener, which was held up, gets
+/// to the hello. Therefore a connection counts only while its other side has not been closed without a word: it is looked at when the next hello of
+/// the same rank comes, and before meet() returns. What remains is a dialler that gives up in between, which the transport has to bear.
 #include "comm/detail/tcp_meeting.h"
 
 #include <algorithm>
@@ -64,6 +68,13 @@ bool is_from_loopback(const tcp::socket& socket) {
   return !error && plain(address).is_loopback();
 }
 
+/// Whether the other side may still speak, or has spoken: what it said before it ended is to be read.
+bool is_open(int fd) {
+  char ignored = 0;
+  const ssize_t count = ::recv(fd, &ignored, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count > 0 || (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
 }  // namespace
 
 /// Who has connected, and has not yet proved who it is.
@@ -98,7 +109,7 @@ struct TcpMeeting::Dial {
   asio::steady_timer timer;
   std::chrono::milliseconds next_retry = kFirstRetry;
   bool is_over = false;
-  bool is_greeting = false;  // one per rank at a time, since the first hello counts
+  bool is_greeting = false;  // one per rank at a time, since the first living one counts
   bool has_challenge = false;
   Nonce challenge{};
   Nonce nonce{};
@@ -240,7 +251,8 @@ void TcpMeeting::answer(Stranger& stranger) {
       throw WireError("it looks for somebody else");
     }
     if (pair.dialler < 0 || pair.dialler >= options_.rank) throw WireError("no such rank dials");
-    if (met_.contains(pair.dialler)) {
+    if (!is_open(stranger.socket.native_handle())) return;  // it has given up, and tries again
+    if (met_.contains(pair.dialler) && !drop_if_gone(pair.dialler)) {
       throw WireError(fmt::format("it claims rank {}, which is connected", pair.dialler));
     }
     stranger.welcome_bytes = encode_welcome(options_.secret, pair, stranger.challenge, hello.nonce);
@@ -380,6 +392,32 @@ void TcpMeeting::keep(int rank, tcp::socket socket) {
   connected_.emplace_back(rank, fd);
 }
 
+/// Forgets a connection whose other side has ended it without a word. One that was taken is nobody's to judge here.
+bool TcpMeeting::drop_if_gone(int rank) {
+  const auto kept = std::find_if(connected_.begin(), connected_.end(),
+                                 [rank](const auto& each) { return each.first == rank; });
+  if (kept == connected_.end() || is_open(kept->second)) return false;
+  ::close(kept->second);
+  connected_.erase(kept);
+  met_.erase(rank);
+  last_errors_[rank] = "it came, and ended the connection";
+  return true;
+}
+
+/// Looks at everybody's connection; who has gone again is dialled again, or waited for.
+bool TcpMeeting::have_all_come(std::span<const int> peers) {
+  const auto is_there = [this](int each) { return met_.contains(each); };
+  if (!std::all_of(peers.begin(), peers.end(), is_there)) return false;
+  std::vector<int> kept;
+  kept.reserve(connected_.size());
+  for (const auto& [rank, fd] : connected_) kept.push_back(rank);
+  for (const int each : kept) {
+    const bool is_wanted = std::find(peers.begin(), peers.end(), each) != peers.end();
+    if (drop_if_gone(each) && is_wanted && each > options_.rank) dial(each);
+  }
+  return std::all_of(peers.begin(), peers.end(), is_there);
+}
+
 void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
                       const std::function<bool()>& is_over) {
   io_.restart();
@@ -387,8 +425,7 @@ void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
   for (const int each : peers) {
     if (each > options_.rank && !met_.contains(each)) dial(each);
   }
-  const auto has_met = [this](int each) { return met_.contains(each); };
-  while (!std::all_of(peers.begin(), peers.end(), has_met)) {
+  while (!have_all_come(peers)) {
     if (io_.stopped()) io_.restart();
     if (is_over() || deadline.has_passed()) break;
     io_.run_one_until(std::min(deadline.moment(), Clock::now() + std::chrono::seconds(1)));

@@ -2,6 +2,7 @@
 #include "comm/detail/tcp_meeting.h"
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -94,12 +95,16 @@ class Stranger {
   int socket_;
 };
 
-/// Sockets of a meeting, closed at the end.
+/// Sockets of a meeting, closed at the end, with a word: who ends a connection without one has given it up.
 class Connected {
  public:
   explicit Connected(TcpMeeting& meeting) : pairs_(meeting.take_connected()) {}
   ~Connected() {
-    for (const auto& [rank, fd] : pairs_) ::close(fd);
+    const char word = 'x';
+    for (const auto& [rank, fd] : pairs_) {
+      (void)::send(fd, &word, 1, MSG_NOSIGNAL);
+      ::close(fd);
+    }
   }
   Connected(const Connected&) = delete;
   Connected& operator=(const Connected&) = delete;
@@ -317,6 +322,112 @@ TEST(TcpMeetingTest, ASecondOneThatClaimsARankIsRefused) {
   EXPECT_THAT(log.texts(), HasSubstr("claims rank 0, which is connected"));
   meetings[1]->meet(peers, soon(), never);
   listening.join();
+}
+
+/// Says hello to `meeting` as that rank would, is made welcome, and ends the connection: what is left of a try that was given up.
+void come_and_go(const TcpMeeting& meeting, int as_rank, int listener) {
+  const Stranger caller(meeting.port());
+  caller.say(
+      encode_hello("secret", {kCluster, as_rank, listener}, caller.hear_challenge(), make_nonce()));
+  EXPECT_EQ(caller.hear(kWelcomeBytes).size(), kWelcomeBytes);
+}
+
+/// Whether a byte comes through from `from` to `to`.
+bool are_connected(const Connected& from, const Connected& to) {
+  const char sent = 'x';
+  if (::send(from.pairs()[0].second, &sent, 1, MSG_NOSIGNAL) != 1) return false;
+  const int fd = to.pairs()[0].second;
+  char came = 0;
+  (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  return ::recv(fd, &came, 1, 0) == 1 && came == sent;
+}
+
+TEST(TcpMeetingTest, AFirstOneThatHasGoneGivesWayToTheNext) {
+  LogKeeper log;
+  const auto meetings = make_meetings(3);
+  std::thread listening([&] {
+    const std::vector<int> peers = {0, 1};
+    meetings[2]->meet(peers, soon(), never);
+  });
+  for (int i = 0; i < 3; ++i) come_and_go(*meetings[2], 0, 2);
+  const std::vector<int> peers = {2};
+  meetings[0]->meet(peers, Deadline::after(std::chrono::seconds(20)), never);
+  EXPECT_EQ(meetings[0]->last_error(2), "");
+  EXPECT_TRUE(meetings[0]->has_met(2));
+  meetings[1]->meet(peers, soon(), never);
+  listening.join();
+  const Connected dialler(*meetings[0]);
+  const Connected listener(*meetings[2]);
+  ASSERT_EQ(listener.ranks(), (std::set<int>{0, 1}));
+  ASSERT_EQ(dialler.ranks(), std::set<int>{2});
+  EXPECT_TRUE(are_connected(dialler, listener));
+}
+
+TEST(TcpMeetingTest, WhoHasGoneAgainIsStillWaitedFor) {
+  LogKeeper log;
+  const auto meetings = make_meetings(3);
+  std::atomic<bool> has_met{false};
+  std::thread listening([&] {
+    const std::vector<int> peers = {0, 1};
+    meetings[2]->meet(peers, soon(), never);
+    has_met = true;
+  });
+  come_and_go(*meetings[2], 0, 2);
+  const std::vector<int> peers = {2};
+  meetings[1]->meet(peers, soon(), never);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(has_met);
+  meetings[0]->meet(peers, soon(), never);
+  listening.join();
+  const Connected dialler(*meetings[0]);
+  const Connected listener(*meetings[2]);
+  EXPECT_EQ(listener.ranks(), (std::set<int>{0, 1}));
+  EXPECT_EQ(dialler.ranks(), std::set<int>{2});
+}
+
+TEST(TcpMeetingTest, WhoCameUnaskedAndHasGoneIsNotHandedOut) {
+  const auto meetings = make_meetings(3);
+  std::thread listening([&] {
+    const std::vector<int> peers = {1};
+    meetings[2]->meet(peers, soon(), never);
+  });
+  come_and_go(*meetings[2], 0, 2);
+  const std::vector<int> peers = {2};
+  meetings[1]->meet(peers, soon(), never);
+  listening.join();
+  EXPECT_EQ(Connected(*meetings[2]).ranks(), std::set<int>{1});
+  EXPECT_FALSE(meetings[2]->has_met(0));
+}
+
+TEST(TcpMeetingTest, WhoSpokeBeforeItWentHasCome) {
+  const auto meetings = make_meetings(3);
+  std::thread listening([&] {
+    const std::vector<int> peers = {0, 1};
+    meetings[2]->meet(peers, soon(), never);
+  });
+  const std::vector<int> peers = {2};
+  meetings[0]->meet(peers, soon(), never);
+  EXPECT_EQ(Connected(*meetings[0]).ranks(), std::set<int>{2});
+  meetings[1]->meet(peers, soon(), never);
+  listening.join();
+  EXPECT_EQ(Connected(*meetings[2]).ranks(), (std::set<int>{0, 1}));
+}
+
+TEST(TcpMeetingTest, WhoWasForgottenMayComeAnew) {
+  const auto meetings = make_meetings(2);
+  for (int i = 0; i < 2; ++i) {
+    std::thread listening([&] {
+      const std::vector<int> peers = {0};
+      meetings[1]->meet(peers, soon(), never);
+    });
+    const std::vector<int> peers = {1};
+    meetings[0]->meet(peers, soon(), never);
+    listening.join();
+    EXPECT_EQ(Connected(*meetings[0]).ranks(), std::set<int>{1});
+    EXPECT_EQ(Connected(*meetings[1]).ranks(), std::set<int>{0});
+    meetings[0]->forget(1);
+    meetings[1]->forget(0);
+  }
 }
 
 TEST(TcpMeetingTest, AnImpostorIsNotBelieved) {

@@ -57,11 +57,15 @@ class TcpMeeting {
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
   /// Until all of `peers` are connected, the deadline has passed, or `is_over()` says so, which is asked after each interrupt(). Whoever has come, named
-  /// or not, is in take_connected() afterwards.
+  /// or not, and has not gone again without a word, is in take_connected() afterwards.
   void meet(std::span<const int> peers, const Deadline& deadline,
             const std::function<bool()>& is_over);
   /// Sockets by rank, which are the caller's from now on; without delay (TCP_NODELAY), not blocking.
   [[nodiscard]] std::vector<std::pair<int, int>> take_connected();
+  /// Whether there is, or was, a connection to that rank.
+  [[nodiscard]] bool has_met(int rank) const { return met_.contains(rank); }
+  /// A connection that was taken has come to nothing: that rank may come anew.
+  void forget(int rank) { met_.erase(rank); }
   /// Why there is no connection to a peer yet; empty: it has not come.
   [[nodiscard]] std::string last_error(int rank) const;
   /// Any thread.
@@ -82,6 +86,8 @@ class TcpMeeting {
   void hear_welcome(const std::shared_ptr<Dial>& dial);
   void retry(const std::shared_ptr<Dial>& dial, const std::string& why);
   void keep(int rank, asio::ip::tcp::socket socket);
+  bool drop_if_gone(int rank);
+  bool have_all_come(std::span<const int> peers);
   void drop_strangers();
 
   const TcpMeetingOptions options_;
