@@ -8,6 +8,9 @@
 ///                                                while this member did not read what it had sent before
 ///
 /// The control plane's "it has left" counts for nobody who is connected: what that member sent before is still on its way.
+///
+/// A connection from a member that this one has not asked for, over which nothing has ever come, says nothing by its end: that member may have given up an
+/// attempt (see tcp_meeting.cc), and comes anew.
 #include "crossdevice/comm/tcp_transport.h"
 
 #include <algorithm>
@@ -22,15 +25,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "crossdevice/core/environment.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/authentication.h"
 #include "comm/detail/control_message.h"
 #include "comm/detail/event_descriptor.h"
-#include "comm/detail/local_addresses.h"
 #include "comm/detail/tcp_connection.h"
+#include "comm/detail/tcp_introduction.h"
 #include "comm/detail/tcp_meeting.h"
 #include "comm/detail/transport_kind.h"
 #include "comm/detail/wire.h"
@@ -123,6 +124,7 @@ class TcpKind final : public TransportKind {
   bool fits(int from, const TcpHead& head, const TransferState& state);
   void hear(int from, std::string_view stop);
   void note_end(int rank);
+  bool drop_if_unused(int rank);
   void look_for_last_words(int rank);
   void fail_by_nonsense(int from, const char* what);
   void flush(bool until_delivered) noexcept;
@@ -175,8 +177,10 @@ void TcpKind::listen() {
 // ---------------------------------------------------------------------------------------------- connecting
 
 void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
+  // Who has connected before it left may have been heard, or is to be.
   const auto has_left = [this](int each) {
-    return have_left_[static_cast<std::size_t>(each)].load() && !link(each).connection;
+    return have_left_[static_cast<std::size_t>(each)].load() && !link(each).connection &&
+           !meeting_->has_met(each);
   };
   const auto is_over = [&] {
     return has_failed() || std::any_of(peers.begin(), peers.end(), has_left);
@@ -431,6 +435,7 @@ void TcpKind::hear(int from, std::string_view stop) {
 }
 
 void TcpKind::note_end(int rank) {
+  if (drop_if_unused(rank)) return;
   look_for_last_words(rank);
   if (has_failed()) return;
   if (!link(rank).has_said_goodbye) {
@@ -442,6 +447,14 @@ void TcpKind::note_end(int rank) {
                     .text = to_string(info_of(rank)) + " is gone: it has left",
                     .culprits = {info_of(rank)}});
   }
+}
+
+/// See above. The end of that member itself is the control plane's to tell.
+bool TcpKind::drop_if_unused(int rank) {
+  if (peer(rank).is_connected || link(rank).connection->has_heard()) return false;
+  link(rank) = {};
+  meeting_->forget(rank);
+  return true;
 }
 
 /// A peer that says nothing more may have said why, behind messages that nobody has asked for.
@@ -545,46 +558,11 @@ void TcpKind::close() {
 
 std::unique_ptr<Transport> make_tcp_transport(std::shared_ptr<Cluster> cluster) {
   detail::require_not_forked();
-  const int num_ranks = cluster->num_workers();
-  const std::vector<int> beside = cluster->ranks_beside(cluster->rank());
-  const std::string secret_file = process_environment()(kSecretFileVariable).value_or("");
-  detail::TcpMeetingOptions options;
-  options.rank = cluster->rank();
-  options.num_ranks = num_ranks;
-  options.cluster_id = cluster->id();
-
-  // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
-  std::string trouble;
-  std::unique_ptr<TcpMeeting> meeting;
-  detail::WireWriter mine;
-  try {
-    if (!secret_file.empty()) options.secret = detail::read_secret(secret_file);
-    options.is_loopback_only =
-        options.secret.empty() || static_cast<int>(beside.size()) == num_ranks;
-    if (!options.is_loopback_only) options.addresses = detail::local_addresses();
-    meeting = std::make_unique<TcpMeeting>(std::move(options));
-    mine.text("").text(meeting->announcement());
-  } catch (const std::exception& error) {
-    trouble = error.what();
-    mine.text(trouble).text("");
-  }
-  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take());
-  std::vector<RankInfo> members;
-  members.reserve(all.size());
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    members.push_back(cluster->worker(rank));
-    detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
-    const std::string their_trouble = theirs.text();
-    if (!their_trouble.empty()) {
-      throw UnavailableError(to_string(members.back()) + ": " + their_trouble,
-                             {.operation = {}, .culprits = {members.back()}});
-    }
-    const bool is_beside = std::find(beside.begin(), beside.end(), rank) != beside.end();
-    meeting->learn(rank, theirs.text(), is_beside);
-  }
-  const bool spins = beside.size() <= detail::usable_cores().size();
-  return std::make_unique<Transport>(
-      std::make_unique<TcpKind>(std::move(cluster), members, spins, std::move(meeting)));
+  detail::TcpIntroduction introduction = detail::introduce_members(*cluster);
+  const auto num_beside = static_cast<std::size_t>(cluster->num_local_workers());
+  const bool spins = num_beside <= detail::usable_cores().size();
+  return std::make_unique<Transport>(std::make_unique<TcpKind>(
+      std::move(cluster), introduction.members, spins, std::move(introduction.meeting)));
 }
 
 }  // namespace crossdevice

@@ -2,6 +2,7 @@
 // The conformance suite with threads over loopback; and workers that are processes, for what threads cannot do.
 #include "crossdevice/comm/tcp_transport.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -199,6 +200,68 @@ TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
   talker.join();
 }
 
+TEST(TcpTransportTest, AnAttemptThatCameToNothingHarmsNobody) {
+  const ThreadedClusters clusters(3);
+  std::atomic<bool> has_come{false};
+  std::atomic<bool> is_taken_in{false};
+  std::atomic<bool> has_gone{false};
+  std::atomic<bool> is_connected{false};
+  const auto wait_until = [](const std::atomic<bool>& event) {
+    while (!event.load()) std::this_thread::yield();
+  };
+  clusters.for_each_worker([&](int rank) {
+    if (rank == 0) {
+      // By hand, and twice: the first connection is given up when rank 2 has taken it in unasked.
+      detail::TcpMeetingOptions options;
+      options.rank = 0;
+      options.num_ranks = 3;
+      options.cluster_id = clusters.of(0)->id();
+      detail::TcpMeeting first(options);
+      detail::TcpMeeting second(options);
+      const std::vector<std::string> all = clusters.of(0)->all_gather_bytes(
+          detail::WireWriter().text("").text(second.announcement()).take());
+      detail::WireReader theirs(all[2]);
+      EXPECT_EQ(theirs.text(), "");
+      const std::string announcement = theirs.text();
+      const std::vector<int> peers = {2};
+      const auto connect = [&](detail::TcpMeeting& meeting) {
+        meeting.learn(2, announcement, true);
+        meeting.meet(peers, soon(), [] { return false; });
+        EXPECT_TRUE(meeting.has_met(2));
+      };
+      connect(first);
+      has_come = true;
+      wait_until(is_taken_in);
+      for (const auto& [peer, fd] : first.take_connected()) ::close(fd);
+      has_gone = true;
+      connect(second);
+      wait_until(is_connected);
+      return;
+    }
+    const std::unique_ptr<Transport> transport = make_tcp_transport(clusters.of(rank));
+    if (rank == 1) wait_until(has_come);
+    const std::vector<int> other = {3 - rank};
+    transport->connect(other, soon());
+    transport->begin(operation());
+    if (rank == 2) is_taken_in = true;
+    wait_until(has_gone);
+    // Longer than the end of a connection is left unexplained.
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      Bytes in(8);
+      const Bytes out(8);
+      std::vector<Transfer> transfers(2);
+      transport->send(other[0], out, transfers[0]);
+      transport->receive(other[0], in, transfers[1]);
+      wait_for(*transport, transfers);
+    }
+    if (rank == 1) return;
+    const std::vector<int> chief = {0};
+    transport->connect(chief, soon());
+    is_connected = true;
+  });
+}
+
 // ---------------------------------------------------------------------------------------------- processes
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -323,6 +386,48 @@ int miss(Cluster& cluster) {
   return result;
 }
 
+/// Rank 1 goes before the others have connected to it: in good order, or not.
+int go_before_connecting(Cluster& cluster, bool in_order) {
+  const auto transport = make_tcp_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+  if (cluster.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they wait by then, most likely
+    if (!in_order) ::kill(::getpid(), SIGKILL);
+    return 0;
+  }
+  return expect_error(StatusCode::UNAVAILABLE, in_order ? "is gone: it has left" : "is gone: ", 1,
+                      [&] { connect_to_all(*transport); });
+}
+
+/// Rank 1 connects, says what it has to say, and goes, while rank 2 waits for rank 0, which comes later.
+int go_while_others_connect(Cluster& cluster) {
+  std::atomic<bool> has_left{false};
+  const auto listening = cluster.listen(
+      {.on_lost = [&](const RankInfo&, const std::string&) { has_left = true; }, .on_abort = {}});
+  const auto transport = make_tcp_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+  const std::vector<int> to_last = {2};
+  if (cluster.rank() == 0) {
+    while (!has_left) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 2 has heard it, too
+    transport->connect(to_last, soon());
+    transport->begin(operation());
+    send(*transport, 2, pattern(1000, 0));
+    return 0;
+  }
+  if (cluster.rank() == 1) {
+    transport->connect(to_last, soon());
+    transport->begin(operation());
+    send(*transport, 2, pattern(1000, 1));
+    return 0;
+  }
+  const std::vector<int> both = {0, 1};
+  transport->connect(both, soon());
+  transport->begin(operation());
+  return receive(*transport, 0, 1000) == pattern(1000, 0) &&
+                 receive(*transport, 1, 1000) == pattern(1000, 1)
+             ? 0
+             : 1;
+}
+
 int fork_off(Cluster& cluster) {
   auto transport = connected(cluster);
   meet(*transport);
@@ -357,6 +462,11 @@ const Works& works() {
       {"abort", abort_all},
       {"leave", leave},
       {"miss", miss},
+      {"leave before connecting",
+       [](Cluster& cluster) { return go_before_connecting(cluster, true); }},
+      {"die before connecting",
+       [](Cluster& cluster) { return go_before_connecting(cluster, false); }},
+      {"leave while others connect", go_while_others_connect},
       {"fork", fork_off},
       {"subgroup",
        [](Cluster& cluster) { return cluster.rank() == 1 ? 0 : use_subgroup(cluster); }},
@@ -419,6 +529,15 @@ TEST(TcpTransportTest, AWorkerThatEndsTooEarlyIsNamed) {
 }
 
 TEST(TcpTransportTest, WhoDoesNotConnectIsNamed) { EXPECT_EQ(run_workers("miss", 3), all_well(3)); }
+
+TEST(TcpTransportTest, WhoGoesBeforeItHasConnectedIsNamed) {
+  EXPECT_EQ(run_workers("leave before connecting", 3), all_well(3));
+  EXPECT_EQ(run_workers("die before connecting", 3), (std::vector<int>{0, -SIGKILL, 0}));
+}
+
+TEST(TcpTransportTest, WhoHasConnectedMayGoWhileOthersConnect) {
+  EXPECT_EQ(run_workers("leave while others connect", 3), all_well(3));
+}
 
 TEST(TcpTransportTest, AChildOfForkThrowsAndItsParentGoesOn) {
   EXPECT_EQ(run_workers("fork", 2), all_well(2));

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/tcp_introduction.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "crossdevice/core/environment.h"
+
+#include "comm/detail/authentication.h"
+#include "comm/detail/local_addresses.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+
+TcpIntroduction introduce_members(Cluster& cluster) {
+  const int num_ranks = cluster.num_workers();
+  const std::vector<int> beside = cluster.ranks_beside(cluster.rank());
+  const std::string secret_file = process_environment()(kSecretFileVariable).value_or("");
+  TcpMeetingOptions options;
+  options.rank = cluster.rank();
+  options.num_ranks = num_ranks;
+  options.cluster_id = cluster.id();
+
+  // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
+  TcpIntroduction introduction;
+  WireWriter mine;
+  try {
+    if (!secret_file.empty()) options.secret = read_secret(secret_file);
+    options.is_loopback_only =
+        options.secret.empty() || static_cast<int>(beside.size()) == num_ranks;
+    if (!options.is_loopback_only) options.addresses = local_addresses();
+    introduction.meeting = std::make_unique<TcpMeeting>(std::move(options));
+    mine.text("").text(introduction.meeting->announcement());
+  } catch (const std::exception& error) {
+    mine.text(error.what()).text("");
+  }
+  const std::vector<std::string> all = cluster.all_gather_bytes(mine.take());
+  introduction.members.reserve(all.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const RankInfo member = cluster.worker(rank);
+    introduction.members.push_back(member);
+    WireReader theirs(all[static_cast<std::size_t>(rank)]);
+    const std::string trouble = theirs.text();
+    if (!trouble.empty()) {
+      throw UnavailableError(to_string(member) + ": " + trouble,
+                             {.operation = {}, .culprits = {member}});
+    }
+    const bool is_beside = std::find(beside.begin(), beside.end(), rank) != beside.end();
+    introduction.meeting->learn(rank, theirs.text(), is_beside);
+  }
+  return introduction;
+}
+
+}  // namespace crossdevice::detail
