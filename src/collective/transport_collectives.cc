@@ -138,6 +138,7 @@ void TransportCollectives::State::meet() {
   transport->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
   // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
   // this meeting.
+  if (num_ranks == 1 && !tuning.links.has_value()) tuning.links.emplace();  // there are none
   if (tuning.links.has_value()) {
     cluster->barrier(kMeetingSeconds);
   } else {

@@ -382,6 +382,34 @@ TEST_P(TransportCollectivesTest, AnAbortEndsTheWaitOfAll) {
             no_errors(n));
 }
 
+TEST(TransportCollectives, AWorkerThatIsAlone) {
+  EXPECT_EQ(run(1,
+                [](TransportCollectives& collectives, Cluster&) {
+                  EXPECT_EQ(collectives.tuning().links, LinkModel());  // nothing was measured
+                  EXPECT_EQ(collectives.counters(), TransportCounters());
+                  const Tensor four = tensor_of(numbers<float>(4, 0));
+                  const Tensor other = tensor_of(std::vector<float>(4));
+                  const CollectiveRequest sum = request_of(ReduceOp::SUM);
+                  for (const std::size_t count : {1U, 1000U, 1000000U}) {
+                    const Value value = make_value<float>(count, 0, 2, false);
+                    const CollectiveValue view = value.view();
+                    collectives.all_reduce(sum, {&view, 1});
+                    expect_result(value, sums<float>(count, 1, 2), "all_reduce");
+                  }
+                  collectives.reduce_scatter(sum, four, other);
+                  EXPECT_EQ(values_of<float>(other), numbers<float>(4, 0));
+                  collectives.all_gather(sum, four, other);
+                  collectives.broadcast(sum, four, 0);
+                  collectives.reduce(sum, four, other, 0);
+                  collectives.gather(sum, four, other, 0);
+                  collectives.barrier(sum);
+                  EXPECT_EQ(values_of<float>(other), numbers<float>(4, 0));
+                  EXPECT_THAT(collectives.explain_all_reduce(1000),
+                              ::testing::HasSubstr("expected"));
+                }),
+            no_errors(1));
+}
+
 TEST(TransportCollectives, WrongTensorsAreRefused) {
   EXPECT_EQ(run(2,
                 [&](TransportCollectives& collectives, Cluster&) {
