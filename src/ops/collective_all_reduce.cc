@@ -9,6 +9,7 @@
 
 #include "crossdevice/collective/communicator.h"
 #include "crossdevice/collective/pack.h"
+#include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
 
@@ -28,11 +29,24 @@ std::int64_t num_workers_of(const std::shared_ptr<Cluster>& cluster) {
   return cluster ? cluster->num_workers() : 1;
 }
 
+void require_usable(const Devices& devices, const CommunicationOptions& options) {
+  options.validate();
+  if (devices.empty()) throw ValueError("CollectiveAllReduce needs at least one device");
+  for (const Device& device : devices) device.require_present();
+  if (devices.has_duplicates()) {
+    throw ValueError("CollectiveAllReduce: a device is named twice: " + devices.to_string());
+  }
+}
+
 /// Every worker says what it was made with, so that a difference is an error on all of them that names who differs.
 void require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
                           const CommunicationOptions& options) {
-  const std::vector<std::string> all = cluster.all_gather_bytes(
-      fmt::format("{} of {} devices, {}", devices.size(), group_size, devices.to_string()),
+  const std::vector<std::string> all = agree_on_arguments(
+      cluster,
+      [&] {
+        require_usable(devices, options);
+        return fmt::format("{} of {} devices, {}", devices.size(), group_size, devices.to_string());
+      },
       options.timeout_seconds);
   const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
   std::string differing;
@@ -119,14 +133,13 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          const CommunicationOptions& options,
                                          std::shared_ptr<Cluster> cluster)
     : state_(std::make_unique<State>()) {
-  options.validate();
-  if (devices.empty()) throw ValueError("CollectiveAllReduce needs at least one device");
-  for (const Device& device : devices) device.require_present();
-  if (devices.has_duplicates()) {
-    throw ValueError("CollectiveAllReduce: a device is named twice: " + devices.to_string());
-  }
   const std::int64_t num_workers = num_workers_of(cluster);
-  if (num_workers > 1) require_equal_groups(*cluster, devices, group_size, options);
+  if (num_workers > 1) {
+    require_equal_groups(*cluster, devices, group_size, options);
+  } else {
+    require_usable(devices, options);
+  }
+  // Equal on all workers by now.
   if (std::int64_t{group_size} != num_workers * static_cast<std::int64_t>(devices.size())) {
     throw ValueError(fmt::format(
         "group_size must be the devices of all workers, {} workers with {} devices each, not {}",

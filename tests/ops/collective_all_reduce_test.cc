@@ -372,6 +372,46 @@ int differ_in_devices(Cluster& cluster) {
   return result;
 }
 
+/// Rank 1 alone is given what cannot be; all refuse it.
+int be_given_nonsense(Cluster& cluster) {
+  const int n = cluster.num_workers();
+  const auto refused = [&](const Devices& theirs, const CommunicationOptions& options,
+                           const std::string& text) {
+    const bool is_culprit = cluster.rank() == 1;
+    try {
+      CollectiveAllReduce ops(is_culprit ? theirs : devices_of(1), n,
+                              is_culprit ? options : CommunicationOptions{}, shared(cluster));
+    } catch (const ValueError& error) {
+      const std::string what = error.what();
+      if (what.starts_with("rank 1 (") && what.find("): " + text) != std::string::npos) return 0;
+      std::cerr << "unexpected: " << what << '\n';
+      return 1;
+    }
+    std::cerr << "no error: " << text << '\n';
+    return 1;
+  };
+  int result = refused({}, {}, "CollectiveAllReduce needs at least one device");
+  result += refused({"CPU:0", "CPU:0"}, {}, "CollectiveAllReduce: a device is named twice");
+  result += refused({"GPU:77"}, {}, "");
+  result += refused({"CPU:0"}, {.bytes_per_pack = -1}, "bytes_per_pack must be 0 or more, not -1");
+  result += refused({"CPU:0"}, {.timeout_seconds = -1.0}, "timeout_seconds must be 0 or more");
+  CollectiveAllReduce ops(devices_of(1), n, {}, shared(cluster));  // the cluster is whole
+  return result;
+}
+
+/// Rank 1 does not come.
+int be_missing(Cluster& cluster) {
+  int result = 0;
+  const std::shared_ptr<Cluster> ops_cluster = cluster.subgroup({0, 1, 2});
+  if (cluster.rank() != 1) {
+    result = expect_error<DeadlineExceededError>("rank 1", 1, [&] {
+      CollectiveAllReduce ops(devices_of(1), 3, {.timeout_seconds = 0.3}, ops_cluster);
+    });
+  }
+  cluster.barrier();
+  return result;
+}
+
 int many(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const PerReplica value{Tensor::zeros(DType::INT64, Shape({1}), Device("CPU:0"))};
@@ -415,6 +455,8 @@ const Works& works() {
                             {"differ in the last pack", differ_in_the_last_pack},
                             {"gather along different axes", gather_along_different_axes},
                             {"differ in devices", differ_in_devices},
+                            {"be given nonsense", be_given_nonsense},
+                            {"be missing", be_missing},
                             {"many", many},
                             {"obey tuning", obey_tuning}};
   return all;
@@ -496,6 +538,16 @@ TEST_P(CollectiveAllReduceTest, DifferentNumbersOfDevicesAreAnErrorOnEveryRank) 
   for (const int workers : {2, 3, 5}) {
     EXPECT_EQ(run("differ in devices", workers), all_well(workers));
   }
+}
+
+TEST_P(CollectiveAllReduceTest, WrongArgumentsOfOneWorkerAreAnErrorOnEveryRank) {
+  for (const int workers : {2, 3, 5}) {
+    EXPECT_EQ(run("be given nonsense", workers), all_well(workers));
+  }
+}
+
+TEST_P(CollectiveAllReduceTest, WhoDoesNotComeToTheConstructionIsNamed) {
+  EXPECT_EQ(run("be missing", 3), all_well(3));
 }
 
 TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {

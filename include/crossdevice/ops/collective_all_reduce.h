@@ -23,7 +23,7 @@ namespace crossdevice {
 /// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
 /// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
 ///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
-///          A ValueError concerns this worker alone: the others wait for it.
+///          A ValueError of a call concerns this worker alone: the others wait for it.
 /// TF       broadcast() copies to this worker's devices only, as in TF. bytes_per_pack groups tensors from last to first. MEAN divides by the
 ///          group's size.
 class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
@@ -31,8 +31,9 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   /// `devices`: this worker's, equally many on every worker. `group_size`: devices of all workers together. `options` are defaults for calls that set none.
   /// Collective where the cluster has several workers. No cluster: this worker alone.
   ///
-  /// Errors   ValueError: no devices, an absent or duplicate one, a group_size that is not devices times workers, invalid options; on all workers: they
-  ///          have different numbers of devices, or group sizes (says who has what). As Cluster: a worker that does not come.
+  /// Errors   ValueError, on all workers: no devices, an absent or duplicate one, invalid options (says on which worker), a group_size that is not devices times
+  ///          workers, different numbers of devices or group sizes (says who has what). As Cluster: a worker that does not come, which is waited for until
+  ///          the timeout of `options`, or else CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
   CollectiveAllReduce(const Devices& devices, int group_size,
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/argument_agreement.h"
+
+#include <algorithm>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr double kAgreementSeconds = 300;
+/// A worker's text may be as long as its user made it; a round is not.
+constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
+constexpr char kWell = 'W';
+constexpr char kTrouble = 'T';
+
+double finite(std::optional<double> timeout_seconds) {
+  // 0 is none; what is no time at all is `describe`'s to complain of.
+  for (const std::optional<double>& each :
+       {timeout_seconds, environment().default_timeout_seconds}) {
+    if (each.has_value() && *each > 0) return *each;
+  }
+  return kAgreementSeconds;
+}
+
+}  // namespace
+
+std::vector<std::string> agree_on_arguments(Cluster& cluster,
+                                            const std::function<std::string()>& describe,
+                                            std::optional<double> timeout_seconds) {
+  std::string mine;
+  try {
+    mine = kWell + describe();
+  } catch (const std::exception& error) {
+    mine = kTrouble + std::string(error.what()).substr(0, kMaxTroubleBytes);
+  }
+  std::vector<std::string> all;
+  try {
+    all = cluster.all_gather_bytes(mine, finite(timeout_seconds));
+  } catch (const OpError&) {
+    if (mine[0] == kTrouble) throw ValueError(mine.substr(1));
+    throw;
+  }
+  std::string troubles;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::string& text = all[rank];
+    if (text.empty()) throw InternalError("a worker's arguments cannot be read");
+    if (text[0] == kTrouble) {
+      troubles += fmt::format("{}{}: {}", troubles.empty() ? "" : "; ",
+                              to_string(cluster.worker(static_cast<int>(rank))), text.substr(1));
+    }
+    text.erase(0, 1);
+  }
+  if (!troubles.empty()) throw ValueError(troubles);
+  return all;
+}
+
+}  // namespace crossdevice
