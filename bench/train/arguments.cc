@@ -48,9 +48,8 @@ for rounding.
 The last line is "test accuracy NN.N %".
 )";
 
-}  // namespace
-
-std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
+/// The texts and numbers as CLI11 finds them, before they are checked.
+struct Raw {
   std::string data = kDefaultDataDirectory;
   std::string devices;
   std::string bytes_per_pack = "8K";
@@ -58,22 +57,26 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   TrainingOptions training;
   ElasticOptions elastic;
   bool is_elastic = false;
+};
 
-  CLI::App app{kHead, "crossdevice-train"};
-  app.set_version_flag("--version", fmt::format("crossdevice-train {}", library_version_string()));
-  app.footer(kFooter + std::string(programs::kExitCodesHelp));
-  app.add_option("--data", data, "Directory of the data set's four files")->capture_default_str();
-  app.add_option("--train-images", max_train_images, "Use only the first N images to train with")
+void declare_data(CLI::App& app, Raw& raw) {
+  app.add_option("--data", raw.data, "Directory of the data set's four files")
+      ->capture_default_str();
+  app.add_option("--train-images", raw.max_train_images,
+                 "Use only the first N images to train with")
       ->check(CLI::PositiveNumber);
-  app.add_option("--devices", devices,
+  app.add_option("--devices", raw.devices,
                  "Devices of each worker with commas between, CPU:0,CPU:1 (default: 4 host "
                  "devices, one where there are several workers)");
-  app.add_option("--cross-device-ops", training.cross_device_ops,
+  app.add_option("--cross-device-ops", raw.training.cross_device_ops,
                  "Cross-device ops: " + programs::known_ops_names())
       ->capture_default_str();
-  app.add_option("--bytes-per-pack", bytes_per_pack,
+  app.add_option("--bytes-per-pack", raw.bytes_per_pack,
                  "Gradients leave in packs of at least this size, K and M are binary")
       ->capture_default_str();
+}
+
+void declare_training(CLI::App& app, TrainingOptions& training) {
   app.add_option("--epochs", training.epochs, "Passes over the training images")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -93,26 +96,26 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--deterministic", training.deterministic,
                "The weights' bits depend on the arguments, the data and the machine alone");
+}
+
+void declare_elastic(CLI::App& app, Raw& raw) {
   app.add_flag(
-      "--elastic", is_elastic,
+      "--elastic", raw.is_elastic,
       "When a worker fails the others go on without it (with crossdevice-run --keep-going)");
-  app.add_option("--min-workers", elastic.min_workers,
+  app.add_option("--min-workers", raw.elastic.min_workers,
                  "With --elastic: go on with no fewer workers (default: more than half of those "
                  "that were there)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seed", training.seed, "Of the first weights and the order of the images")
-      ->capture_default_str();
-  if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
+}
 
-  programs::require_known_ops(training.cross_device_ops);
-  training.bytes_per_pack = programs::parse_byte_size(bytes_per_pack);
-  const int num_workers = detect_cluster_resolver()->identity().num_workers;
-  if (devices.empty()) {
-    training.devices = num_workers > 1 ? Devices{"CPU:0"} : programs::default_devices();
+Devices devices_of(const std::string& names, int num_workers) {
+  Devices devices;
+  if (names.empty()) {
+    devices = num_workers > 1 ? Devices{"CPU:0"} : programs::default_devices();
   } else {
-    training.devices = programs::parse_devices(devices);
+    devices = programs::parse_devices(names);
   }
-  for (const Device& device : training.devices) {
+  for (const Device& device : devices) {
     if (!device.is_host()) {
       throw programs::ArgumentError(
           fmt::format("{}: this version's network computes on host devices only; name some with "
@@ -120,16 +123,37 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
                       device.short_name()));
     }
   }
-  Arguments arguments{.data_directory = data,
+  return devices;
+}
+
+}  // namespace
+
+std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
+  Raw raw;
+  CLI::App app{kHead, "crossdevice-train"};
+  app.set_version_flag("--version", fmt::format("crossdevice-train {}", library_version_string()));
+  app.footer(kFooter + std::string(programs::kExitCodesHelp));
+  declare_data(app, raw);
+  declare_training(app, raw.training);
+  declare_elastic(app, raw);
+  app.add_option("--seed", raw.training.seed, "Of the first weights and the order of the images")
+      ->capture_default_str();
+  if (!programs::parse_command_line(app, argc, argv)) return std::nullopt;
+
+  programs::require_known_ops(raw.training.cross_device_ops);
+  raw.training.bytes_per_pack = programs::parse_byte_size(raw.bytes_per_pack);
+  const int num_workers = detect_cluster_resolver()->identity().num_workers;
+  raw.training.devices = devices_of(raw.devices, num_workers);
+  Arguments arguments{.data_directory = raw.data,
                       .max_train_images = std::nullopt,
                       .num_workers = num_workers,
-                      .training = training,
-                      .elastic = elastic};
-  if (is_elastic) arguments.elastic.when_one_fails = WhenAWorkerFails::GO_ON;
-  if (elastic.min_workers > 0 && !is_elastic) {
+                      .training = raw.training,
+                      .elastic = raw.elastic};
+  if (raw.is_elastic) arguments.elastic.when_one_fails = WhenAWorkerFails::GO_ON;
+  if (raw.elastic.min_workers > 0 && !raw.is_elastic) {
     throw programs::ArgumentError("--min-workers needs --elastic");
   }
-  if (max_train_images > 0) arguments.max_train_images = max_train_images;
+  if (raw.max_train_images > 0) arguments.max_train_images = raw.max_train_images;
   return arguments;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& name) {
   for (const char* const ending : {".gz", ""}) {
-    const std::filesystem::path path = directory / (name + ending);
+    std::filesystem::path path = directory / (name + ending);
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) return path;
   }
@@ -83,14 +83,14 @@ const std::array<float, 256>& normalised_pixels() {
   // Mean and standard deviation of the 60000 images' grey values, as fractions of 255.
   constexpr float kMean = 0.2860F;
   constexpr float kDeviation = 0.3530F;
-  static const std::array<float, 256> kTable = [] {
+  static const std::array<float, 256> pixels = [] {
     std::array<float, 256> table{};
     for (std::size_t value = 0; value < table.size(); ++value) {
       table[value] = (static_cast<float>(value) / 255.0F - kMean) / kDeviation;
     }
     return table;
   }();
-  return kTable;
+  return pixels;
 }
 
 }  // namespace crossdevice::train

@@ -83,7 +83,7 @@ std::vector<ParameterShape> parameter_shapes(const NetworkShape& shape) {
       if (layers[l].blocks.size() > 1) {
         rows = fmt::format("[{}:{}]", block.first_row, block.first_row + block.rows);
       }
-      shapes.push_back({.name = name + ".weights" + rows,
+      shapes.push_back({.name = fmt::format("{}.weights{}", name, rows),
                         .rows = static_cast<std::size_t>(block.rows),
                         .columns = columns});
     }
