@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
@@ -39,10 +40,17 @@ std::string common_part(const Devices& devices, const CommunicationOptions& opti
          (options.deterministic ? ", deterministic" : "");
 }
 
+/// Throws on all workers where one of them has something wrong, or another number of devices.
 void require_same_on_all(Cluster& cluster, const Devices& devices,
                          const CommunicationOptions& options) {
-  const std::vector<std::string> all =
-      cluster.all_gather_bytes(common_part(devices, options), options.timeout_seconds);
+  const std::vector<std::string> all = agree_on_arguments(
+      cluster,
+      [&] {
+        options.validate();
+        require_distinct(devices);
+        return common_part(devices, options);
+      },
+      options.timeout_seconds);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ValueError(std::string(kName) + ": the workers differ: " + to_string(cluster.worker(0)) +
@@ -61,12 +69,15 @@ struct MultiWorkerMirroredStrategy::Parts {
 
 MultiWorkerMirroredStrategy::Parts MultiWorkerMirroredStrategy::prepare(
     const MultiWorkerMirroredStrategyOptions& options) {
-  options.communication_options.validate();
   if (options.cluster != nullptr && options.cluster_resolver != nullptr) {
     throw ValueError(std::string(kName) +
                      ": a cluster has met already and needs no resolver: expected one of the two");
   }
-  require_distinct(options.devices);
+  if (options.cluster == nullptr || options.cluster->num_workers() == 1) {
+    // Before the workers meet: the others' join() names who does not come. Once they have met all hear what is wrong.
+    options.communication_options.validate();
+    require_distinct(options.devices);
+  }
   Parts parts{.resolver = options.cluster_resolver, .cluster = options.cluster, .extended = {}};
   if (parts.cluster == nullptr) {
     if (parts.resolver == nullptr) parts.resolver = detect_cluster_resolver();

@@ -236,6 +236,28 @@ void different_devices(Cluster& cluster) {
               ElementsAre(static_cast<float>(cluster.num_workers())));
 }
 
+/// The last worker alone is given what cannot be.
+void bad_devices(Cluster& cluster) {
+  const int last = cluster.num_workers() - 1;
+  const bool is_last = cluster.rank() == last;
+  const auto refused = [&](const Devices& theirs, const CommunicationOptions& options,
+                           const std::string& text) {
+    EXPECT_THAT(
+        thrown<ValueError>([&] {
+          const MultiWorkerMirroredStrategy s(
+              {.communication_options = is_last ? options : CommunicationOptions{},
+               .devices = is_last ? theirs : cpus(1),
+               .cluster = borrowed(cluster)});
+        }),
+        ::testing::AllOf(HasSubstr("rank " + std::to_string(last) + " ("), HasSubstr(text)));
+  };
+  refused({"CPU:0", "CPU:0"}, {}, "expected distinct devices, got [CPU:0, CPU:0]");
+  refused({"GPU:99"}, {}, "GPU:99");
+  refused({"CPU:0"}, {.bytes_per_pack = -1}, "bytes_per_pack");
+  refused({"CPU:0"}, {.timeout_seconds = -1.0}, "timeout_seconds");
+  MultiWorkerMirroredStrategy works(on_workers(cluster, 1));
+}
+
 /// Of a worker that throws, the others hear at once, what they wait for notwithstanding; and in what they begin later.
 void one_throws(Cluster& cluster) {
   MultiWorkerMirroredStrategy strategy(on_workers(cluster, 2));
@@ -457,6 +479,7 @@ const Works& works() {
                             {"variables", variables},
                             {"different variables", different_variables},
                             {"different devices", different_devices},
+                            {"bad devices", bad_devices},
                             {"throws", one_throws},
                             {"goes on after a death", goes_on_after_a_death},
                             {"goes on after an exception", goes_on_after_an_exception},
@@ -506,6 +529,11 @@ TEST_P(MultiWorkerMirroredStrategyTest, DifferentVariablesAreNamedOnEveryWorker)
 TEST_P(MultiWorkerMirroredStrategyTest, DifferentDevicesAreNamedOnEveryWorker) {
   EXPECT_EQ(run("different devices", 2), all_well(2));
   EXPECT_EQ(run("different devices", 3), all_well(3));
+}
+
+TEST_P(MultiWorkerMirroredStrategyTest, BadDevicesOfOneWorkerAreAnErrorOnAll) {
+  EXPECT_EQ(run("bad devices", 2), all_well(2));
+  EXPECT_EQ(run("bad devices", 3), all_well(3));
 }
 
 TEST_P(MultiWorkerMirroredStrategyTest, AnExceptionThatLeavesRunReachesTheOtherWorkers) {

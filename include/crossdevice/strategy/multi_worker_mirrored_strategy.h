@@ -37,8 +37,9 @@ struct MultiWorkerMirroredStrategyOptions {
 /// Memory   components that are not on the worker's devices are copied there first; the in-place forms refuse them.
 /// Ranks    the constructor is collective; the rest as Strategy. merge_call brings this worker's replicas together, what it calls brings the
 ///          workers together.
-/// Errors   constructor: ValueError: a resolver and a cluster both, devices absent or named twice, invalid options; on every worker: they have different
-///          numbers or types of devices, or another implementation, names both. Else as Cluster::join and CollectiveAllReduce.
+/// Errors   constructor: ValueError: a resolver and a cluster both, devices absent or named twice, invalid options (on every worker where they have met
+///          already, in a cluster that was given); on every worker: they have different numbers or types of devices, or another implementation, names
+///          both. Else as Cluster::join and CollectiveAllReduce.
 ///          A worker that dies: UnavailableError names it, from every call that communicates and at once. An exception that leaves run() is
 ///          announced: the others get AbortedError with its text, in what they wait for and what they begin later. After either the strategy is of no
 ///          more use: make a new one of what cluster()->rebuild() returns.
