@@ -292,6 +292,9 @@ void Cluster::set_completed(std::uint64_t sequence) {
   state_->last_completed.store(sequence, std::memory_order_relaxed);
 }
 
+std::chrono::nanoseconds Cluster::stall_warning() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(state_->plane_options.stall_warning);
+}
 std::uint64_t Cluster::epoch() const { return state_->epoch.number; }
 
 int Cluster::rank() const { return state_->rank; }
@@ -357,6 +360,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   state->plane = state_->plane;
   state->watching = state_->watching;
   state->epoch = state_->epoch;
+  state->plane_options.stall_warning = state_->plane_options.stall_warning;
   state->is_everybody = false;
   state->members.reserve(ranks.size());
   bool is_member = false;

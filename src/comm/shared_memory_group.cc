@@ -26,6 +26,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/group_lines.h"
@@ -206,6 +207,7 @@ struct SharedMemoryGroup::State {
   bool await_peer(int of_rank, const Deadline& deadline);
   [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
   [[nodiscard]] Failure await_news(const Deadline& deadline) const;
+  void warn_of_stall() const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
   [[noreturn]] void fail_because(Failure reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
@@ -328,6 +330,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     std::this_thread::yield();
   }
   GroupFlags& theirs = peer(of_rank).flags();
+  Clock::time_point warning = spin_end + cluster->stall_warning();
   while (!is_over_for(of_rank, deadline)) {
     const std::uint32_t seen = theirs.phase.load(std::memory_order_seq_cst);
     theirs.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -337,8 +340,20 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
       if (rest.count() > 0) sleep_on(theirs.phase, seen, rest);
     }
     theirs.num_sleepers.fetch_sub(1, std::memory_order_relaxed);
+    if (Clock::now() < warning) continue;
+    warn_of_stall();
+    warning = Clock::now() + cluster->stall_warning();
   }
   return has_come(of_rank);
+}
+
+void SharedMemoryGroup::State::warn_of_stall() const {
+  std::string names;
+  for (const Peer& each : peers) {
+    if (!has_come(each.info.rank)) names += (names.empty() ? "" : ", ") + to_string(each.info);
+  }
+  if (names.empty()) return;  // it has just come
+  log(LogSeverity::WARNING, fmt::format("rank {} still waits in {} for {}", rank, name(), names));
 }
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {

@@ -80,7 +80,7 @@ class TcpKind final : public TransportKind {
  public:
   TcpKind(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& members, bool spins,
           std::unique_ptr<TcpMeeting> meeting)
-      : TransportKind(cluster->rank(), members, spins),
+      : TransportKind(cluster->rank(), members, spins, cluster->stall_warning()),
         cluster_(std::move(cluster)),
         meeting_(std::move(meeting)),
         links_(members.size()),

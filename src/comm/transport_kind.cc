@@ -27,7 +27,6 @@ constexpr std::chrono::microseconds kQuickYield{3};
 constexpr int kEnoughSlowYields = 3;
 /// So many in a row: the core is free again.
 constexpr int kEnoughQuickYields = 8;
-constexpr std::chrono::seconds kStallTime{30};
 
 std::uint64_t next_serial() {
   static std::atomic<std::uint64_t> last{0};
@@ -91,8 +90,13 @@ bool TransportKind::Patience::is_exhausted() {
   return false;
 }
 
-TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, bool spins)
-    : rank_(rank), serial_(next_serial()), peers_(members.size()), patience_(spins) {
+TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, bool spins,
+                             std::chrono::nanoseconds stall_warning)
+    : rank_(rank),
+      serial_(next_serial()),
+      stall_warning_(stall_warning),
+      peers_(members.size()),
+      patience_(spins) {
   active_.reserve(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) peers_[i].info = members[i];
 }
@@ -222,7 +226,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
   require_whole();
   if (is_over()) return;
   const Clock::time_point begin = Clock::now();
-  Clock::time_point warning = begin + kStallTime;
+  Clock::time_point warning = begin + stall_warning_;
   patience_.reset();
   for (;;) {
     const bool has_moved = progress();
@@ -241,7 +245,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
       turn.take();
       if (Clock::now() >= warning) {
         warn_of_stall();
-        warning = Clock::now() + kStallTime;
+        warning = Clock::now() + stall_warning_;
       }
     }
   }

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,15 +18,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "crossdevice/core/log.h"
-
 #include "comm/detail/wire.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::LogKeeper;
 
 constexpr std::uint64_t kCluster = 42;
 
@@ -117,28 +116,6 @@ class Connected {
 
  private:
   std::vector<std::pair<int, int>> pairs_;
-};
-
-/// Silences the log, and keeps what was said.
-class LogKeeper {
- public:
-  LogKeeper() {
-    set_log_sink([this](LogSeverity, std::string_view text) {
-      const std::lock_guard lock(mutex_);
-      texts_ += std::string(text) + '\n';
-    });
-  }
-  ~LogKeeper() { set_log_sink(nullptr); }
-  LogKeeper(const LogKeeper&) = delete;
-  LogKeeper& operator=(const LogKeeper&) = delete;
-  [[nodiscard]] std::string texts() {
-    const std::lock_guard lock(mutex_);
-    return texts_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string texts_;
 };
 
 TEST(TcpMeetingTest, EachPairHasOneConnection) {

@@ -29,6 +29,7 @@
 #include "comm/detail/tcp_message.h"
 #include "comm/detail/wire.h"
 #include "comm/transport_conformance.h"
+#include "support/log_keeper.h"
 #include "support/threaded_clusters.h"
 #include "support/worker_processes.h"
 
@@ -259,6 +260,23 @@ TEST(TcpTransportTest, AnAttemptThatCameToNothingHarmsNobody) {
     const std::vector<int> chief = {0};
     transport->connect(chief, soon());
     is_connected = true;
+  });
+}
+
+TEST(TcpTransportTest, AStallIsSpokenOf) {
+  const ThreadedClusters clusters(2, {.timeout_seconds = 60, .stall_warning_seconds = 0.02});
+  const LogKeeper log;
+  clusters.for_each_worker([&](int rank) {
+    const std::unique_ptr<Transport> transport = make_tcp_transport(clusters.of(rank));
+    connect_to_all(*transport);
+    transport->begin(operation());
+    if (rank == 1) {
+      EXPECT_TRUE(log.await("rank 0 still waits in test", soon()));
+      EXPECT_TRUE(log.await(" for rank 1 (", soon()));
+      send(*transport, 0, Bytes(8));
+    } else {
+      EXPECT_EQ(receive(*transport, 1, 8), Bytes(8));
+    }
   });
 }
 

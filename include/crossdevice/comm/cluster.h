@@ -2,6 +2,7 @@
 /// The workers of a job that have met: who they are, who is still there, and small things said to all of them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -110,6 +111,9 @@ class CROSSDEVICE_EXPORT Cluster {
   [[nodiscard]] RankInfo worker(int rank) const;
   /// Equal on all members, different for every cluster and subgroup that ever was.
   [[nodiscard]] std::uint64_t id() const;
+
+  /// After how long a wait is spoken of on the log, here and in the floors above: JoinOptions.
+  [[nodiscard]] std::chrono::nanoseconds stall_warning() const;
 
   /// 1 for a cluster that has joined; rebuild() counts up.
   [[nodiscard]] std::uint64_t epoch() const;

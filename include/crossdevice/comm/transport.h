@@ -78,8 +78,8 @@ struct TransportCounters {
 ///          Afterwards the transport is broken: the same is thrown by every later call. Before anything is thrown all transfers are let go of:
 ///          nobody touches their memory any more.
 /// Threads  one at a time, but for stop() and counters() which any thread may call.
-/// Time     waiting spins, then yields, then sleeps in the kernel; nothing moves unless somebody waits or polls. Who still waits after 30 s says so on the
-///          log. The destructor waits for nobody; what is under way then fails at the peers.
+/// Time     waiting spins, then yields, then sleeps in the kernel; nothing moves unless somebody waits or polls. Who still waits after JoinOptions'
+///          stall_warning_seconds (in process: 30 s) says so on the log. The destructor waits for nobody; what is under way then fails at the peers.
 class CROSSDEVICE_EXPORT Transport {
  public:
   explicit Transport(std::unique_ptr<detail::TransportKind> kind);

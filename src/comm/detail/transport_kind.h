@@ -75,8 +75,10 @@ class TransportKind {
     [[nodiscard]] bool has_transfers() const { return !sends.is_empty() || !receives.is_empty(); }
   };
 
-  /// `spins`: whether a waiter may keep its core for a moment; not where there are more members than cores.
-  TransportKind(int rank, const std::vector<RankInfo>& members, bool spins);
+  /// `spins`: whether a waiter may keep its core for a moment; not where there are more members than cores. `stall_warning`: after how long a wait is
+  /// spoken of.
+  TransportKind(int rank, const std::vector<RankInfo>& members, bool spins,
+                std::chrono::nanoseconds stall_warning = std::chrono::seconds(30));
 
   // Hooks, called with the turn unless said otherwise. None throws but open(); what goes wrong is recorded.
 
@@ -166,6 +168,7 @@ class TransportKind {
 
   const int rank_;
   const std::uint64_t serial_;
+  const std::chrono::nanoseconds stall_warning_;
 
   std::atomic<bool> has_turn_{false};
   // The turn's.
