@@ -242,9 +242,18 @@ TEST(ControlPlaneTest, AnAddressInUseIsAnError) {
 TEST(ControlPlaneTest, AWorkerWithAnotherSecretIsRefusedAndTheOthersMeet) {
   const std::uint16_t port = free_port();
   std::thread impostor([&] {
-    ControlPlaneOptions options = options_of(1, 2, port);
-    options.secret = "guess";
-    EXPECT_THROW((void)ControlPlane::join(options, soon()), FailedPreconditionError);
+    for (const char* const secret : {"guess", ""}) {
+      ControlPlaneOptions options = options_of(1, 2, port);
+      options.secret = secret;
+      // At once, and by its name; the deadline is far.
+      try {
+        (void)ControlPlane::join(options, soon());
+        ADD_FAILURE() << "met with another secret";
+      } catch (const FailedPreconditionError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the chief refuses this worker: this worker and the "
+                                            "chief hold different secrets"));
+      }
+    }
   });
   std::thread chief([&] {
     Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
