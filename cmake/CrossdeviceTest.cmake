@@ -6,12 +6,13 @@ include(GoogleTest)
 add_custom_target(tests-asan)
 add_custom_target(tests-tsan)
 
-# crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE])
+# crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE] [HEAVY])
 # Links GoogleTest's main, gmock and the library's hidden symbols; PUBLIC links what users link instead. WHOLE makes
 # the program a single ctest: for suites of so many parameters that starting a process for each would be the cost.
+# HEAVY is for tests that compute so much themselves that optimising them saves more than it costs the compiler.
 # LABELS asan and tsan put it into the runs under that sanitizer, long keeps it out of all but the full run.
 function(crossdevice_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "PUBLIC;WHOLE" "NAME;TIMEOUT" "SOURCES;LABELS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PUBLIC;WHOLE;HEAVY" "NAME;TIMEOUT" "SOURCES;LABELS;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_LABELS)
     message(FATAL_ERROR "crossdevice_test(${arg_NAME}): needs LABELS; unknown arguments: '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -23,7 +24,7 @@ function(crossdevice_test)
   add_executable(${arg_NAME} ${arg_SOURCES})
   crossdevice_compile_options(${arg_NAME})
   # The library is what must be fast; the tests must be built quickly, and instrumented code takes the compiler longest.
-  if(CROSSDEVICE_SANITIZE)
+  if(CROSSDEVICE_SANITIZE AND NOT arg_HEAVY)
     target_compile_options(${arg_NAME} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${arg_NAME} PRIVATE -O1)
