@@ -160,10 +160,11 @@ void TcpKind::listen() {
                meeting_->interrupt();
                return;
              }
+             // The others are told too: that the chief is gone each finds for itself, one up to a heartbeat after the other, and would
+             // meanwhile take this member, which ends its connections, for the one that is gone.
              fail_from_outside({.code = StatusCode::UNAVAILABLE,
                                 .text = fmt::format("{} is gone: {}", to_string(member), why),
-                                .culprits = {member},
-                                .is_known_to_all = true});
+                                .culprits = {member}});
            },
        .on_abort =
            [this](const RankInfo& origin, const std::string& text) {
