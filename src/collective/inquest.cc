@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/inquest.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -19,18 +21,22 @@ struct Head {
   GroupOperation operation;
   std::uint32_t code = 0;
   std::uint32_t num_culprits = 0;
+  std::int64_t waited_ns = 0;  // in the operation
 };
 struct Statement {
   GroupOperation operation;
+  std::chrono::nanoseconds waited{};
   StatusCode code = StatusCode::INTERNAL;
   std::vector<RankInfo> culprits;
   std::string text;
 };
 
-std::string encode(const GroupOperation& operation, const OpError& failure) {
+std::string encode(const GroupOperation& operation, const OpError& failure,
+                   std::chrono::nanoseconds waited) {
   Head head{.operation = operation,
             .code = static_cast<std::uint32_t>(failure.code()),
-            .num_culprits = 0};
+            .num_culprits = 0,
+            .waited_ns = waited.count()};
   std::string ranks;
   for (const RankInfo& culprit : failure.culprits()) {
     if (culprit.rank < 0) continue;  // no worker of this job, so none that the others could name
@@ -52,6 +58,7 @@ std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) 
   if (head.code > static_cast<std::uint32_t>(StatusCode::INTERNAL)) return std::nullopt;
   if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   Statement statement{.operation = head.operation,
+                      .waited = std::chrono::nanoseconds(head.waited_ns),
                       .code = static_cast<StatusCode>(head.code),
                       .culprits = {},
                       .text = {}};
@@ -99,6 +106,38 @@ std::vector<int> everybody(const Cluster& cluster) {
       {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact});
 }
 
+/// `ranks` are who was waited for; this worker hears it too if it is one of them.
+[[noreturn]] void blame(const std::string& name, const std::vector<RankInfo>& ranks,
+                        const Cluster& cluster, bool inputs_intact) {
+  std::string names;
+  for (const RankInfo& rank : ranks) {
+    if (rank.rank == cluster.rank()) {
+      raise(StatusCode::DEADLINE_EXCEEDED,
+            fmt::format("{}: the others have given up waiting for this worker, {}", name,
+                        to_string(rank)),
+            {rank}, inputs_intact);
+    }
+    names += (names.empty() ? "" : ", ") + to_string(rank);
+  }
+  raise(StatusCode::DEADLINE_EXCEEDED, fmt::format("{} timed out: waiting for {}", name, names),
+        ranks, inputs_intact);
+}
+
+/// A difference that does not come from the others' having waited.
+constexpr std::chrono::milliseconds kJitter{20};
+
+/// Who came so late to an operation that all are in now that the others have waited for them.
+std::vector<RankInfo> late_ones(const std::vector<Statement>& statements, const Cluster& cluster) {
+  std::chrono::nanoseconds longest{};
+  for (const Statement& each : statements) longest = std::max(longest, each.waited);
+  std::vector<RankInfo> late;
+  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    if (statements[rank].waited >= std::min(longest / 2, longest - kJitter)) continue;
+    late.push_back(cluster.worker(static_cast<int>(rank)));
+  }
+  return late;
+}
+
 [[noreturn]] void conclude(const std::string& name, const std::vector<Statement>& statements,
                            const Cluster& cluster, bool inputs_intact) {
   bool are_equal = true;
@@ -120,6 +159,10 @@ std::vector<int> everybody(const Cluster& cluster) {
   for (const Statement& each : statements) {
     if (weight(each.code) > weight(telling->code)) telling = &each;
   }
+  if (telling->code == StatusCode::DEADLINE_EXCEEDED) {
+    const std::vector<RankInfo> late = late_ones(statements, cluster);
+    if (!late.empty()) blame(name, late, cluster, inputs_intact);
+  }
   const std::string prefix = telling->text.starts_with(name) ? "" : name + ": ";
   raise(telling->code, prefix + telling->text, telling->culprits, inputs_intact);
 }
@@ -133,7 +176,8 @@ void Inquest::hold(const std::string& name, const GroupOperation& operation, con
                    bool inputs_intact) {
   std::vector<std::string> parts;
   try {
-    parts = meeting_->all_gather_bytes(encode(operation, failure),
+    const auto waited = std::chrono::steady_clock::now() - begun_at_;
+    parts = meeting_->all_gather_bytes(encode(operation, failure, waited),
                                        std::chrono::duration<double>(kGrace).count());
   } catch (const DeadlineExceededError& absent) {
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED)
@@ -141,18 +185,7 @@ void Inquest::hold(const std::string& name, const GroupOperation& operation, con
                      {.operation = {},
                       .culprits = {failure.culprits().begin(), failure.culprits().end()},
                       .inputs_intact = inputs_intact});
-    std::string names;
-    for (const RankInfo& rank : absent.culprits()) {
-      if (rank.rank == meeting_->rank()) {
-        raise(StatusCode::DEADLINE_EXCEEDED,
-              fmt::format("{}: the others have given up waiting for this worker, {}", name,
-                          to_string(rank)),
-              {rank}, inputs_intact);
-      }
-      names += (names.empty() ? "" : ", ") + to_string(rank);
-    }
-    raise(StatusCode::DEADLINE_EXCEEDED, fmt::format("{} timed out: waiting for {}", name, names),
-          {absent.culprits().begin(), absent.culprits().end()}, inputs_intact);
+    blame(name, {absent.culprits().begin(), absent.culprits().end()}, *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
     const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;

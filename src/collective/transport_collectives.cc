@@ -161,6 +161,7 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
     running.clear();
   };
   try {
+    inquest.begin();
     transport->begin(info);
     body();
     transport

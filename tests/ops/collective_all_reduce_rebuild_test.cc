@@ -160,7 +160,8 @@ int go_on_with_all(Cluster& first) {
     Trainer trainer(cluster);
     if (!trainer.steps(4)) return 1;
     cluster->barrier();
-    if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    // Longer than the others wait, the meeting in which they find out who is missing included.
+    if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     if (!throws<DeadlineExceededError>(cluster->rank() == 1 ? "" : "rank 1", -1,
                                        [&] { (void)trainer.step(0.3); })) {
       return 2;
