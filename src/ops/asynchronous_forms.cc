@@ -217,12 +217,19 @@ PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destina
                                           int axis, const CommunicationOptions& options) {
   queue_->rethrow_kept_error();
   options.validate();
-  const Shape shape = detail::require_gatherable(value, destinations, axis);
+  const bool is_part = gathers_from_other_workers();
+  const Shape shape = detail::require_gatherable(
+      value, destinations, axis,
+      is_part ? detail::GatherScope::ALL_WORKERS : detail::GatherScope::VALUE);
   detail::require_implementation(value, options);
   detail::require_apart(value, destinations);
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
-  add_dense(*state, value, destinations.make_result(value.dtype(), shape));
+  if (is_part && destinations.outputs() == nullptr) {
+    state->pairs.push_back({unmarked(value), destinations.devices()});  // the hook makes the result
+  } else {
+    add_dense(*state, value, destinations.make_result(value.dtype(), shape));
+  }
   return async.launch(
       std::move(state), {"gather", 1, detail::component_size_bytes(value), false}, options,
       [this, axis, options](PendingBatchState& batch, ActiveOperation& active) {

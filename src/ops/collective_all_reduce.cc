@@ -279,11 +279,6 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   }
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
-  if (destinations.outputs() != nullptr) {
-    throw UnimplementedError(
-        "gather among workers makes its own buffers: how large they are is known only after all "
-        "workers have come");
-  }
   Mirrored result;
   CollectiveRequest request = state_->request("gather", ReduceOp::SUM, options, active);
   request.fingerprint = static_cast<std::uint64_t>(axis);
@@ -302,5 +297,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   state_->complete(active);
   return result;
 }
+
+bool CollectiveAllReduce::gathers_from_other_workers() const { return state_->workers.has_value(); }
 
 }  // namespace crossdevice

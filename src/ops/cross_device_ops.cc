@@ -118,7 +118,9 @@ Mirrored CrossDeviceOps::gather(const PerReplica& value, const Destinations& des
                                 const CommunicationOptions& options) {
   queue_->rethrow_kept_error();
   options.validate();
-  (void)detail::require_gatherable(value, destinations, axis);
+  (void)detail::require_gatherable(
+      value, destinations, axis,
+      gathers_from_other_workers() ? detail::GatherScope::ALL_WORKERS : detail::GatherScope::VALUE);
   detail::require_implementation(value, options);
   detail::require_apart(value, destinations);
   detail::wait_until_ready(value, destinations);

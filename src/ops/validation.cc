@@ -166,7 +166,8 @@ void require_reducible(ReduceOp op, const PerReplica& value, const Destinations&
   require_outputs(destinations, result, first.shape(), position);
 }
 
-Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis) {
+Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis,
+                         GatherScope scope) {
   require_components(value, {});
   require_destinations(destinations);
   if (value.is_sparse()) throw UnimplementedError("gather of IndexedSlices is not supported");
@@ -189,6 +190,11 @@ Shape require_gatherable(const PerReplica& value, const Destinations& destinatio
                       to_string(other.dtype()), other.shape().to_string()));
     }
     dims[along] = checked_add(dims[along], other.shape()[along]);
+  }
+  const DistributedValues* const outputs = destinations.outputs();
+  if (scope == GatherScope::ALL_WORKERS && outputs != nullptr && !outputs->is_sparse() &&
+      outputs->shape().rank() == rank) {
+    dims[along] = std::max(dims[along], outputs->shape()[along]);
   }
   Shape shape{std::span<const std::int64_t>(dims)};
   require_outputs(destinations, first.dtype(), shape, {});

@@ -218,6 +218,40 @@ int gather(Cluster& cluster) {
       if (all.tensor().span<const int>()[i++] != rank) return 2;
     }
   }
+  const auto are_equal = [&](const Tensor& tensor) {
+    return std::memcmp(tensor.data(), all.tensor().data(), all.tensor().size_bytes()) == 0;
+  };
+  const PerReplica into{Tensor::zeros(DType::INT32, Shape({total, 3}), Device("CPU:0"))};
+  ops.gather_into(value, into, 0);
+  if (!are_equal(into.values()[0])) return 3;
+
+  PendingBatch pending = ops.gather_async(value, "CPU:0", 0);
+  pending.wait();
+  if (!(pending.value(0).shape() == Shape({total, 3})) || !are_equal(pending.value(0).tensor())) {
+    return 4;
+  }
+  const PerReplica later{Tensor::zeros(DType::INT32, Shape({total, 3}), Device("CPU:0"))};
+  pending = ops.gather_async(value, Destinations::into(later), 0);
+  pending.wait();
+  if (!are_equal(later.values()[0])) return 5;
+
+  // The last worker's buffers are too long, or of another width: the others' results are right all the same.
+  const bool is_wrong = cluster.rank() + 1 == cluster.num_workers();
+  const PerReplica longer{
+      Tensor::zeros(DType::INT32, Shape({total + (is_wrong ? 1 : 0), 3}), Device("CPU:0"))};
+  try {
+    ops.gather_into(value, longer, 0);
+    if (is_wrong || !are_equal(longer.values()[0])) return 6;
+  } catch (const ValueError&) {
+    if (!is_wrong) return 7;
+  }
+  const PerReplica wider{Tensor::zeros(DType::INT32, Shape({total, 4}), Device("CPU:0"))};
+  try {
+    ops.gather_into(value, wider, 0);
+    return 8;
+  } catch (const ValueError&) {
+    cluster.barrier(60);  // nobody has begun anything
+  }
   return 0;
 }
 

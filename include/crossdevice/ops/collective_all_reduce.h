@@ -49,9 +49,9 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
                                                     std::span<const ValueDestinationPair> pairs,
                                                     const CommunicationOptions& options) override;
-  /// Into new buffers: outputs of the caller's are refused with UnimplementedError unless this worker is alone.
   Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
                                  int axis, const CommunicationOptions& options) override;
+  [[nodiscard]] bool gathers_from_other_workers() const override;
 
  private:
   struct State;

@@ -118,6 +118,9 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   virtual Mirrored broadcast_implementation(const Tensor& tensor, const Destinations& destinations);
   virtual Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
                                          int axis, const CommunicationOptions& options);
+  /// Whether a gather's result holds components of other workers too. How long it is along the axis is known to the hook alone then, which checks
+  /// output buffers by it.
+  [[nodiscard]] virtual bool gathers_from_other_workers() const { return false; }
 
   /// For hooks: the operation that runs now - its record for messages, and its deadline.
   [[nodiscard]] const OperationRecord& current_operation() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "crossdevice/core/reduce_op.h"
@@ -25,8 +26,15 @@ struct BatchPosition {
 void require_reducible(ReduceOp op, const PerReplica& value, const Destinations& destinations,
                        BatchPosition position = {});
 
-/// The same for gather along `axis`; also UnimplementedError for sparse values. Returns the result's shape.
-Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis);
+/// What a gather concatenates.
+enum class GatherScope : std::uint8_t {
+  VALUE,       ///< the value's components
+  ALL_WORKERS  ///< other workers' too: outputs may be any longer along the axis
+};
+/// The same for gather along `axis`; also UnimplementedError for sparse values. Returns the result's shape; with ALL_WORKERS the outputs', or else
+/// that of this worker's share.
+Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis,
+                         GatherScope scope = GatherScope::VALUE);
 
 /// The same for broadcast.
 void require_broadcastable(const Tensor& tensor, const Destinations& destinations);
