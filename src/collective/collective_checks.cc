@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/collective_checks.h"
 
-#include <functional>
-
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
@@ -56,13 +54,6 @@ void require_batch(ReduceOp op, std::span<const CollectiveValue> values) {
       require_output("all_reduce", output, result, first.num_elements());
     }
   }
-}
-
-bool overlap(const Tensor& a, const Tensor& b) {
-  const auto* const first = static_cast<const std::byte*>(a.data());
-  const auto* const second = static_cast<const std::byte*>(b.data());
-  const std::less<> before;
-  return before(first, second + b.size_bytes()) && before(second, first + a.size_bytes());
 }
 
 GroupOperationInfo operation_of(const CollectiveRequest& request, const Tensor& tensor, int root) {

@@ -33,7 +33,7 @@ struct SharedCollectives::State {
     try {
       engine.share(request, info, std::span<const Tensor>(&tensor, 1),
                    [&](const RemoteTensors& all) {
-                     inputs_are_written = output != nullptr && detail::overlap(tensor, *output);
+                     inputs_are_written = output != nullptr && overlaps(tensor, *output);
                      use(all);
                    });
     } catch (const OpError& error) {

@@ -3,6 +3,7 @@
 /// announced (SharedMemoryGroup::await_announcements: acquire). They then build the same plan from the same sizes, and each runs its
 /// share of the chunks, so for each element one worker reads it in every input and writes it in every output; see direct_reduce.cc for why that is
 /// all. Nobody returns before all have finished (await_ends), so a caller's next write comes after every other worker's last read.
+/// Memory that the others cannot map is staged; see SharedBatch.
 #include "crossdevice/collective/shared_direct_reduce.h"
 
 #include <algorithm>
@@ -23,11 +24,15 @@
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/inline_batch.h"
+#include "collective/detail/shared_batch.h"
+#include "collective/detail/shared_location.h"
+#include "collective/detail/slot_stream.h"
 
 namespace crossdevice {
 namespace {
 
 constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
+
 /// How a shared tensor is announced.
 struct TensorHead {
   SharedLocation location;
@@ -35,41 +40,32 @@ struct TensorHead {
   std::uint32_t rank = 0;
 };
 
-/// Writes plain structs one after the other.
-class SlotWriter {
- public:
-  explicit SlotWriter(std::span<std::byte> slot) : rest_(slot) {}
-  template <class T>
-  void put(const T& value) {
-    if (rest_.size() < sizeof value) throw InternalError("a slot is too small");
-    std::memcpy(rest_.data(), &value, sizeof value);
-    rest_ = rest_.subspan(sizeof value);
-  }
-
- private:
-  std::span<std::byte> rest_;
-};
-
-class SlotReader {
- public:
-  explicit SlotReader(std::span<const std::byte> slot) : rest_(slot) {}
-  template <class T>
-  [[nodiscard]] T get() {
-    if (rest_.size() < sizeof(T)) throw InternalError("a worker announced more than fits");
-    T value;
-    std::memcpy(&value, rest_.data(), sizeof value);
-    rest_ = rest_.subspan(sizeof value);
-    return value;
-  }
-
- private:
-  std::span<const std::byte> rest_;
-};
-
 /// Whether the order and grouping of inputs decide the bits of a result.
 bool depends_on_grouping(ReduceOp op, DType dtype) {
   const bool is_ordered = op == ReduceOp::SUM || op == ReduceOp::MEAN || op == ReduceOp::PROD;
   return is_ordered && (is_floating(dtype) || is_complex(dtype));
+}
+
+/// The first `num_sums` tensors hold combinations already, of which a mean is the sum; see divide().
+///
+/// Errors   DeadlineExceededError: some of this worker's share is not done.
+void reduce(const CollectiveRequest& request, std::span<const DirectReduceTensor> all,
+            std::size_t num_sums, const DirectReduceShare& share) {
+  const auto reduce_some = [&](ReduceOp op, std::span<const DirectReduceTensor> some) {
+    if (some.empty()) return;
+    const DirectReduceRequest direct{.op = op,
+                                     .first_group = 0,
+                                     .tensors = some,
+                                     .packs = {},
+                                     .deadline = request.deadline,
+                                     .observer = nullptr,
+                                     .share = share};
+    if (direct_reduce(direct) == DirectReduceOutcome::COMPLETED) return;
+    throw DeadlineExceededError(fmt::format("{} #{} timed out while this worker reduced its share",
+                                            request.kind, request.sequence));
+  };
+  reduce_some(request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op, all.first(num_sums));
+  reduce_some(request.op, all.subspan(num_sums));
 }
 
 bool is_single_threaded(int num_workers) {
@@ -84,18 +80,8 @@ struct SharedDirectReduce::State {
   bool single_threaded;
 
   // Scratch of the operation under way; kept, so that the next one allocates nothing.
-  struct Staged {
-    Tensor original;
-    Tensor staging;
-    bool is_output = false;
-  };
-  std::vector<Staged> staged;
-  std::vector<Tensor> announced;  // whose memory the others may touch
-  std::vector<std::byte*> own;  // this worker's buffers, in the order in which they were announced
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-  std::vector<DirectReduceTensor> tensors;
-  std::vector<SlotReader> slots;
+  detail::SharedBatch batch;
+  std::vector<Tensor> shown;  // or copies of them, while others may read them
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;
   // Of a deterministic operation, where each worker's own inputs are combined before.
@@ -105,10 +91,10 @@ struct SharedDirectReduce::State {
 
   explicit State(std::shared_ptr<Cluster> cluster)
       : group(std::move(cluster), kSlotBytes),
-        single_threaded(is_single_threaded(group.num_workers())) {}
+        single_threaded(is_single_threaded(group.num_workers())),
+        batch(group, single_threaded) {}
 
-  [[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor) const;
-  [[nodiscard]] SharedLocation expose(const Tensor& tensor, bool is_input, bool is_output);
+  [[nodiscard]] SharedLocation expose(const Tensor& tensor);
   void begin();
   [[nodiscard]] std::span<const CollectiveValue> prepare(const CollectiveRequest& request,
                                                          std::span<const CollectiveValue> values);
@@ -117,32 +103,15 @@ struct SharedDirectReduce::State {
                      const GroupOperationInfo& info);
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                        const GroupOperationInfo& info);
-  void gather_addresses(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   [[nodiscard]] std::vector<std::vector<RemoteTensor>> show(const CollectiveRequest& request,
                                                             const GroupOperationInfo& info,
-                                                            std::span<const Tensor> shown);
+                                                            std::span<const Tensor> own);
   void withdraw() const;
-  void run(const CollectiveRequest& request, std::span<const DirectReduceTensor> all,
-           const DirectReduceShare& share) const;
 };
 
-std::optional<SharedLocation> SharedDirectReduce::State::locate(const Tensor& tensor) const {
-  const std::optional<SegmentLocation> found =
-      MemoryPool::of(tensor.device()).locate(tensor.data());
-  if (!found.has_value() || found->segment_fd < 0) return std::nullopt;
-  return SharedLocation{.segment_id = found->segment_id,
-                        .segment_size_bytes = found->segment_size_bytes,
-                        .offset_bytes = found->offset_bytes,
-                        .segment_fd = found->segment_fd};
-}
-
 void SharedDirectReduce::State::begin() {
-  staged.clear();
-  announced.clear();
-  own.clear();
-  inputs.clear();
-  outputs.clear();
-  tensors.clear();
+  batch.clear();
+  shown.clear();
   combined.clear();
   prepared.clear();
   num_combined = 0;
@@ -190,54 +159,17 @@ void SharedDirectReduce::State::divide(const CollectiveRequest& request,
   }
 }
 
-/// Where the others find a tensor's elements: in its own memory, or in a buffer that they can reach.
-SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor, bool is_input,
-                                                 bool is_output) {
-  if (tensor.size_bytes() == 0) {
-    own.push_back(nullptr);
-    return {};
-  }
-  if (const std::optional<SharedLocation> location = locate(tensor)) {
-    announced.push_back(tensor);
-    own.push_back(static_cast<std::byte*>(tensor.data()));
+/// Where the others may read a tensor's elements: in its own memory, or in a copy that they can reach.
+SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor) {
+  if (tensor.size_bytes() == 0) return {};
+  if (const std::optional<SharedLocation> location = detail::locate(tensor)) {
+    shown.push_back(tensor);
     return *location;
   }
-  Staged* known = nullptr;
-  for (Staged& each : staged) {
-    if (each.original.data() == tensor.data()) known = &each;  // an output that is an input
-  }
-  if (known == nullptr) {
-    const Tensor staging = Tensor::empty(tensor.dtype(), tensor.shape(), tensor.device());
-    if (is_input) copy(staging, tensor);
-    known = &staged.emplace_back(Staged{tensor, staging, false});
-    announced.push_back(staging);
-  }
-  known->is_output |= is_output;
-  const std::optional<SharedLocation> location = locate(known->staging);
-  if (!location.has_value()) {
-    throw FailedPreconditionError("the memory pool has no memory that other processes can map");
-  }
-  own.push_back(static_cast<std::byte*>(known->staging.data()));
-  return *location;
-}
-
-void SharedDirectReduce::State::run(const CollectiveRequest& request,
-                                    std::span<const DirectReduceTensor> all,
-                                    const DirectReduceShare& share) const {
-  const auto reduce = [&](ReduceOp op, std::span<const DirectReduceTensor> some) {
-    if (some.empty()) return;
-    const DirectReduceRequest direct{.op = op,
-                                     .first_group = 0,
-                                     .tensors = some,
-                                     .packs = {},
-                                     .deadline = request.deadline,
-                                     .observer = nullptr,
-                                     .share = share};
-    // A deadline that passes here is noticed where this worker waits for the others.
-    (void)direct_reduce(direct);
-  };
-  reduce(request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op, all.first(num_combined));
-  reduce(request.op, all.subspan(num_combined));
+  const Tensor& staged =
+      shown.emplace_back(Tensor::empty(tensor.dtype(), tensor.shape(), tensor.device()));
+  copy(staged, tensor);
+  return detail::require_location(staged);
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -250,68 +182,27 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
   for (int rank = 0; rank < group.num_workers(); ++rank) {
     blocks.push_back(group.slot_of(rank).data());
   }
-  run(request, inline_batch.tensors(values, blocks), {});
+  reduce(request, inline_batch.tensors(values, blocks), num_combined, {});
 }
 
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
                                                 std::span<const CollectiveValue> values,
                                                 const GroupOperationInfo& info) {
-  SlotWriter mine(group.slot());
-  for (const CollectiveValue& value : values) {
-    for (const Tensor& input : value.inputs) mine.put(expose(input, true, false));
-    for (const Tensor& output : value.outputs) mine.put(expose(output, false, true));
-  }
-  group.announce(info, request.sequence);
-  group.await_announcements(request.deadline);
-  gather_addresses(request, values);
-  run(request, tensors,
-      {.index = static_cast<std::size_t>(group.rank()),
-       .count = static_cast<std::size_t>(group.num_workers()),
-       .is_single_threaded = single_threaded});
-  group.finish();
-  group.await_ends(request.deadline);
-  for (const Staged& each : staged) {
-    if (each.is_output) copy(each.original, each.staging);
-  }
-}
-
-/// Everybody's buffers, in this process's addresses.
-void SharedDirectReduce::State::gather_addresses(const CollectiveRequest& request,
-                                                 std::span<const CollectiveValue> values) {
-  const int num_workers = group.num_workers();
-  slots.clear();
-  for (int rank = 0; rank < num_workers; ++rank) slots.emplace_back(group.slot_of(rank));
-  std::size_t next_own = 0;
-  // What is this worker's own keeps its address here.
-  const auto next_address = [&](int rank, std::size_t size_bytes) -> std::byte* {
-    const auto location = slots[static_cast<std::size_t>(rank)].get<SharedLocation>();
-    if (rank == group.rank()) return own[next_own++];
-    return size_bytes == 0 ? nullptr : group.map(rank, location, size_bytes);
-  };
-  for (const CollectiveValue& value : values) {
-    const Tensor& first = value.inputs[0];
-    const std::size_t output_bytes =
-        first.num_elements() * size_in_bytes(result_dtype(request.op, first.dtype()));
-    for (int rank = 0; rank < num_workers; ++rank) {
-      for (std::size_t i = 0; i < value.inputs.size(); ++i) {
-        inputs.push_back(next_address(rank, first.size_bytes()));
-      }
-      for (std::size_t i = 0; i < value.outputs.size(); ++i) {
-        outputs.push_back(next_address(rank, output_bytes));
-      }
-    }
-  }
-  // Spans only now, that the vectors grow no more.
-  std::size_t first_input = 0;
-  std::size_t first_output = 0;
-  for (const CollectiveValue& value : values) {
-    const std::size_t num_inputs = value.inputs.size() * static_cast<std::size_t>(num_workers);
-    const std::size_t num_outputs = value.outputs.size() * static_cast<std::size_t>(num_workers);
-    tensors.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
-                       std::span<const void* const>(inputs).subspan(first_input, num_inputs),
-                       std::span<void* const>(outputs).subspan(first_output, num_outputs)});
-    first_input += num_inputs;
-    first_output += num_outputs;
+  batch.announce(request, values, info);
+  for (std::size_t window = 0;; group.announce(info, request.sequence)) {
+    group.await_announcements(request.deadline);
+    if (window == 0) batch.learn(request, values);
+    const detail::SharedBatch::WindowTensors all =
+        batch.tensors(request, values, window, num_combined);
+    reduce(request, all.tensors, all.num_first,
+           {.index = static_cast<std::size_t>(group.rank()),
+            .count = static_cast<std::size_t>(group.num_workers()),
+            .is_single_threaded = single_threaded});
+    group.finish();
+    group.await_ends(request.deadline);
+    batch.empty(values, window);
+    if (++window == batch.num_windows()) return;
+    batch.fill(request, values, window);
   }
 }
 
@@ -319,7 +210,7 @@ void SharedDirectReduce::State::gather_addresses(const CollectiveRequest& reques
 void SharedDirectReduce::State::withdraw() const {
   if (!group.may_be_written()) return;
   std::vector<std::uint64_t> moved;
-  for (const Tensor& tensor : announced) {
+  for (const Tensor& tensor : batch.announced()) {
     MemoryPool& pool = MemoryPool::of(tensor.device());
     const std::optional<SegmentLocation> location = pool.locate(tensor.data());
     if (!location.has_value() ||
@@ -340,14 +231,14 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                     std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  const detail::BatchSize batch = detail::measure_batch(request, values);
+  const detail::BatchSize size = detail::measure_batch(request, values);
   // Equal on all workers, or their operations differ, which they will notice.
-  const bool fits_inline = batch.inline_bytes <= kInlineBytes;
-  if (!fits_inline && batch.num_tensors * sizeof(SharedLocation) > kSlotBytes) {
+  const bool fits_inline = size.inline_bytes <= kInlineBytes;
+  if (!fits_inline && detail::SharedBatch::slot_bytes(size.num_tensors) > kSlotBytes) {
     if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
     const std::span<const CollectiveValue> first_half = values.first(values.size() / 2);
     CollectiveRequest part = request;
-    part.fingerprint = batch.fingerprint;
+    part.fingerprint = size.fingerprint;
     all_reduce(part, first_half);
     try {
       all_reduce(part, values.subspan(first_half.size()));
@@ -361,8 +252,8 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                 .reduce_op = request.op,
                                 .dtype = values[0].inputs[0].dtype(),
                                 .num_values = values.size(),
-                                .size_bytes = batch.size_bytes,
-                                .fingerprint = batch.fingerprint};
+                                .size_bytes = size.size_bytes,
+                                .fingerprint = size.fingerprint};
   State& state = *state_;
   state.begin();
   bool was_announced = false;
@@ -379,7 +270,8 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     state.group.give_up(error.what());  // where it has not failed itself
     state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
-    const bool may_be_changed = was_announced && batch.in_place && state.group.may_be_written();
+    const bool may_be_changed = was_announced && size.in_place &&
+                                (state.group.may_be_written() || state.batch.num_emptied() > 0);
     throw_op_error(error.code(), error.what(),
                    {.operation = error.operation(),
                     .culprits = std::move(culprits),
@@ -393,13 +285,12 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
 }
 
 std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
-    const CollectiveRequest& request, const GroupOperationInfo& info,
-    std::span<const Tensor> shown) {
+    const CollectiveRequest& request, const GroupOperationInfo& info, std::span<const Tensor> own) {
   begin();
-  SlotWriter mine(group.slot());
-  mine.put(std::uint64_t{shown.size()});
-  for (const Tensor& tensor : shown) {
-    mine.put(TensorHead{expose(tensor, true, false), static_cast<std::uint32_t>(tensor.dtype()),
+  detail::SlotWriter mine(group.slot());
+  mine.put(std::uint64_t{own.size()});
+  for (const Tensor& tensor : own) {
+    mine.put(TensorHead{expose(tensor), static_cast<std::uint32_t>(tensor.dtype()),
                         static_cast<std::uint32_t>(tensor.shape().rank())});
     for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
   }
@@ -407,7 +298,7 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
   group.await_announcements(request.deadline);
   std::vector<std::vector<RemoteTensor>> all(static_cast<std::size_t>(group.num_workers()));
   for (int rank = 0; rank < group.num_workers(); ++rank) {
-    SlotReader slot(group.slot_of(rank));
+    detail::SlotReader slot(group.slot_of(rank));
     std::vector<RemoteTensor>& theirs = all[static_cast<std::size_t>(rank)];
     theirs.resize(slot.get<std::uint64_t>());
     for (RemoteTensor& tensor : theirs) {

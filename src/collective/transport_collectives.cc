@@ -322,7 +322,7 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
           request.deadline);
   if (output == nullptr || wanted.count == 0) return;
   const std::byte* const result = row + wanted.begin * size;
-  outputs_are_written = detail::overlap(input, *output);
+  outputs_are_written = overlaps(input, *output);
   if (is_integer_mean) {
     detail::divide_integer_sums(input.dtype(), reinterpret_cast<const std::uint64_t*>(result),
                                 wanted.count, num_ranks, output->data());

@@ -322,6 +322,56 @@ TEST_P(CollectiveEngineTest, ADifferenceInTheLastOfManyValuesTouchesNothing) {
             no_errors(kNumRanks));
 }
 
+/// Some workers' tensors are views of vectors, others' are from the pool; sizes are those where windows begin and end.
+TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
+  const std::vector<std::size_t> counts{1, 1023, 5000, 0, 524'287, 7, 1'300'000, 1024, 3};
+  for (std::size_t num_foreign = 1; num_foreign <= kNumRanks; ++num_foreign) {
+    for (const bool in_place : {false, true}) {
+      EXPECT_EQ(
+          run([&](CollectiveEngine& engine, std::size_t rank) {
+            std::vector<std::vector<std::int32_t>> memory;
+            const auto make = [&](std::size_t count, std::size_t replica) {
+              std::vector<std::int32_t> elements(count);
+              for (std::size_t i = 0; i < count; ++i) {
+                elements[i] = static_cast<std::int32_t>(i * 31 + rank * 1009 + replica * 77);
+              }
+              if (rank >= num_foreign) return Tensor::copy_of(std::span(elements), {count}, "CPU:0");
+              return Tensor::view(std::span(memory.emplace_back(std::move(elements))), "CPU:0");
+            };
+            std::vector<Value> values;
+            for (const std::size_t count : counts) {
+              Value& value = values.emplace_back();
+              for (std::size_t replica = 0; replica < 2; ++replica) {
+                value.inputs.push_back(make(count, replica));
+              }
+              // In the other order: results of the first input's memory are not staged in its place.
+              if (in_place) value.outputs = {value.inputs[1], value.inputs[0]};
+              for (std::size_t i = 0; !in_place && i < 3; ++i) value.outputs.push_back(make(count, 9));
+            }
+            engine.all_reduce(request_of(ReduceOp::SUM), views(values));
+            for (const Value& value : values) {
+              for (const Tensor& output : value.outputs) {
+                const std::span<const std::int32_t> result = output.span<const std::int32_t>();
+                for (std::size_t i = 0; i < result.size(); ++i) {
+                  // 6 inputs; ranks 0 + 1 + 2 twice, replica 1 three times.
+                  ASSERT_EQ(result[i], static_cast<std::int32_t>(6 * i * 31 + 6 * 1009 + 3 * 77));
+                }
+              }
+              for (std::size_t replica = 0; !in_place && replica < 2; ++replica) {
+                const std::span<const std::int32_t> input =
+                    value.inputs[replica].span<const std::int32_t>();
+                for (std::size_t i = 0; i < input.size(); ++i) {
+                  ASSERT_EQ(input[i],
+                            static_cast<std::int32_t>(i * 31 + rank * 1009 + replica * 77));
+                }
+              }
+            }
+          }),
+          no_errors(kNumRanks));
+    }
+  }
+}
+
 TEST_P(CollectiveEngineTest, AScatteredPartMayLieInTheInput) {
   EXPECT_EQ(run([&](CollectiveEngine& engine, std::size_t rank) {
               for (const std::size_t part : {1UL, 1000UL, 300'000UL}) {

@@ -22,9 +22,6 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
 /// Inputs of each value are alike and as many as of the others, outputs fit, and `op` is defined for them.
 void require_batch(ReduceOp op, std::span<const CollectiveValue> values);
 
-/// Whether an element of both is at the same address.
-[[nodiscard]] bool overlap(const Tensor& a, const Tensor& b);
-
 /// A call about one tensor.
 [[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
                                               const Tensor& tensor, int root);

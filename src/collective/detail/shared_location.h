@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Where tensors lie, for other processes.
+#pragma once
+
+#include <optional>
+
+#include "crossdevice/comm/shared_memory_group.h"
+#include "crossdevice/device/tensor.h"
+
+namespace crossdevice::detail {
+
+/// Nothing for memory that is not from a pool, or from one that cannot be shared.
+[[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor);
+
+/// Errors   FailedPreconditionError: the pool's memory cannot be shared.
+[[nodiscard]] SharedLocation require_location(const Tensor& pooled);
+
+}  // namespace crossdevice::detail

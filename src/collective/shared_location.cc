@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/shared_location.h"
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/memory_pool.h"
+
+namespace crossdevice::detail {
+
+std::optional<SharedLocation> locate(const Tensor& tensor) {
+  const std::optional<SegmentLocation> found =
+      MemoryPool::of(tensor.device()).locate(tensor.data());
+  if (!found.has_value() || found->segment_fd < 0) return std::nullopt;
+  return SharedLocation{.segment_id = found->segment_id,
+                        .segment_size_bytes = found->segment_size_bytes,
+                        .offset_bytes = found->offset_bytes,
+                        .segment_fd = found->segment_fd};
+}
+
+SharedLocation require_location(const Tensor& pooled) {
+  if (const std::optional<SharedLocation> location = locate(pooled)) return *location;
+  throw FailedPreconditionError("the memory pool has no memory that other processes can map");
+}
+
+}  // namespace crossdevice::detail
