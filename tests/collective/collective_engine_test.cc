@@ -335,7 +335,8 @@ TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
               for (std::size_t i = 0; i < count; ++i) {
                 elements[i] = static_cast<std::int32_t>(i * 31 + rank * 1009 + replica * 77);
               }
-              if (rank >= num_foreign) return Tensor::copy_of(std::span(elements), {count}, "CPU:0");
+              if (rank >= num_foreign)
+                return Tensor::copy_of(std::span(elements), {count}, "CPU:0");
               return Tensor::view(std::span(memory.emplace_back(std::move(elements))), "CPU:0");
             };
             std::vector<Value> values;
@@ -346,7 +347,8 @@ TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
               }
               // In the other order: results of the first input's memory are not staged in its place.
               if (in_place) value.outputs = {value.inputs[1], value.inputs[0]};
-              for (std::size_t i = 0; !in_place && i < 3; ++i) value.outputs.push_back(make(count, 9));
+              for (std::size_t i = 0; !in_place && i < 3; ++i)
+                value.outputs.push_back(make(count, 9));
             }
             engine.all_reduce(request_of(ReduceOp::SUM), views(values));
             for (const Value& value : values) {

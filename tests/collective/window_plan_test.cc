@@ -13,14 +13,17 @@ namespace {
 class Batch {
  public:
   Batch(DType dtype, const std::vector<std::size_t>& counts) {
-    for (const std::size_t count : counts) tensors_.push_back(Tensor::empty(dtype, {count}, "CPU:0"));
+    for (const std::size_t count : counts)
+      tensors_.push_back(Tensor::empty(dtype, {count}, "CPU:0"));
     for (const Tensor& tensor : tensors_) {
       const std::span<const Tensor> one(&tensor, 1);
       values_.push_back({one, one});
     }
   }
   [[nodiscard]] std::span<const CollectiveValue> values() const { return values_; }
-  [[nodiscard]] std::size_t count(std::size_t value) const { return tensors_[value].num_elements(); }
+  [[nodiscard]] std::size_t count(std::size_t value) const {
+    return tensors_[value].num_elements();
+  }
 
  private:
   std::vector<Tensor> tensors_;
