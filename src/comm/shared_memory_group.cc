@@ -50,6 +50,8 @@ constexpr std::chrono::microseconds kSpinTime{60};
 constexpr std::chrono::milliseconds kLongestSleep{5};
 /// How long a member waits for news that another has had from the control plane; they take some 0.1 ms.
 constexpr std::chrono::seconds kNewsTime{5};
+/// The same where a member has left, for which there may be a reason.
+constexpr std::chrono::milliseconds kReasonTime{200};
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 void relax() {
@@ -198,6 +200,7 @@ struct SharedMemoryGroup::State {
   }
 
   void meet();
+  void leave();
   std::string open_peer(int of_rank, const std::string& announcement);
   void listen();
   void require_whole() const;
@@ -302,6 +305,17 @@ void SharedMemoryGroup::State::require_whole() const {
   throw FailedPreconditionError("the group of workers is broken since " + broken_text);
 }
 
+/// Of what is under way all has been done here; the others wait for nothing more.
+void SharedMemoryGroup::State::leave() {
+  if (!broken_text.empty()) return;
+  GroupFlags& own = peer(rank).flags();
+  // Why, the control plane may know: what it says counts where it comes soon.
+  own.has_heard.store(1, std::memory_order_seq_cst);
+  own.has_left.store(1, std::memory_order_seq_cst);
+  own.given_up_at.store(phase + 1, std::memory_order_seq_cst);
+  wake_all(own.phase);
+}
+
 void SharedMemoryGroup::State::advance() {
   GroupFlags& own = peer(rank).flags();
   own.phase.store(++phase, std::memory_order_seq_cst);
@@ -394,13 +408,17 @@ void SharedMemoryGroup::State::require_equal_operations() {
 SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
     const Deadline& deadline) const {
   bool has_anybody_heard = false;
+  bool is_certain = false;
   for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
     if (each.flags().has_heard.load(std::memory_order_seq_cst) == 0) return Failure::NONE;
     has_anybody_heard = true;
+    is_certain |= each.flags().has_left.load(std::memory_order_seq_cst) == 0;
   }
   const std::atomic<std::uint32_t>& own_phase = peer(rank).flags().phase;
-  const Clock::time_point limit = std::min(deadline.moment(), Clock::now() + kNewsTime);
+  const Clock::time_point limit = std::min(
+      deadline.moment(),
+      Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
   while (has_anybody_heard && failure.load(std::memory_order_acquire) == Failure::NONE &&
          Clock::now() < limit) {
     sleep_on(own_phase, phase, kLongestSleep);
@@ -433,6 +451,11 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
                name + ": " + failure_text, {failure_culprit});
   }
   for (const Peer& each : peers) {
+    if (!has_given_up(each) || each.flags().has_left.load(std::memory_order_seq_cst) == 0) continue;
+    break_with(StatusCode::UNAVAILABLE,
+               fmt::format("{}: {} is gone: it has left", name, to_string(each.info)), {each.info});
+  }
+  for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
@@ -460,7 +483,11 @@ SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size
 }
 
 SharedMemoryGroup::~SharedMemoryGroup() {
-  if (detail::is_forked_child()) (void)state_.release();  // its mappings are not there
+  if (detail::is_forked_child()) {
+    (void)state_.release();  // its mappings are not there
+    return;
+  }
+  state_->leave();
 }
 
 int SharedMemoryGroup::rank() const { return state_->rank; }

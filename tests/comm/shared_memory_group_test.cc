@@ -3,8 +3,13 @@
 #include "crossdevice/comm/shared_memory_group.h"
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
+
+#include "crossdevice/core/error.h"
 
 #include "support/log_keeper.h"
 #include "support/threaded_cluster.h"
@@ -34,6 +39,37 @@ TEST(SharedMemoryGroupTest, AStallIsSpokenOf) {
   };
   EXPECT_EQ(run_clusters(3, work, {.timeout_seconds = 60, .stall_warning_seconds = 0.02}),
             no_errors(3));
+}
+
+/// What the one that leaves has done is whole for the others; what it does not do any more ends their wait.
+TEST(SharedMemoryGroupTest, WhoHasLeftIsWaitedForByNobody) {
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    const auto operation = [](SharedMemoryGroup& group) {
+      group.announce({.kind = "test"}, 7);
+      group.await_announcements(soon());
+      group.finish();
+      group.await_ends(soon());
+    };
+    std::optional<SharedMemoryGroup> group(std::in_place, cluster);
+    for (int i = 0; i < 100; ++i) operation(*group);
+    if (cluster->rank() == 1) {
+      group.reset();
+      cluster->barrier();  // it has left the group, not the job
+      return;
+    }
+    try {
+      operation(*group);
+      ADD_FAILURE() << "no error";
+    } catch (const UnavailableError& error) {
+      EXPECT_NE(std::string(error.what()).find("is gone: it has left"), std::string::npos)
+          << error.what();
+      ASSERT_EQ(error.culprits().size(), 1U);
+      EXPECT_EQ(error.culprits()[0].rank, 1);
+    }
+    EXPECT_FALSE(group->may_be_written() && cluster->num_workers() == 2);
+    cluster->barrier();
+  };
+  for (const std::size_t n : {2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
 }
 
 }  // namespace
