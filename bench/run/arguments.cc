@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "crossdevice/core/error.h"
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/version.h"
 
 #include "support/program.h"
@@ -17,10 +17,15 @@
 namespace crossdevice::run {
 namespace {
 
+constexpr int kMaxPort = 65535;
+constexpr int kMaxWorkersOnHosts = 65536;
+
 constexpr const char* kHead =
-    "Starts N workers of one job on this machine, each with the variables that tell it who it is, "
+    "Starts N workers of one job, on this machine or on several, each with the variables that tell "
+    "it who it is, "
     "and shows their output line by line with the rank in front.\n"
-    "usage: crossdevice-run -n N [OPTIONS] -- PROGRAM [ARGUMENTS...]";
+    "usage: crossdevice-run -n N [OPTIONS] -- PROGRAM [ARGUMENTS...]\n"
+    "       crossdevice-run --hosts A:4,B:4 [OPTIONS] -- PROGRAM [ARGUMENTS...]";
 
 constexpr const char* kFooter = R"(
 Each worker finds CROSSDEVICE_RANK, _NUM_WORKERS, _LOCAL_RANK, _LOCAL_NUM_WORKERS, _CHIEF_ADDRESS, _SECRET_FILE and _LAUNCHER in its
@@ -30,6 +35,13 @@ When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL
 worker; after SIGINT and SIGTERM the grace period runs too. Nothing is left behind: no process, no file, no namespace, also when
 crossdevice-run itself is killed.
 
+--hosts and --hostfile: ranks go to the hosts in order, to each as many as it has slots (1 where none are given); -n may ask for fewer than there
+are. Workers on this machine (localhost, its own names and addresses) are started directly. For every other host one remote shell runs
+crossdevice-run there, which must be the same version, at the same path or in the PATH; the shell must log in without asking. Workers begin in this
+directory, which must be there too, and find the host's own variables and, of this environment, CROSSDEVICE_*, NCCL_* and what -x names. The secret
+and all else go over the shell's standard input. When this program or the connection ends, the workers there end too. Rank 0 listens on the first host,
+at an address the others must reach.
+
 --netns needs root and the programs ip and tc (Debian package iproute2); --rate needs a kernel with tc's token bucket filter. Each namespace
 counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
 listens in the first. The namespaces have names nowhere and end with the job; nothing leads from them to another network.
@@ -37,6 +49,43 @@ listens in the first. The namespaces have names nowhere and end with the job; no
 Exit codes: 0 all workers ended with 0, or one of them with --keep-going; the status of the worker that failed first
 otherwise, 128 + S where signal S ended it. A worker that has crashed or was killed counts before those that end because of it. 2 the arguments
 are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
+
+void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
+                      std::string& hostfile) {
+  CLI::Option* const list =
+      app.add_option("--hosts", hosts, "Hosts and their slots: A:4,B:4 or A,B or USER@A:2");
+  app.add_option("--hostfile", hostfile,
+                 "A file with a host per line: A slots=4, or A:4; # comments")
+      ->excludes(list);
+  const std::string from_environment = process_environment()(kRunShellVariable).value_or("");
+  if (!from_environment.empty()) arguments.remote_shell = from_environment;
+  app.add_option("--remote-shell", arguments.remote_shell,
+                 "What runs a command on a host, followed by the host and the command (default: "
+                 "CROSSDEVICE_RUN_SHELL)")
+      ->capture_default_str();
+  app.add_option("--port", arguments.port, "Where rank 0 listens (default: any port)")
+      ->check(CLI::Range(1, kMaxPort));
+  app.add_option("-x,--export", arguments.exported,
+                 "NAME or NAME=VALUE: a variable for every worker; may be repeated")
+      ->allow_extra_args(false);
+}
+
+/// How many workers the hosts take together.
+void settle_hosts(Arguments& arguments, bool has_number) {
+  int slots = 0;
+  for (const Host& host : arguments.hosts) slots += host.slots;
+  if (!has_number) arguments.num_workers = slots;
+  if (arguments.num_workers > slots) {
+    throw programs::ArgumentError(
+        fmt::format("-n {}: the hosts have only {} slots", arguments.num_workers, slots));
+  }
+  if (arguments.num_namespaces > 0) {
+    throw programs::ArgumentError("--netns makes hosts of its own: it does not go with --hosts");
+  }
+  if (arguments.remote_shell.find_first_not_of(" \t") == std::string::npos) {
+    throw programs::ArgumentError("--remote-shell: expected a program");
+  }
+}
 
 }  // namespace
 
@@ -60,14 +109,16 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   Arguments arguments;
   double grace_seconds = arguments.grace.count();
   std::string hosts;
+  std::string hostfile;
   bool is_plain = false;
   bool keeps_going = false;
   CLI::App app{kHead, "crossdevice-run"};
   app.set_version_flag("--version", fmt::format("crossdevice-run {}", library_version_string()));
   app.footer(kFooter);
-  app.add_option("-n,--workers", arguments.num_workers, "How many workers")
-      ->check(CLI::Range(1, kMaxWorkers))
-      ->required();
+  const CLI::Option* const number =
+      app.add_option("-n,--workers", arguments.num_workers,
+                     "How many workers; with --hosts, default: as many as there are slots")
+          ->check(CLI::Range(1, kMaxWorkersOnHosts));
   app.add_option("--grace-seconds", grace_seconds, "Between SIGTERM and SIGKILL")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
@@ -80,7 +131,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->check(CLI::Range(1, kMaxNamespaces));
   app.add_option("--rate", arguments.rate,
                  "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)");
-  app.add_option("--hosts", hosts, "Not in this version: workers on other hosts");
+  add_host_options(app, arguments, hosts, hostfile);
 
   // What follows "--" is the program's own, whatever it looks like.
   const char* const* const end = argv + argc;
@@ -93,13 +144,20 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw programs::ArgumentError(error.what());
   }
-  if (!hosts.empty()) {
-    throw UnimplementedError(
-        "--hosts is not in this version: all workers run on this machine. Start one "
-        "process per worker on the hosts yourself, with CROSSDEVICE_RANK, "
-        "CROSSDEVICE_NUM_WORKERS, CROSSDEVICE_CHIEF_ADDRESS and CROSSDEVICE_SECRET_FILE set, or "
-        "use a launcher that reaches them (mpirun, srun, torchrun)");
+  if (app.count("--hosts") > 0) arguments.hosts = parse_hosts(hosts);
+  if (app.count("--hostfile") > 0) arguments.hosts = read_hostfile(hostfile);
+  if (arguments.hosts.empty() && number->count() == 0) {
+    throw programs::ArgumentError("--workers is required, or --hosts");
   }
+  if (arguments.hosts.empty() && arguments.port > 0) {
+    throw programs::ArgumentError("--port needs --hosts");
+  }
+  if (arguments.hosts.empty() && arguments.num_workers > kMaxWorkers) {
+    throw programs::ArgumentError(
+        fmt::format("--workers: expected at most {} on one machine, got {}", kMaxWorkers,
+                    arguments.num_workers));
+  }
+  if (!arguments.hosts.empty()) settle_hosts(arguments, number->count() > 0);
   if (separator == end || separator + 1 == end) {
     throw programs::ArgumentError("expected a program: crossdevice-run -n N -- PROGRAM ARGUMENTS");
   }

@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "run/host_list.h"
+#include "run/remote_shell.h"
+
 namespace crossdevice::run {
 
-inline constexpr int kMaxWorkers = 256;
+inline constexpr int kMaxWorkers = 256;     ///< on one machine
 inline constexpr int kMaxNamespaces = 250;  ///< one /24 has addresses for them
 
 /// Which of the workers' lines get their rank in front.
@@ -25,12 +28,16 @@ struct Arguments {
   std::string rate;                        ///< as tc takes it, "1gbit"; empty: no limit
   RankPrefix rank_prefix = RankPrefix::ALL_OUTPUT;
   WhenOneFails when_one_fails = WhenOneFails::STOP_THE_OTHERS;
-  std::vector<std::string> command;  ///< the program and its arguments
+  std::vector<Host> hosts;                         ///< none: all workers on this machine
+  std::string remote_shell = kDefaultRemoteShell;  ///< its words, separated by blanks
+  int port = 0;                                    ///< where rank 0 listens; 0: one that is free
+  std::vector<std::string> exported;               ///< NAME or NAME=VALUE, for every worker
+  std::vector<std::string> command;                ///< the program and its arguments
 };
 
 /// Nothing: --help or --version was asked for and printed.
 ///
-/// Errors   programs::ArgumentError; UnimplementedError: --hosts.
+/// Errors   programs::ArgumentError.
 [[nodiscard]] std::optional<Arguments> parse_arguments(int argc, const char* const* argv);
 
 /// "200mbit" in bits per second.

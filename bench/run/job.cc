@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
+#include "run/forwarded_variables.h"
 #include "run/janitor.h"
+#include "run/job_on_hosts.h"
 #include "run/layout.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
@@ -17,20 +20,23 @@
 namespace crossdevice::run {
 
 int run_job(const Arguments& arguments) {
+  if (!arguments.hosts.empty()) return run_job_on_hosts(arguments);
   // The janitor first: it is to hold nothing open, and to know the file before there is one.
   const std::string path = secret_file_path();
   const Janitor janitor(path);
   Supervisor supervisor(arguments, janitor);
-  const SecretFile secret(path);
+  const SecretFile secret(path, random_secret());
   const Layout layout(arguments, std::filesystem::path(path).stem());
+  const std::vector<std::string> inherited =
+      with_variables(environ, requested_variables(environ, arguments.exported));
   for (int rank = 0; rank < arguments.num_workers; ++rank) {
     WorkerPlace place = layout.place(rank);
     place.secret_file = secret.path();
     WorkerSetting setting;
     setting.command = arguments.command;
-    setting.environment = environment_of(place, environ);
+    setting.environment = environment_of(place, inherited);
     setting.network_namespace = layout.network_namespace(rank);
-    supervisor.start(std::move(setting));
+    supervisor.start(std::move(setting), rank);
   }
   return supervisor.run();
 }

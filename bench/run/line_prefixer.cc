@@ -12,7 +12,7 @@ void LinePrefixer::emit(std::string_view tail, std::string& out) {
 
 void LinePrefixer::feed(std::string_view bytes, std::string& out) {
   while (!bytes.empty()) {
-    const std::size_t room = kMaxLineBytes - begun_.size();
+    const std::size_t room = max_line_bytes_ - begun_.size();
     const std::size_t end = bytes.find('\n');
     if (end <= room && end != std::string_view::npos) {
       emit(bytes.substr(0, end), out);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// crossdevice-run: starts N workers of one job on this machine.
+/// crossdevice-run: starts the workers of one job, on this machine and on others.
 #include <cstdio>
 #include <optional>
+#include <string_view>
 
 #include <fmt/core.h>
 
 #include "run/arguments.h"
+#include "run/host_agent.h"
 #include "run/job.h"
 #include "run/worker_process.h"
 #include "support/program.h"
@@ -15,9 +17,10 @@ namespace {
 using namespace crossdevice;  // NOLINT(google-build-using-namespace): the program's own
 
 int run_program(int argc, char** argv) {
-  const std::optional<run::Arguments> arguments = run::parse_arguments(argc, argv);
-  if (!arguments.has_value()) return programs::kExitOk;
   try {
+    if (argc == 2 && std::string_view(argv[1]) == "--host-agent") return run::run_host_agent();
+    const std::optional<run::Arguments> arguments = run::parse_arguments(argc, argv);
+    if (!arguments.has_value()) return programs::kExitOk;
     return run::run_job(*arguments);
   } catch (const run::CannotExecute& error) {
     fmt::print(stderr, "crossdevice-run: {}\n", error.what());

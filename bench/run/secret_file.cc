@@ -52,14 +52,16 @@ std::string secret_file_path() {
   return fmt::format("{}/crossdevice-run-{}.secret", directory, random_hex<8>());
 }
 
-SecretFile::SecretFile(std::string path) : path_(std::move(path)) {
-  const std::string secret = random_hex<32>() + "\n";
+std::string random_secret() { return random_hex<32>(); }
+
+SecretFile::SecretFile(std::string path, const std::string& secret) : path_(std::move(path)) {
+  const std::string line = secret + "\n";
   const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                                S_IRUSR | S_IWUSR));
   if (!file.is_open()) throw system_failure("make the secret file " + path_);
   // A file's owner may have a mask that takes the owner's own rights away.
   if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0 ||
-      ::write(file.get(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size())) {
+      ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     const int error = errno;
     ::unlink(path_.c_str());
     throw system_failure("write the secret file " + path_, error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A file with a fresh secret that only this user can read.
+/// A secret, and the file with it that only this user can read.
 #pragma once
 
 #include <string>
@@ -9,11 +9,16 @@ namespace crossdevice::run {
 /// A path nobody else has, in XDG_RUNTIME_DIR, TMPDIR or /tmp.
 [[nodiscard]] std::string secret_file_path();
 
+/// A fresh one, of letters and digits.
+///
+/// Errors   std::runtime_error: the kernel gives no random bytes.
+[[nodiscard]] std::string random_secret();
+
 /// Exists as long as the object does.
 class SecretFile {
  public:
   /// Errors   std::runtime_error: the file is there already, or cannot be written.
-  explicit SecretFile(std::string path);
+  SecretFile(std::string path, const std::string& secret);
   ~SecretFile();
   SecretFile(const SecretFile&) = delete;
   SecretFile& operator=(const SecretFile&) = delete;

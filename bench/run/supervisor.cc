@@ -28,8 +28,11 @@ constexpr int kSignalBase = 128;  // what shells add to a signal's number
 constexpr std::chrono::seconds kSweepTimeout{
     10};  // a process in the kernel's hands may not die at once
 constexpr milliseconds kMinGrace{100};
+constexpr std::chrono::seconds kRemoteGrace{5};  // for what a remote shell still has to bring
+constexpr int kUnreachable = 255;  // what remote shells end with where the fault is their own
 constexpr std::size_t kReadBytes = std::size_t{64} * 1024;
-constexpr rlim_t kMaxOpenFiles = 4096;  // two pipes for each worker, and some
+constexpr rlim_t kMaxOpenFiles = 4096;   // three pipes for each worker, and some
+constexpr std::size_t kFirstStream = 4;  // among what poll() watches
 
 sigset_t handled_signals() {
   sigset_t set;
@@ -39,15 +42,20 @@ sigset_t handled_signals() {
   return set;
 }
 
-std::string describe(std::size_t rank, int status) {
+std::string describe(const std::string& name, bool is_remote, int status) {
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
-    const char* const name = ::sigabbrev_np(number);
-    return fmt::format("rank {} was ended by signal {}{}{}", rank, number,
-                       name == nullptr ? "" : " (SIG",
-                       name == nullptr ? "" : std::string(name) + ")");
+    const char* const signal_name = ::sigabbrev_np(number);
+    return fmt::format("{} was ended by signal {}{}{}", name, number,
+                       signal_name == nullptr ? "" : " (SIG",
+                       signal_name == nullptr ? "" : std::string(signal_name) + ")");
   }
-  return fmt::format("rank {} ended with status {}", rank, WEXITSTATUS(status));
+  if (is_remote && WEXITSTATUS(status) == kUnreachable) {
+    return fmt::format(
+        "the remote shell to {} ended with status {}: it cannot be reached, or is lost", name,
+        kUnreachable);
+  }
+  return fmt::format("{} ended with status {}", name, WEXITSTATUS(status));
 }
 
 int exit_code_of(int status) {
@@ -55,9 +63,10 @@ int exit_code_of(int status) {
 }
 
 /// Whether the worker fell by itself or was killed by a stranger: a cause of other workers' ends, hardly a consequence.
-bool is_crash(int status) {
-  if (!WIFSIGNALED(status)) return false;
-  const int number = WTERMSIG(status);
+/// Of a worker on another host the exit code tells.
+bool is_crash(int status, bool is_remote) {
+  if (!WIFSIGNALED(status) && !is_remote) return false;
+  const int number = exit_code_of(status) - kSignalBase;
   return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
          number == SIGILL;
 }
@@ -114,19 +123,35 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::start(WorkerSetting setting) {
+void Supervisor::start(WorkerSetting setting, int rank) {
+  const std::string prefix = fmt::format("[{}] ", rank);
+  const bool is_plain = rank_prefix_ == RankPrefix::ERROR_OUTPUT;
+  add(std::move(setting), fmt::format("rank {}", rank), LinePrefixer(is_plain ? "" : prefix),
+      LinePrefixer(prefix), "");
+}
+
+void Supervisor::start_remote(WorkerSetting setting, const std::string& host, std::string job) {
+  // Room for the longest line with its rank in front.
+  constexpr std::size_t kMaxBytes = LinePrefixer::kMaxLineBytes + 64;
+  setting.has_input = true;
+  add(std::move(setting), "host " + host, LinePrefixer("", kMaxBytes), LinePrefixer("", kMaxBytes),
+      std::move(job));
+}
+
+void Supervisor::add(WorkerSetting setting, std::string name, const LinePrefixer& out,
+                     const LinePrefixer& err, std::string input) {
   setting.signal_mask = inherited_mask_;
   setting.ignores_sigpipe = inherited_ignored_sigpipe_;
   static const rlimit before = raise_open_files();
   setting.max_open_files = before;
   WorkerProcess process = start_worker(setting, janitor_);
-  const std::string prefix = fmt::format("[{}] ", workers_.size());
   Worker worker;
   worker.pid = process.pid;
+  worker.name = std::move(name);
+  worker.control = RemoteControl(std::move(process.in), std::move(input));
   worker.streams.reserve(2);
-  const bool is_plain = rank_prefix_ == RankPrefix::ERROR_OUTPUT;
-  worker.streams.push_back({std::move(process.out), LinePrefixer(is_plain ? "" : prefix), &out_});
-  worker.streams.push_back({std::move(process.err), LinePrefixer(prefix), &err_});
+  worker.streams.push_back({std::move(process.out), out, &out_});
+  worker.streams.push_back({std::move(process.err), err, &err_});
   workers_.push_back(std::move(worker));
   ++num_running_;
 }
@@ -168,18 +193,22 @@ void Supervisor::wait_for_events() {
   }
   std::vector<pollfd> polled;
   std::vector<Stream*> streams;
-  polled.reserve(3 + 2 * workers_.size());
+  polled.reserve(kFirstStream + 3 * workers_.size());
   streams.reserve(2 * workers_.size());
   polled.push_back({signals_.get(), POLLIN, 0});
   for (const OutputSink* sink : {&out_, &err_}) {
     polled.push_back({sink->is_empty() ? -1 : sink->fd(), POLLOUT, 0});
   }
+  polled.push_back({is_swept_ ? -1 : input_, POLLIN, 0});
   for (Worker& worker : workers_) {
     for (Stream& stream : worker.streams) {
       if (is_swept_ || !stream.pipe.is_open() || stream.sink->is_full()) continue;
       polled.push_back({stream.pipe.get(), POLLIN, 0});
       streams.push_back(&stream);
     }
+  }
+  for (const Worker& worker : workers_) {  // write_some() below asks all that have something
+    if (worker.control.has_unsent()) polled.push_back({worker.control.fd(), POLLOUT, 0});
   }
   if (is_swept_ && out_.is_empty() && err_.is_empty()) return;
   if (::poll(polled.data(), polled.size(), timeout_milliseconds()) < 0) {
@@ -189,9 +218,11 @@ void Supervisor::wait_for_events() {
   if (polled[0].revents != 0) read_signals();
   if (polled[1].revents != 0) write_some(out_);
   if (polled[2].revents != 0) write_some(err_);
+  if (polled[3].revents != 0) read_input();
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    if (polled[3 + i].revents != 0) read_some(*streams[i]);
+    if (polled[kFirstStream + i].revents != 0) read_some(*streams[i]);
   }
+  for (Worker& worker : workers_) worker.control.write_some();
 }
 
 void Supervisor::read_some(Stream& stream) {
@@ -224,7 +255,23 @@ void Supervisor::read_signals() {
   }
 }
 
+/// At the end of the input nobody reads our output either.
+void Supervisor::read_input() {
+  std::array<unsigned char, 64> numbers{};
+  const ssize_t count = ::read(input_, numbers.data(), numbers.size());
+  if (count < 0 && errno == EINTR) return;
+  for (ssize_t i = 0; i < count; ++i) forward(numbers[static_cast<std::size_t>(i)]);
+  if (count > 0) return;
+  input_ = -1;
+  is_interrupted_ = true;
+  if (!exit_code_.has_value()) exit_code_ = kSignalBase + SIGHUP;
+  out_.give_up();
+  err_.give_up();
+  stop_the_rest();
+}
+
 void Supervisor::forward(int number) {
+  has_killed_ |= number == SIGKILL;
   signal_all(number);
   if (number != SIGINT && number != SIGTERM) return;
   is_interrupted_ = true;
@@ -239,9 +286,17 @@ void Supervisor::forward(int number) {
   kill_at_ = Clock::now() + grace_;
 }
 
-void Supervisor::signal_all(int number) const {
-  for (const Worker& worker : workers_) {
-    if (worker.is_running) ::kill(-worker.pid, number);
+/// A remote shell that has been told once to kill the workers, and is still there, is killed itself.
+void Supervisor::signal_all(int number) {
+  for (Worker& worker : workers_) {
+    if (!worker.is_running) continue;
+    if (!worker.control.is_open() || worker.is_told_to_kill) {
+      ::kill(-worker.pid, number);
+    } else {
+      worker.control.signal(number);
+      worker.control.write_some();
+      worker.is_told_to_kill = number == SIGKILL;
+    }
   }
 }
 
@@ -255,7 +310,14 @@ void Supervisor::grace_is_over() {
   if (num_running_ > 0) {
     has_killed_ = true;
     signal_all(SIGKILL);
-    if (is_interrupted_) kill_at_ = Clock::now() + std::max<Clock::duration>(grace_, kMinGrace);
+    const bool has_remote = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+      return worker.is_running && worker.control.is_open();
+    });
+    if (has_remote) {
+      kill_at_ = Clock::now() + kRemoteGrace;
+    } else if (is_interrupted_) {
+      kill_at_ = Clock::now() + std::max<Clock::duration>(grace_, kMinGrace);
+    }
   } else if (
       is_interrupted_) {  // only the output is left, and whoever wants us gone need not wait for its reader
     out_.give_up();
@@ -279,31 +341,34 @@ void Supervisor::reap() {
     const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
       return worker.is_running && worker.pid == pid;
     });
-    if (found != workers_.end()) ended(static_cast<std::size_t>(found - workers_.begin()), status);
+    if (found != workers_.end()) ended(*found, status);
   }
 }
 
-void Supervisor::ended(std::size_t rank, int status) {
-  Worker& worker = workers_[rank];
+void Supervisor::ended(Worker& worker, int status) {
+  const bool is_remote = worker.control.is_open();
+  worker.control = {};
   worker.is_running = false;
   --num_running_;
   janitor_.forget_group(worker.pid);
   has_one_ended_well_ |= exit_code_of(status) == 0;
   if (exit_code_of(status) == 0) return;
   // A process that dies closes its connections some time before it can be reaped. Others may notice, fail and be reaped in between.
-  const bool is_cause = is_crash(status) && !has_killed_;
+  const bool is_cause = is_crash(status, is_remote) && !has_killed_;
   if (exit_code_.has_value() && !(is_cause && may_be_consequence_)) return;
   if (when_one_fails_ == WhenOneFails::KEEP_GOING && !is_stopping_) {
     first_failure_ = first_failure_.value_or(exit_code_of(status));
-    err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
-                                  num_running_ > 0 ? "; the others go on" : "");
+    err_.pending() +=
+        fmt::format("crossdevice-run: {}{}\n", describe(worker.name, is_remote, status),
+                    num_running_ > 0 ? "; the others go on" : "");
     return;
   }
   exit_code_ = exit_code_of(status);
   may_be_consequence_ = !is_cause;
   if (!is_interrupted_) {
-    err_.pending() += fmt::format("crossdevice-run: {}{}\n", describe(rank, status),
-                                  num_running_ > 0 ? "; stopping the others" : "");
+    err_.pending() +=
+        fmt::format("crossdevice-run: {}{}\n", describe(worker.name, is_remote, status),
+                    num_running_ > 0 ? "; stopping the others" : "");
   }
   stop_the_rest();
 }

@@ -16,6 +16,7 @@
 #include "run/janitor.h"
 #include "run/line_prefixer.h"
 #include "run/output_sink.h"
+#include "run/remote_control.h"
 #include "run/worker_process.h"
 
 namespace crossdevice::run {
@@ -39,10 +40,17 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Starts the next rank. A worker that has failed meanwhile is noticed by run().
+  /// Starts a worker. One that has failed meanwhile is noticed by run().
   ///
   /// Errors   CannotExecute, std::runtime_error.
-  void start(WorkerSetting setting);
+  void start(WorkerSetting setting, int rank);
+  /// Starts the remote shell to a host, which gets `job` and then signals' numbers on its standard input. It counts as one worker whose lines have
+  /// their ranks already.
+  ///
+  /// Errors   as start().
+  void start_remote(WorkerSetting setting, const std::string& host, std::string job);
+  /// Signals' numbers come from `input` too; where it ends, nobody is there any more to whom the job matters, and it stops.
+  void listen(int input) { input_ = input; }
   /// Returns the exit code of the job: 0, the first failing worker's (where the others go on: if none ends well), or 141 where nobody reads our output.
   [[nodiscard]] int run();
 
@@ -54,19 +62,25 @@ class Supervisor {
   };
   struct Worker {
     pid_t pid = -1;
+    std::string name{};  // "rank 3", "host b"
     bool is_running = true;
-    std::vector<Stream> streams;
+    bool is_told_to_kill = false;  // a remote one
+    RemoteControl control{};       // open: a remote one
+    std::vector<Stream> streams{};
   };
 
+  void add(WorkerSetting setting, std::string name, const LinePrefixer& out,
+           const LinePrefixer& err, std::string input);
   void wait_for_events();
   void read_signals();
+  void read_input();
   void forward(int number);
   void reap();
-  void ended(std::size_t rank, int status);
+  void ended(Worker& worker, int status);
   void begin_grace();
   void grace_is_over();
   void stop_the_rest();
-  void signal_all(int number) const;
+  void signal_all(int number);
   void sweep();
   void read_some(Stream& stream);
   void write_some(OutputSink& sink);
@@ -80,6 +94,7 @@ class Supervisor {
   sigset_t inherited_mask_{};
   bool inherited_ignored_sigpipe_ = false;
   Descriptor signals_;
+  int input_ = -1;  // -1: none, or it has ended
   OutputSink out_;
   OutputSink err_;
   std::vector<Worker> workers_;

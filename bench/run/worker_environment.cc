@@ -10,7 +10,8 @@
 
 namespace crossdevice::run {
 
-std::vector<std::string> environment_of(const WorkerPlace& place, const char* const* inherited) {
+std::vector<std::string> environment_of(const WorkerPlace& place,
+                                        const std::vector<std::string>& inherited) {
   // CROSSDEVICE_LAUNCHER: if a launcher has started us, its variables are not about our workers.
   std::vector<std::pair<std::string, std::string>> ours{
       {kRankVariable, std::to_string(place.rank)},
@@ -23,12 +24,11 @@ std::vector<std::string> environment_of(const WorkerPlace& place, const char* co
   if (!place.host_id.empty()) ours.emplace_back(kHostIdVariable, place.host_id);
   if (!place.interface.empty()) ours.emplace_back(kSocketInterfaceVariable, place.interface);
   std::vector<std::string> all;
-  for (; *inherited != nullptr; ++inherited) {
-    const std::string_view text = *inherited;
+  all.reserve(inherited.size() + ours.size());
+  for (const std::string_view text : inherited) {
     const std::string_view name = text.substr(0, text.find('='));
     const bool is_ours = std::any_of(ours.begin(), ours.end(),
                                      [&](const auto& variable) { return variable.first == name; });
-    // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
     if (!is_ours) all.emplace_back(text);
   }
   for (const auto& [name, value] : ours) all.push_back(fmt::format("{}={}", name, value));

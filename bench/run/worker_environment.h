@@ -20,8 +20,8 @@ struct WorkerPlace {
   std::string interface {};  ///< the one that leads to the others; empty: as inherited
 };
 
-/// This process's environment ("NAME=value") with the worker's CROSSDEVICE_* in place of any that were there.
+/// The environment `inherited` ("NAME=value") with the worker's CROSSDEVICE_* in place of any that were there.
 [[nodiscard]] std::vector<std::string> environment_of(const WorkerPlace& place,
-                                                      const char* const* inherited);
+                                                      const std::vector<std::string>& inherited);
 
 }  // namespace crossdevice::run

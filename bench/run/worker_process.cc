@@ -50,6 +50,7 @@ struct Child {
   const WorkerSetting& setting;
   const Janitor& janitor;
   pid_t parent;
+  int in;  // -1: none
   int out;
   int err;
   char** arguments;
@@ -64,9 +65,8 @@ int become_the_program(const Child& child) {
   // The parent may have died before that call: then it is somebody else's child, and nothing will ever kill it.
   if (::getppid() != child.parent) ::_exit(kCannotRun);
   child.janitor.watch_group(self);
-  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing < 0 || ::dup2(nothing, 0) < 0 || ::dup2(child.out, 1) < 0 ||
-      ::dup2(child.err, 2) < 0) {
+  const int input = child.in >= 0 ? child.in : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(child.out, 1) < 0 || ::dup2(child.err, 2) < 0) {
     return errno;
   }
   if (child.setting.network_namespace >= 0 &&
@@ -98,6 +98,11 @@ CannotExecute::CannotExecute(const std::string& program, int error)
       exit_code_(error == ENOENT ? kNotFound : kCannotRun) {}
 
 WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor) {
+  Pipe in;
+  if (setting.has_input) {
+    in = make_pipe();
+    ::fcntl(in.writer.get(), F_SETFL, O_NONBLOCK);
+  }
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   Pipe failure = make_pipe();
@@ -111,9 +116,9 @@ WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor)
   const pid_t pid = ::fork();
   if (pid < 0) throw system_failure("start a process");
   if (pid == 0) {
-    const int error = become_the_program({setting, janitor, parent, out.writer.get(),
-                                          err.writer.get(), const_cast<char**>(arguments.data()),
-                                          const_cast<char**>(variables.data())});
+    const int error = become_the_program(
+        {setting, janitor, parent, in.reader.get(), out.writer.get(), err.writer.get(),
+         const_cast<char**>(arguments.data()), const_cast<char**>(variables.data())});
     if (::write(failure.writer.get(), &error, sizeof error) < 0) {
       // The parent then sees a program that ends with this status.
     }
@@ -128,7 +133,7 @@ WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor)
     janitor.forget_group(pid);
     throw CannotExecute(setting.command.front(), error);
   }
-  return {pid, std::move(out.reader), std::move(err.reader)};
+  return {pid, std::move(in.writer), std::move(out.reader), std::move(err.reader)};
 }
 
 }  // namespace crossdevice::run

@@ -23,11 +23,13 @@ struct WorkerSetting {
   sigset_t signal_mask{};                ///< as crossdevice-run found it
   rlimit max_open_files{};               ///< as crossdevice-run found it
   bool ignores_sigpipe = false;          ///< as crossdevice-run found it
+  bool has_input = false;                ///< its standard input is a pipe, not empty
 };
 
-/// A worker that runs, and the ends of its outputs, which do not block.
+/// A worker that runs, and our ends of its streams, which do not block.
 struct WorkerProcess {
   pid_t pid = -1;
+  Descriptor in{};  ///< open where it has input
   Descriptor out;
   Descriptor err;
 };
@@ -42,7 +44,7 @@ class CannotExecute : public std::runtime_error {
   int exit_code_;
 };
 
-/// Starts the program in a process group of its own, with empty standard input and no other descriptor of ours. When it dies with us: the kernel
+/// Starts the program in a process group of its own, with empty standard input (unless it has input) and no other descriptor of ours. When it dies with us: the kernel
 /// kills it if this thread ends (PR_SET_PDEATHSIG), and the janitor whatever it has started.
 ///
 /// Errors   CannotExecute; std::runtime_error: no process or no pipe can be made.

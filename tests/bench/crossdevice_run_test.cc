@@ -171,9 +171,6 @@ TEST(CrossdeviceRunTest, AProgramThatCannotRun) {
             "crossdevice-run: cannot run /nonexistent/program: No such file or directory\n");
   RunningJob no_program({"-n", "2", "--", "/etc/passwd"});
   EXPECT_EQ(no_program.finish(), 126);
-  RunningJob hosts({"-n", "2", "--hosts", "a,b", "--", "true"});
-  EXPECT_EQ(hosts.finish(), 3);
-  EXPECT_THAT(hosts.err, HasSubstr("--hosts is not in this version"));
   RunningJob arguments({"-n", "x", "--", "true"});
   EXPECT_EQ(arguments.finish(), 2);
 }

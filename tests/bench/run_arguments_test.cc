@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "crossdevice/core/error.h"
-
 #include "run/arguments.h"
 #include "run/worker_environment.h"
 #include "support/program.h"
@@ -69,14 +67,6 @@ TEST(RunArgumentsTest, WrongOnesAreRefused) {
   }
 }
 
-TEST(RunArgumentsTest, OtherHostsAreNotInThisVersion) {
-  EXPECT_THAT(
-      [] {
-        (void)parse({"-n", "1", "--hosts", "a,b", "--", "prog"});
-      },
-      ThrowsMessage<UnimplementedError>(StartsWith("--hosts is not in this version")));
-}
-
 TEST(RunArgumentsTest, RatesInBitsPerSecond) {
   EXPECT_EQ(bits_per_second("1kbit"), 1e3);
   EXPECT_EQ(bits_per_second("200mbit"), 2e8);
@@ -84,25 +74,24 @@ TEST(RunArgumentsTest, RatesInBitsPerSecond) {
 }
 
 TEST(WorkerEnvironmentTest, OursReplaceWhatWasThere) {
-  const std::vector<const char*> inherited{
-      "PATH=/bin", "CROSSDEVICE_RANK=9",         "CROSSDEVICE_LOG_LEVEL=info",
-      "A=b=c",     "CROSSDEVICE_LAUNCHER=slurm", nullptr};
+  const std::vector<std::string> inherited{"PATH=/bin", "CROSSDEVICE_RANK=9",
+                                           "CROSSDEVICE_LOG_LEVEL=info", "A=b=c",
+                                           "CROSSDEVICE_LAUNCHER=slurm"};
   const std::vector<std::string> all = environment_of({.rank = 1,
                                                        .num_workers = 4,
                                                        .local_rank = 0,
                                                        .local_num_workers = 2,
                                                        .chief_address = "127.0.0.1:7",
                                                        .secret_file = "/tmp/s"},
-                                                      inherited.data());
+                                                      inherited);
   EXPECT_THAT(
       all, ElementsAre("PATH=/bin", "CROSSDEVICE_LOG_LEVEL=info", "A=b=c", "CROSSDEVICE_RANK=1",
                        "CROSSDEVICE_NUM_WORKERS=4", "CROSSDEVICE_LOCAL_RANK=0",
                        "CROSSDEVICE_LOCAL_NUM_WORKERS=2", "CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:7",
                        "CROSSDEVICE_SECRET_FILE=/tmp/s", "CROSSDEVICE_LAUNCHER=crossdevice"));
   EXPECT_THAT(all, Not(Contains(StartsWith("CROSSDEVICE_HOST_ID"))));
-  EXPECT_THAT(environment_of({.host_id = "h"}, inherited.data()),
-              Contains("CROSSDEVICE_HOST_ID=h"));
-  EXPECT_THAT(environment_of({.interface = "e"}, inherited.data()),
+  EXPECT_THAT(environment_of({.host_id = "h"}, inherited), Contains("CROSSDEVICE_HOST_ID=h"));
+  EXPECT_THAT(environment_of({.interface = "e"}, inherited),
               Contains("CROSSDEVICE_SOCKET_IFNAME=e"));
 }
 

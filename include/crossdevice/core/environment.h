@@ -77,5 +77,7 @@ inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
 inline constexpr const char* kSocketInterfaceVariable = "CROSSDEVICE_SOCKET_IFNAME";
 /// Workers with equal texts share a machine (its memory and its loopback); default: what the kernel says.
 inline constexpr const char* kHostIdVariable = "CROSSDEVICE_HOST_ID";
+/// What crossdevice-run starts workers on other hosts with, "ssh -p 2222"; its option --remote-shell comes before it.
+inline constexpr const char* kRunShellVariable = "CROSSDEVICE_RUN_SHELL";
 
 }  // namespace crossdevice
