@@ -28,7 +28,7 @@ constexpr int kSignalBase = 128;  // what shells add to a signal's number
 constexpr std::chrono::seconds kSweepTimeout{
     10};  // a process in the kernel's hands may not die at once
 constexpr milliseconds kMinGrace{100};
-constexpr std::chrono::seconds kRemoteGrace{5};  // for what a remote shell still has to bring
+constexpr std::chrono::seconds kRemoteGrace{2};  // for what a remote shell still has to bring
 constexpr int kUnreachable = 255;  // what remote shells end with where the fault is their own
 constexpr std::size_t kReadBytes = std::size_t{64} * 1024;
 constexpr rlim_t kMaxOpenFiles = 4096;   // three pipes for each worker, and some
@@ -290,12 +290,12 @@ void Supervisor::forward(int number) {
 void Supervisor::signal_all(int number) {
   for (Worker& worker : workers_) {
     if (!worker.is_running) continue;
-    if (!worker.control.is_open() || worker.is_told_to_kill) {
+    if (!worker.control.is_open() || (worker.is_told_to_kill && number == SIGKILL)) {
       ::kill(-worker.pid, number);
     } else {
       worker.control.signal(number);
       worker.control.write_some();
-      worker.is_told_to_kill = number == SIGKILL;
+      worker.is_told_to_kill |= number == SIGKILL;
     }
   }
 }

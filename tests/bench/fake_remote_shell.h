@@ -13,7 +13,7 @@
 namespace crossdevice::run {
 
 /// As behind ssh, the command has a session and an environment of its own, and learns that the client is gone only because its standard input ends. Hosts
-/// that begin with "unknown" cannot be reached. `enter` is put in front of the command: "nsenter ...", with $host.
+/// that begin with "unknown" cannot be reached, and those with "silent" never answer. `enter` is put in front of the command: "nsenter ...", with $host.
 class FakeRemoteShell {
  public:
   explicit FakeRemoteShell(const std::string& enter = "")
@@ -24,6 +24,7 @@ class FakeRemoteShell {
                             "case $host in unknown*)\n"
                             "  echo \"cannot resolve $host\" >&2\n"
                             "  exit 255;;\n"
+                            "silent*) exec sleep 1000;;\n"
                             "esac\n"
                             "exec "
                          << enter

@@ -232,6 +232,13 @@ TEST_F(RemoteHostsTest, AWorkerThatIgnoresSigtermIsKilled) {
   EXPECT_EQ(job.finish(), 137);
 }
 
+TEST_F(RemoteHostsTest, AHostThatNeverAnswersHoldsUpNoSignal) {
+  RunningJob job(script("a,silent", "echo ready; exec sleep 1000", {"--grace-seconds", "0.2"}));
+  ASSERT_TRUE(job.read_until("ready"));
+  job.send(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM);
+}
+
 TEST_F(RemoteHostsTest, NothingIsLeftWhenTheLauncherIsKilled) {
   RunningJob job(script("a:2,b:2,localhost",
                         "(trap '' TERM HUP; sleep 1000; true) & echo $CROSSDEVICE_SECRET_FILE; "
