@@ -118,6 +118,7 @@ class InProcessKind final : public TransportKind {
   [[nodiscard]] Bell& own_bell() { return hub_->bell(rank()); }
   bool collect(int to);
   bool copy(int from);
+  void look_at_unexpected();
   bool copy_chunk(Pair& pair, Transfer& transfer, std::size_t& num_bytes);
   void require_present(int member);
   /// What another member's thread calls.
@@ -151,7 +152,7 @@ void InProcessKind::start_send(Peer& peer, Transfer& transfer) {
 
 bool InProcessKind::progress() {
   num_seen_ = own_bell().num_events();
-  return for_active([this](int each) {
+  const bool has_any_moved = for_active([this](int each) {
     // Before the queues are looked at: what a member did before it left is seen then.
     const bool has_left = hub_->has_left(each).load(std::memory_order_acquire);
     bool has_moved = collect(each);
@@ -163,6 +164,24 @@ bool InProcessKind::progress() {
     }
     return has_moved;
   });
+  if (!has_any_moved) look_at_unexpected();
+  return has_any_moved;
+}
+
+/// Who sends what nobody has asked for may be ahead of this member, but not at the same place in another call.
+void InProcessKind::look_at_unexpected() {
+  for (int from = 0; from < num_ranks(); ++from) {
+    Pair& pair = hub_->pair(from, rank());
+    if (pair.num_queued.load(std::memory_order_acquire) ==
+        num_taken_[static_cast<std::size_t>(from)]) {
+      continue;
+    }
+    const std::lock_guard lock(pair.mutex);
+    if (pair.first_uncopied != nullptr && pair.operation_count == operation_count() &&
+        pair.operation != operation()) {
+      fail_by_operation(from, pair.operation_count, pair.operation);
+    }
+  }
 }
 
 /// Takes back what `to` has copied.

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <new>
@@ -176,6 +177,7 @@ struct SharedMemoryGroup::State {
   std::string failure_text;
   RankInfo failure_culprit;
   std::shared_ptr<void> listening;
+  std::function<void()> look;
 
   [[nodiscard]] Peer& peer(int of_rank) { return peers[static_cast<std::size_t>(of_rank)]; }
   [[nodiscard]] const Peer& peer(int of_rank) const {
@@ -208,10 +210,12 @@ struct SharedMemoryGroup::State {
   void await_phase(const Deadline& deadline, bool is_end);
   void require_equal_operations();
   bool await_peer(int of_rank, const Deadline& deadline);
+  void end_waiting(bool is_end);
   [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
   [[nodiscard]] Failure await_news(const Deadline& deadline) const;
   void warn_of_stall() const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
+  [[noreturn]] void fail_by_absence(const Peer& owner);
   [[noreturn]] void fail_because(Failure reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
@@ -346,6 +350,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
   GroupFlags& theirs = peer(of_rank).flags();
   Clock::time_point warning = spin_end + cluster->stall_warning();
   while (!is_over_for(of_rank, deadline)) {
+    if (look) look();
     const std::uint32_t seen = theirs.phase.load(std::memory_order_seq_cst);
     theirs.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
     if (!has_come(of_rank)) {
@@ -372,7 +377,15 @@ void SharedMemoryGroup::State::warn_of_stall() const {
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
   for (int each = 0; each < num_workers; ++each) {
-    if (!has_come(each) && !await_peer(each, deadline)) fail(deadline, is_end);
+    bool comes = has_come(each);
+    try {
+      comes = comes || await_peer(each, deadline);
+    } catch (const std::exception& error) {
+      end_waiting(is_end);
+      broken_text = error.what();
+      throw;
+    }
+    if (!comes) fail(deadline, is_end);
   }
   // First: who sees a difference gives up, and who sees it give up shall hear why. All have announced, so all see it.
   if (!is_end) require_equal_operations();
@@ -430,11 +443,21 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
   fail_because(await_news(deadline), deadline, is_end);
 }
 
-void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
+/// Gives up, so that the others do not wait for this worker.
+void SharedMemoryGroup::State::end_waiting(bool is_end) {
   GroupFlags& own = peer(rank).flags();
-  own.has_heard.store(reason == Failure::NONE ? 0 : 1, std::memory_order_seq_cst);
   own.given_up_at.store(phase, std::memory_order_seq_cst);
   wake_all(own.phase);
+  // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
+  may_be_written = is_end;
+  for (int each = 0; each < num_workers; ++each) {
+    may_be_written |= each != rank && has_come(each);
+  }
+}
+
+void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
+  peer(rank).flags().has_heard.store(reason == Failure::NONE ? 0 : 1, std::memory_order_seq_cst);
+  end_waiting(is_end);
   std::vector<RankInfo> missing;
   std::string names;
   for (int each = 0; each < num_workers; ++each) {
@@ -442,8 +465,6 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
     missing.push_back(peer(each).info);
     names += (names.empty() ? "" : ", ") + to_string(peer(each).info);
   }
-  // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
-  may_be_written = is_end || missing.size() < static_cast<std::size_t>(num_workers) - 1;
   const std::string name = this->name();
   if (reason != Failure::NONE) {
     const std::lock_guard lock(failure_mutex);
@@ -466,6 +487,18 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
   break_with(StatusCode::DEADLINE_EXCEEDED,
              fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
              missing);
+}
+
+/// Whoever has announced a segment keeps it until the operation ends, if it lives and has not given up.
+void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
+  for (const Peer& each : peers) {
+    if (has_given_up(each)) fail(Deadline::never(), /*is_end=*/true);
+  }
+  end_waiting(/*is_end=*/true);
+  break_with(StatusCode::UNAVAILABLE,
+             fmt::format("{}: {} is gone: its memory is not there any more", name(),
+                         to_string(owner.info)),
+             {owner.info});
 }
 
 void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
@@ -526,6 +559,7 @@ std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
   auto entry = peer.segments.find(location.segment_id);
   if (entry == peer.segments.end()) {
     const std::unique_ptr<Descriptor> opened = open_foreign(peer.info.pid, location.segment_fd);
+    if (opened->get() < 0 && (errno == ENOENT || errno == ESRCH)) state_->fail_by_absence(peer);
     const std::optional<FileIdentity> identity = identity_of(opened->get());
     if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {
       throw InternalError(fmt::format("segment {} of {} cannot be opened: {}", location.segment_id,
@@ -546,6 +580,10 @@ std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
                                     to_string(peer.info), location.segment_id));
   }
   return mapping.begin() + location.offset_bytes;
+}
+
+void SharedMemoryGroup::while_waiting(std::function<void()> look) {
+  state_->look = std::move(look);
 }
 
 void SharedMemoryGroup::give_up(const std::string& text) {

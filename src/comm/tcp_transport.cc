@@ -96,6 +96,7 @@ class TcpKind final : public TransportKind {
   void start_send(Peer& peer, Transfer& transfer) override;
   void start_receive(Peer& peer, Transfer& transfer) override { peer.receives.push_back(transfer); }
   bool progress() override;
+  void look_everywhere() override { has_slept_ = true; }
   [[nodiscard]] bool is_bulky() const override { return is_bulky_; }
   void prepare_sleep() override;
   void sleep(Clock::time_point until) override;
@@ -146,7 +147,7 @@ class TcpKind final : public TransportKind {
   std::vector<pollfd> polled_;  // the event, then connections
   std::vector<int> polled_ranks_;
   Clock::time_point wake_up_ = Clock::time_point::max();
-  bool has_slept_ = true;
+  bool has_slept_ = true;  // or wants to look at all connections for another reason
 
   std::vector<std::atomic<bool>> have_left_;  // what the control plane says
 };
@@ -349,6 +350,11 @@ std::optional<std::span<std::byte>> TcpKind::take(int from, bool& has_moved) {
       continue;
     }
     if (receives.is_empty()) {
+      // It may be ahead of this member, but not at the same place in another call.
+      if (head->operation_count == operation_count() && head->operation != operation()) {
+        fail_by_operation(from, head->operation_count, head->operation);
+        return std::nullopt;
+      }
       link(from).awaits_receive = true;
       return std::nullopt;
     }

@@ -181,6 +181,22 @@ bool TransportKind::poll() {
   return has_moved;
 }
 
+void TransportKind::look() {
+  const Turn turn(*this);
+  require_whole();
+  look_everywhere();
+  (void)progress();
+  if (has_failed()) throw_failure();
+}
+
+void TransportKind::look_until(const Deadline& deadline) {
+  Turn turn(*this);
+  look_everywhere();
+  // Over before the deadline is looked at, so that it is no failure.
+  wait_until(
+      turn, [&deadline] { return deadline.has_passed(); }, deadline);
+}
+
 void TransportKind::wait(const Deadline& deadline) {
   Turn turn(*this);
   wait_until(

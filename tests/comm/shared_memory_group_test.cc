@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,31 @@ using testing::no_errors;
 using testing::run_clusters;
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
+
+TEST(SharedMemoryGroupTest, WhoWaitsLooksAround) {
+  EXPECT_EQ(run_clusters(3,
+                         [](const std::shared_ptr<Cluster>& cluster) {
+                           SharedMemoryGroup group(cluster);
+                           int num_looks = 0;
+                           group.while_waiting([&] {
+                             if (++num_looks == 3) throw std::runtime_error("look there");
+                           });
+                           if (cluster->rank() == 1) {
+                             cluster->barrier();  // comes when the others have given up
+                             group.announce({.kind = "test"}, 1);
+                             EXPECT_THROW(group.await_announcements(soon()), DeadlineExceededError);
+                             return;
+                           }
+                           group.announce({.kind = "test"}, 1);
+                           // Rank 1 is waited for; who hears it second has looked less often.
+                           EXPECT_ANY_THROW(group.await_announcements(soon()));
+                           EXPECT_LE(num_looks, 3);
+                           EXPECT_THROW(group.announce({.kind = "test"}, 2),
+                                        FailedPreconditionError);
+                           cluster->barrier();
+                         }),
+            no_errors(3));
+}
 
 TEST(SharedMemoryGroupTest, AStallIsSpokenOf) {
   LogKeeper log;

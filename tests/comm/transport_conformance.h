@@ -252,6 +252,54 @@ TEST_P(TransportConformance, DifferentOperationsAreFoundBeforeAByteIsWritten) {
   }
 }
 
+TEST_P(TransportConformance, DifferentOperationsAreFoundWhereNothingIsExpected) {
+  for (const bool waits : {true, false}) {
+    Bytes memory(8, std::byte{0xEE});
+    const std::vector<Outcome> outcomes = run(3, [&](Transport& transport) {
+      transport.begin(operation(transport.rank() == 1 ? 0xABC : 0xDEF));
+      if (transport.rank() == 1) send(transport, 0, Bytes(8));
+      while (transport.rank() == 0 && !waits && !soon().has_passed()) transport.look();
+      // The last one from nobody who would send: until the others say what is wrong.
+      (void)receive(transport, transport.rank() == 0 ? 2 : 0, 8);
+    });
+    expect_mismatch(outcomes, memory, "(fingerprint abc)", "(fingerprint def)");
+  }
+}
+
+TEST_P(TransportConformance, WhoIsAheadIsInNoOtherOperation) {
+  const std::vector<Outcome> outcomes = run(2, [](Transport& transport) {
+    transport.begin(operation(1));
+    if (transport.rank() == 1) {
+      transport.begin(operation(2));
+      send(transport, 0, Bytes(8));
+      (void)receive(transport, 0, 8);
+      return;
+    }
+    for (int i = 0; i < 1000; ++i) transport.look();
+    transport.begin(operation(2));
+    for (int i = 0; i < 1000; ++i) transport.look();
+    (void)receive(transport, 1, 8);
+    send(transport, 1, Bytes(8));
+  });
+  for (const Outcome& each : outcomes) EXPECT_EQ(each.text, "");
+}
+
+TEST_P(TransportConformance, WhoLooksHearsAStopOrGoesOnAtTheDeadline) {
+  const std::vector<Outcome> outcomes = run(2, [](Transport& transport) {
+    transport.begin(operation());
+    transport.look_until(Deadline::after_timeout_seconds(0.01));
+    if (transport.rank() == 0) {
+      send(transport, 1, Bytes(8));
+      transport.look_until(soon());
+    } else {
+      (void)receive(transport, 0, 8);
+      transport.stop(StatusCode::RESOURCE_EXHAUSTED, "no memory");
+      transport.look();
+    }
+  });
+  for (const Outcome& each : outcomes) EXPECT_THAT(each.text, ::testing::HasSubstr("no memory"));
+}
+
 TEST_P(TransportConformance, EqualOperationsAreToldApartByTheirNumber) {
   Bytes memory(8, std::byte{0xEE});
   const std::vector<Outcome> outcomes = run(2, [&](Transport& transport) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,8 +70,11 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
 
   /// The bytes at `location` of `rank`, here; between await_announcements() and finish(). Maps a segment the first time it is named, and keeps it.
   ///
-  /// Errors   InternalError: there is no such segment, or it is shorter.
+  /// Errors   UnavailableError: the member has gone meanwhile. InternalError: there is no such segment, or it is shorter.
   [[nodiscard]] std::byte* map(int rank, const SharedLocation& location, std::size_t size_bytes);
+  /// `look` is called by who waits, every few milliseconds and on that thread, for what the flags of the group do not say. What it throws ends the wait, and
+  /// breaks the group.
+  void while_waiting(std::function<void()> look);
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
   void give_up(const std::string& text);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.

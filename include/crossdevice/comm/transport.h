@@ -110,6 +110,11 @@ class CROSSDEVICE_EXPORT Transport {
 
   /// Moves what can be moved without waiting; whether anything moved.
   bool poll();
+  /// The same, and hears what members have to say that nothing is expected from: that they have given up, or make another call than this member. For who waits
+  /// for something else than messages; who waits here hears it anyway.
+  void look();
+  /// Looks until the deadline, when it returns.
+  void look_until(const Deadline& deadline);
   /// Returns at once if a completed transfer has not been taken, or nothing is under way; else when a transfer completes.
   void wait(const Deadline& deadline);
   /// Until this one is done, and takes it: take_completed() does not give it again.

@@ -54,6 +54,8 @@ class TransportKind {
   void send(int to, std::span<const std::byte> bytes, Transfer& transfer);
   void receive(int from, std::span<std::byte> bytes, Transfer& transfer);
   bool poll();
+  void look();
+  void look_until(const Deadline& deadline);
   void wait(const Deadline& deadline);
   void wait(Transfer& transfer, const Deadline& deadline);
   [[nodiscard]] Transfer* take_completed();
@@ -88,6 +90,8 @@ class TransportKind {
   virtual void start_receive(Peer& peer, Transfer& transfer) = 0;
   /// Moves what can be moved; whether anything moved. Bounded, so that a waiter looks at its deadline in between.
   virtual bool progress() = 0;
+  /// The next progress() looks at members that nothing is expected from, too: a message of this very operation that says another one is a failure.
+  virtual void look_everywhere() {}
   /// Whether a waiter had better sleep at once: what is on its way takes longer than waking up, and asking for it would hold it up.
   [[nodiscard]] virtual bool is_bulky() const { return false; }
   /// The last thing before sleep().
