@@ -56,6 +56,16 @@ void require_batch(ReduceOp op, std::span<const CollectiveValue> values) {
   }
 }
 
+GroupOperationInfo operation_of(const CollectiveRequest& request,
+                                std::span<const CollectiveValue> values, const BatchSize& size) {
+  return {.kind = request.kind,
+          .reduce_op = request.op,
+          .dtype = values[0].inputs[0].dtype(),
+          .num_values = values.size(),
+          .size_bytes = size.size_bytes,
+          .fingerprint = size.fingerprint};
+}
+
 GroupOperationInfo operation_of(const CollectiveRequest& request, const Tensor& tensor, int root) {
   Fingerprint fingerprint;
   fingerprint.add(static_cast<std::uint64_t>(root) << 1U | (request.deterministic ? 1U : 0U));

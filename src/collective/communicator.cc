@@ -4,11 +4,14 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/collective/two_level_collectives.h"
 #include "crossdevice/comm/tcp_transport.h"
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/log.h"
 
 #include "collective/detail/collective_checks.h"
 
@@ -19,7 +22,16 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   if (cluster->num_local_workers() == cluster->num_workers()) {
     return std::make_unique<SharedCollectives>(cluster);
   }
-  return std::make_unique<TransportCollectives>(cluster, make_tcp_transport(cluster));
+  const std::vector<int> machines = machines_of(*cluster);
+  std::unique_ptr<Transport> transport = make_tcp_transport(cluster);
+  if (has_two_levels(machines)) {
+    return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines);
+  }
+  if (cluster->rank() == 0) {
+    log_once("flat", LogSeverity::INFO,
+             "all workers exchange messages: machines have one worker each, or unequal numbers");
+  }
+  return std::make_unique<TransportCollectives>(cluster, std::move(transport));
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ constexpr std::size_t aligned(std::size_t size_bytes) {
 
 }  // namespace
 
+std::size_t inline_bytes_of(const Tensor& tensor) { return aligned(tensor.size_bytes()); }
+
 std::size_t inline_bytes(std::span<const CollectiveValue> values) {
   std::size_t total = 0;
   for (const CollectiveValue& value : values) {

@@ -73,8 +73,16 @@ std::shared_ptr<const ScheduleProgram> ProgramCache::find(const ProgramKey& key)
     return known->second.program;
   }
   const std::size_t piece = std::max<std::size_t>(1, kPieceBytes / key.element_size);
-  auto program = std::make_shared<const ScheduleProgram>(
-      compile_schedule(make_schedule(key, num_participants_), participant_, piece));
+  ScheduleProgram compiled =
+      compile_schedule(make_schedule(key, num_participants_), participant_, piece);
+  if (!ranks_.empty()) {
+    const auto rank_of = [this](std::size_t peer) {
+      return static_cast<std::size_t>(ranks_[peer]);
+    };
+    for (ProgramTask& task : compiled.tasks) task.peer = rank_of(task.peer);
+    for (std::size_t& peer : compiled.peers) peer = rank_of(peer);
+  }
+  auto program = std::make_shared<const ScheduleProgram>(std::move(compiled));
   if (entries_.size() == kMaxPrograms) {
     entries_.erase(uses_.back());
     uses_.pop_back();

@@ -326,6 +326,11 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
   }
 }
 
+void SharedDirectReduce::while_waiting(std::function<void()> look) {
+  state_->group.while_waiting(std::move(look));
+}
+void SharedDirectReduce::give_up(const std::string& text) { state_->group.give_up(text); }
+
 void SharedDirectReduce::end_share(const CollectiveRequest& request) {
   state_->group.finish();
   state_->group.await_ends(request.deadline);

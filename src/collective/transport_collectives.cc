@@ -21,18 +21,16 @@
 #include "crossdevice/collective/rooted.h"
 #include "crossdevice/collective/schedule_executor.h"
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/log.h"
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/inline_batch.h"
-#include "collective/detail/inquest.h"
 #include "collective/detail/integer_mean.h"
-#include "collective/detail/message_barrier.h"
 #include "collective/detail/program_cache.h"
 #include "collective/detail/row_batch.h"
 #include "collective/detail/scratch_memory.h"
 #include "collective/detail/shown_tensors.h"
+#include "collective/detail/transport_group.h"
 #include "collective/detail/tuning_agreement.h"
 
 namespace crossdevice {
@@ -45,36 +43,27 @@ using Kind = ProgramKey::Kind;
 constexpr std::size_t kRingBytes = std::size_t{1} << 20;
 /// Up to here latency counts more than bytes.
 constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
-/// So many workers are connected to each other from the start.
-constexpr int kMeshRanks = 16;
-constexpr double kMeetingSeconds = 300;
 
 }  // namespace
 
 struct TransportCollectives::State final : OperationObserver {
-  State(std::shared_ptr<Cluster> of, std::unique_ptr<Transport> over)
-      : cluster(std::move(of)),
-        transport(std::move(over)),
-        inquest(cluster),
-        executor(*transport),
-        barrier(*transport),
-        num_ranks(static_cast<std::size_t>(transport->num_ranks())),
-        rank(static_cast<std::size_t>(transport->rank())),
-        is_mesh(transport->num_ranks() <= kMeshRanks),
-        programs(num_ranks, rank) {}
+  explicit State(std::shared_ptr<detail::TransportGroup> of)
+      : group(std::move(of)),
+        transport(&group->transport()),
+        num_ranks(group->num_ranks()),
+        rank(group->rank()),
+        is_mesh(group->is_mesh()),
+        tuning(group->tuning()),
+        programs(num_ranks, rank),
+        transfers(std::make_unique<Transfer[]>(2 * num_ranks)) {}
 
-  std::shared_ptr<Cluster> cluster;
-  std::unique_ptr<Transport> transport;
-  detail::Inquest inquest;
-  ScheduleExecutor executor;
-  detail::MessageBarrier barrier;
+  std::shared_ptr<detail::TransportGroup> group;
+  Transport* transport;
   std::size_t num_ranks;
   std::size_t rank;
   bool is_mesh;
-  std::string broken_text;           // empty: not broken
-  bool outputs_are_written = false;  // by the operation under way, where they are inputs
 
-  AllReduceTuning tuning;
+  const AllReduceTuning& tuning;
   detail::ProgramCache programs;
   std::set<std::pair<Kind, std::size_t>> connected;  // kinds and roots, where not all are
   std::vector<std::shared_ptr<const ScheduleProgram>> running;
@@ -89,20 +78,18 @@ struct TransportCollectives::State final : OperationObserver {
   std::unique_ptr<Transfer[]> transfers;  // two of each rank
   detail::ScratchMemory scratch;
   detail::ScratchMemory heads;
-  std::shared_ptr<void> listening;
 
   // OperationObserver
   [[nodiscard]] bool stop_requested() const override { return false; }
   void tensor_completed(std::size_t row) override {
     if (!finishes_rows) return;
-    outputs_are_written |= is_in_place;
+    if (is_in_place) group->set_outputs_written();
     batch.finish(batch.rows()[row], divisor);
   }
 
-  void meet();
   template <class Body>
   void run(const CollectiveRequest& request, const GroupOperationInfo& info, Body body);
-  void agree(const Deadline& deadline) { barrier.wait(deadline); }
+  void agree(const Deadline& deadline) { group->agree(deadline); }
   std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
                                                       const Deadline& deadline);
   [[nodiscard]] bool fits_inline(std::size_t inline_bytes) const;
@@ -119,78 +106,19 @@ struct TransportCollectives::State final : OperationObserver {
   }
 };
 
-void TransportCollectives::State::meet() {
-  // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
-  listening = cluster->listen(
-      {.on_lost = {}, .on_abort = [this](const RankInfo& origin, const std::string& text) {
-         transport->stop(StatusCode::ABORTED,
-                         fmt::format("{} aborted: {}", to_string(origin), text), {origin});
-       }});
-  transfers = std::make_unique<Transfer[]>(2 * num_ranks);
-  tuning = detail::receive_tuning(*cluster);
-  std::set<int> peers;
-  const int n = transport->num_ranks();
-  for (int distance = 1; distance < n; distance = is_mesh ? distance + 1 : 2 * distance) {
-    peers.insert((transport->rank() + distance) % n);
-    peers.insert((transport->rank() + n - distance) % n);
-  }
-  const std::vector<int> list(peers.begin(), peers.end());
-  transport->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
-  // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
-  // this meeting.
-  if (num_ranks == 1 && !tuning.links.has_value()) tuning.links.emplace();  // there are none
-  if (tuning.links.has_value()) {
-    cluster->barrier(kMeetingSeconds);
-  } else {
-    tuning.links = detail::measure_links(*cluster, *transport, barrier, scratch, is_mesh);
-  }
-  if (rank == 0) log(LogSeverity::INFO, detail::describe(tuning, num_ranks, is_mesh));
-}
-
-/// Runs an operation so that all workers learn how it failed.
+/// Runs an operation so that all workers learn how it failed, and lets go of the caller's tensors.
 template <class Body>
 void TransportCollectives::State::run(const CollectiveRequest& request,
                                       const GroupOperationInfo& info, Body body) {
-  if (!broken_text.empty()) {
-    throw FailedPreconditionError("the group of workers is broken since " + broken_text);
-  }
-  outputs_are_written = false;
   finishes_rows = false;
-  const auto rows_are_let_go_of = [this] {
-    batch.clear();
-    running.clear();
-  };
-  try {
-    inquest.begin();
-    transport->begin(info);
+  group->run(request, info, [&] {
+    const auto let_go = [this](State*) {
+      batch.clear();
+      running.clear();
+    };
+    const std::unique_ptr<State, decltype(let_go)> rows_in_use(this, let_go);
     body();
-    transport
-        ->poll();  // the others may have given up before this worker came, though their messages were still there
-    rows_are_let_go_of();
-  } catch (const OpError& failure) {
-    rows_are_let_go_of();
-    const std::string name = fmt::format("{} #{}", request.kind, request.sequence);
-    broken_text = failure.what();
-    transport->stop(failure.code(), failure.what(),
-                    {failure.culprits().begin(), failure.culprits().end()});
-    try {
-      inquest.hold(name, pack_operation(info), failure, !outputs_are_written);
-    } catch (const OpError& verdict) {
-      broken_text = verdict.what();
-      throw;
-    }
-  } catch (const std::exception& failure) {
-    rows_are_let_go_of();
-    broken_text = fmt::format("rank {} failed in {} #{}: {}", rank, request.kind, request.sequence,
-                              failure.what());
-    transport->stop(StatusCode::ABORTED, broken_text, {cluster->worker(static_cast<int>(rank))});
-    try {
-      transport->poll();  // throws, after which nobody touches the caller's memory any more
-    } catch (
-        const OpError&) {  // NOLINT(bugprone-empty-catch): what it says is what was just said to it
-    }
-    throw;
-  }
+  });
 }
 
 /// The program, with everybody connected that it talks to. Everybody comes here for the same programs in the same order, so that it connects to those
@@ -254,7 +182,7 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   }
   blocks.clear();
   for (std::size_t each = 0; each < num_ranks; ++each) blocks.push_back(block(each));
-  outputs_are_written = is_in_place;
+  if (is_in_place) group->set_outputs_written();
   (void)direct_reduce({.op = request.op, .tensors = inline_batch.tensors(values, blocks)});
 }
 
@@ -278,11 +206,11 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
   }
   if (batch.has_direct_rows()) {
     agree(request.deadline);
-    outputs_are_written |= is_in_place;
+    if (is_in_place) group->set_outputs_written();
   }
   for (const detail::BatchRow& row : batch.rows()) batch.fill(row);
   finishes_rows = true;
-  executor.run(jobs, request.deadline, this);
+  group->executor().run(jobs, request.deadline, this);
   finishes_rows = false;
 }
 
@@ -291,7 +219,7 @@ void TransportCollectives::State::run_job(const ProgramKey& key, ScheduleJob job
   running.clear();
   running.push_back(find_program(key, deadline));
   job.program = running.back().get();
-  executor.run(std::span<const ScheduleJob>(&job, 1), deadline);
+  group->executor().run(std::span<const ScheduleJob>(&job, 1), deadline);
 }
 
 /// Reduces `input` in memory of its own, and copies what is wanted of the result to `output`, if anything is.
@@ -322,7 +250,7 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
           request.deadline);
   if (output == nullptr || wanted.count == 0) return;
   const std::byte* const result = row + wanted.begin * size;
-  outputs_are_written = overlaps(input, *output);
+  if (overlaps(input, *output)) group->set_outputs_written();
   if (is_integer_mean) {
     detail::divide_integer_sums(input.dtype(), reinterpret_cast<const std::uint64_t*>(result),
                                 wanted.count, num_ranks, output->data());
@@ -333,9 +261,10 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
 
 TransportCollectives::TransportCollectives(std::shared_ptr<Cluster> cluster,
                                            std::unique_ptr<Transport> transport)
-    : state_(std::make_unique<State>(std::move(cluster), std::move(transport))) {
-  state_->meet();
-}
+    : TransportCollectives(
+          std::make_shared<detail::TransportGroup>(std::move(cluster), std::move(transport))) {}
+TransportCollectives::TransportCollectives(std::shared_ptr<detail::TransportGroup> group)
+    : state_(std::make_unique<State>(std::move(group))) {}
 TransportCollectives::~TransportCollectives() = default;
 
 void TransportCollectives::all_reduce(const CollectiveRequest& request,
@@ -344,14 +273,8 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
   detail::require_batch(request.op, values);
   const std::size_t num_inputs = values[0].inputs.size();
   const detail::BatchSize size = detail::measure_batch(request, values);
-  const GroupOperationInfo info{.kind = request.kind,
-                                .reduce_op = request.op,
-                                .dtype = values[0].inputs[0].dtype(),
-                                .num_values = values.size(),
-                                .size_bytes = size.size_bytes,
-                                .fingerprint = size.fingerprint};
   State& state = *state_;
-  state.run(request, info, [&] {
+  state.run(request, detail::operation_of(request, values, size), [&] {
     state.is_in_place = size.in_place;
     state.divisor = num_inputs * state.num_ranks;
     // Each worker's own values are combined before, where that decides the bits.
@@ -411,7 +334,7 @@ void TransportCollectives::broadcast(const CollectiveRequest& request, const Ten
   state.run(request, detail::operation_of(request, tensor, root), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(tensor.data());
-    state.outputs_are_written = static_cast<std::size_t>(root) != state.rank;
+    if (static_cast<std::size_t>(root) != state.rank) state.group->set_outputs_written();
     const bool is_tree = tensor.size_bytes() < kTreeBytes;
     state.run_job({.kind = is_tree ? Kind::BROADCAST_TREE : Kind::BROADCAST_CHAIN,
                    .num_elements = tensor.num_elements(),
@@ -511,7 +434,7 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
                              state.rank, detail::ProgramCache::kPieceBytes);
         const ScheduleJob job{
             .program = &program, .dtype = DType::UINT8, .input = row, .output = row};
-        state.executor.run(std::span<const ScheduleJob>(&job, 1), request.deadline);
+        state.group->executor().run(std::span<const ScheduleJob>(&job, 1), request.deadline);
         for (std::size_t each = 0; each < state.num_ranks; ++each) {
           all[each] = detail::read_shown({row + parts[each].begin, parts[each].count},
                                          everybodys[each], static_cast<int>(each));
@@ -521,15 +444,8 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
 }
 
 std::string TransportCollectives::explain_all_reduce(std::size_t size_bytes) const {
-  const std::vector<AllReduceCandidate> candidates =
-      rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning);
-  std::string others;
-  for (const AllReduceCandidate& each : std::span(candidates).subspan(1)) {
-    others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", to_string(each.algorithm),
-                          each.predicted_seconds * 1e6);
-  }
-  return fmt::format("{}, {:.1f} us expected ({})", to_string(candidates[0].algorithm),
-                     candidates[0].predicted_seconds * 1e6, others);
+  return detail::explain(
+      rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning));
 }
 const AllReduceTuning& TransportCollectives::tuning() const { return state_->tuning; }
 

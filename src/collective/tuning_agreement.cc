@@ -159,6 +159,16 @@ LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& 
   return slowest_of_all(cluster, probe.measure(kLongProbeBytes, is_mesh));
 }
 
+std::string explain(std::span<const AllReduceCandidate> candidates) {
+  std::string others;
+  for (const AllReduceCandidate& each : candidates.subspan(1)) {
+    others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", to_string(each.algorithm),
+                          each.predicted_seconds * 1e6);
+  }
+  return fmt::format("{}, {:.1f} us expected ({})", to_string(candidates[0].algorithm),
+                     candidates[0].predicted_seconds * 1e6, others);
+}
+
 std::string describe(const AllReduceTuning& tuning, std::size_t num_ranks, bool is_mesh) {
   std::string text = fmt::format(
       "all-reduce among {} workers that exchange messages: {:.1f} us a round, {:.1f} MB/s in a "

@@ -17,6 +17,7 @@
 
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/collective/two_level_collectives.h"
 #include "crossdevice/comm/in_process_transport.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/reduce_kernel.h"
@@ -30,9 +31,7 @@ namespace {
 using testing::no_errors;
 using testing::run_clusters;
 
-constexpr std::size_t kNumRanks = 3;
-
-enum class Kind { SHARED, TRANSPORT };
+enum class Kind { SHARED, TRANSPORT, TWO_LEVEL };
 
 CollectiveRequest request_of(ReduceOp op) {
   return {.kind = "test", .sequence = 1, .op = op, .deadline = Deadline::after_timeout_seconds(60)};
@@ -40,15 +39,22 @@ CollectiveRequest request_of(ReduceOp op) {
 
 class CollectiveEngineTest : public ::testing::TestWithParam<Kind> {
  protected:
+  static std::size_t num_ranks() { return GetParam() == Kind::TWO_LEVEL ? 4 : 3; }
   /// Runs `work` on every rank, with an engine of the kind under test.
   static std::vector<std::string> run(
       const std::function<void(CollectiveEngine& engine, std::size_t rank)>& work) {
     std::vector<std::unique_ptr<Transport>> transports =
-        make_in_process_transports(static_cast<int>(kNumRanks));
-    return run_clusters(kNumRanks, [&](const std::shared_ptr<Cluster>& cluster) {
+        make_in_process_transports(static_cast<int>(num_ranks()));
+    return run_clusters(num_ranks(), [&](const std::shared_ptr<Cluster>& cluster) {
       const auto rank = static_cast<std::size_t>(cluster->rank());
       if (GetParam() == Kind::SHARED) {
         SharedCollectives engine(cluster);
+        work(engine, rank);
+        return;
+      }
+      if (GetParam() == Kind::TWO_LEVEL) {
+        const int machines[] = {0, 1, 0, 1};  // as if they were on two
+        TwoLevelCollectives engine(cluster, std::move(transports[rank]), machines);
         work(engine, rank);
         return;
       }
@@ -58,9 +64,11 @@ class CollectiveEngineTest : public ::testing::TestWithParam<Kind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Engines, CollectiveEngineTest,
-                         ::testing::Values(Kind::SHARED, Kind::TRANSPORT),
+                         ::testing::Values(Kind::SHARED, Kind::TRANSPORT, Kind::TWO_LEVEL),
                          [](const ::testing::TestParamInfo<Kind>& kind) {
-                           return kind.param == Kind::SHARED ? "Shared" : "Transport";
+                           return kind.param == Kind::SHARED      ? "Shared"
+                                  : kind.param == Kind::TRANSPORT ? "Transport"
+                                                                  : "TwoLevel";
                          });
 
 /// A value of a batch that keeps its tensors.
@@ -167,12 +175,13 @@ struct Case {
   Tensor expected;
 };
 
-std::vector<Case> cases_of(ReduceOp op, std::size_t replicas, std::size_t count) {
+std::vector<Case> cases_of(ReduceOp op, std::size_t num_ranks, std::size_t replicas,
+                           std::size_t count) {
   std::vector<Case> cases;
   for (const DType dtype : kAllDTypes) {
     if (!is_supported(op, dtype)) continue;
-    std::vector<std::vector<Tensor>> inputs(kNumRanks);
-    for (std::size_t rank = 0; rank < kNumRanks; ++rank) {
+    std::vector<std::vector<Tensor>> inputs(num_ranks);
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       for (std::size_t i = 0; i < replicas; ++i) {
         inputs[rank].push_back(random_tensor(dtype, count, rank * 16 + i));
       }
@@ -191,7 +200,7 @@ TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
   for (const ReduceOp op : kAllReduceOps) {
     for (const std::size_t replicas : {1UL, 3UL}) {
       for (const std::size_t count : counts) {
-        const std::vector<Case> cases = cases_of(op, replicas, count);
+        const std::vector<Case> cases = cases_of(op, num_ranks(), replicas, count);
         EXPECT_EQ(
             run([&](CollectiveEngine& engine, std::size_t rank) {
               std::vector<Value> values;
@@ -216,7 +225,7 @@ TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
                 }
               }
             }),
-            no_errors(kNumRanks));
+            no_errors(num_ranks()));
       }
     }
   }
@@ -251,7 +260,7 @@ TEST_P(CollectiveEngineTest, WrongTensorsAreRefusedAndTheRightOnesThenWork) {
               EXPECT_THROW(engine.reduce(request_of(ReduceOp::MIN), complex, complex, 0),
                            ValueError);
               EXPECT_THROW(engine.broadcast(sum, read_only, 0), ValueError);
-              EXPECT_THROW(engine.broadcast(sum, four, 3), ValueError);
+              EXPECT_THROW(engine.broadcast(sum, four, static_cast<int>(num_ranks())), ValueError);
               EXPECT_THROW(engine.gather(sum, four, four, -1), ValueError);
               EXPECT_THROW(engine.all_gather(sum, four, five), ValueError);
               engine.barrier(sum);  // nothing has happened
@@ -259,7 +268,7 @@ TEST_P(CollectiveEngineTest, WrongTensorsAreRefusedAndTheRightOnesThenWork) {
               const CollectiveValue view = value.view();
               engine.all_reduce(sum, {&view, 1});
             }),
-            no_errors(kNumRanks));
+            no_errors(num_ranks()));
 }
 
 /// Throws nothing if `call` throws an InternalError that leaves inputs as they were.
@@ -268,7 +277,7 @@ void expect_different_calls(const std::function<void()>& call) {
     call();
     ADD_FAILURE() << "no error";
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("workers make different calls"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("make different calls"));
     EXPECT_TRUE(error.inputs_intact());
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another kind of error: " << error.what();
@@ -288,7 +297,7 @@ TEST_P(CollectiveEngineTest, WhatIsPartOfADifferentCallTouchesNothing) {
                 EXPECT_EQ(std::memcmp(value.inputs[0].data(), before.data(), before.size_bytes()),
                           0);
               }),
-              no_errors(kNumRanks));
+              no_errors(num_ranks()));
   }
   EXPECT_EQ(run([&](CollectiveEngine& engine, std::size_t rank) {
               CollectiveRequest request = request_of(ReduceOp::SUM);
@@ -299,7 +308,7 @@ TEST_P(CollectiveEngineTest, WhatIsPartOfADifferentCallTouchesNothing) {
                              [](const RemoteTensors&) { ADD_FAILURE() << "shown"; });
               });
             }),
-            no_errors(kNumRanks));
+            no_errors(num_ranks()));
 }
 
 TEST_P(CollectiveEngineTest, ADifferenceInTheLastOfManyValuesTouchesNothing) {
@@ -319,13 +328,13 @@ TEST_P(CollectiveEngineTest, ADifferenceInTheLastOfManyValuesTouchesNothing) {
                     std::memcmp(values[i].inputs[0].data(), before.data(), before.size_bytes()), 0);
               }
             }),
-            no_errors(kNumRanks));
+            no_errors(num_ranks()));
 }
 
 /// Some workers' tensors are views of vectors, others' are from the pool; sizes are those where windows begin and end.
 TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
   const std::vector<std::size_t> counts{1, 1023, 5000, 0, 524'287, 7, 1'300'000, 1024, 3};
-  for (std::size_t num_foreign = 1; num_foreign <= kNumRanks; ++num_foreign) {
+  for (std::size_t num_foreign = 1; num_foreign <= num_ranks(); ++num_foreign) {
     for (const bool in_place : {false, true}) {
       EXPECT_EQ(
           run([&](CollectiveEngine& engine, std::size_t rank) {
@@ -355,8 +364,10 @@ TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
               for (const Tensor& output : value.outputs) {
                 const std::span<const std::int32_t> result = output.span<const std::int32_t>();
                 for (std::size_t i = 0; i < result.size(); ++i) {
-                  // 6 inputs; ranks 0 + 1 + 2 twice, replica 1 three times.
-                  ASSERT_EQ(result[i], static_cast<std::int32_t>(6 * i * 31 + 6 * 1009 + 3 * 77));
+                  // 2 n inputs; ranks 0 + 1 + ... twice, replica 1 n times.
+                  const std::size_t n = num_ranks();
+                  ASSERT_EQ(result[i], static_cast<std::int32_t>(2 * n * i * 31 +
+                                                                 n * (n - 1) * 1009 + n * 77));
                 }
               }
               for (std::size_t replica = 0; !in_place && replica < 2; ++replica) {
@@ -369,25 +380,27 @@ TEST_P(CollectiveEngineTest, MemoryOfTheProgramsOwnIsAsGoodAsThePools) {
               }
             }
           }),
-          no_errors(kNumRanks));
+          no_errors(num_ranks()));
     }
   }
 }
 
 TEST_P(CollectiveEngineTest, AScatteredPartMayLieInTheInput) {
-  EXPECT_EQ(run([&](CollectiveEngine& engine, std::size_t rank) {
-              for (const std::size_t part : {1UL, 1000UL, 300'000UL}) {
-                const std::vector<std::int32_t> ones(part * kNumRanks, 1);
-                const Tensor input = Tensor::copy_of(std::span(ones), {part * kNumRanks}, "CPU:0");
-                const std::span<std::int32_t> own =
-                    input.span<std::int32_t>().subspan(rank * part, part);
-                engine.reduce_scatter(request_of(ReduceOp::SUM), input, Tensor::view(own, "CPU:0"));
-                for (std::size_t i = 0; i < part * kNumRanks; ++i) {
-                  ASSERT_EQ(input.span<std::int32_t>()[i], i / part == rank ? 3 : 1) << i;
-                }
-              }
-            }),
-            no_errors(kNumRanks));
+  EXPECT_EQ(
+      run([&](CollectiveEngine& engine, std::size_t rank) {
+        for (const std::size_t part : {1UL, 1000UL, 300'000UL}) {
+          const std::vector<std::int32_t> ones(part * num_ranks(), 1);
+          const Tensor input = Tensor::copy_of(std::span(ones), {part * num_ranks()}, "CPU:0");
+          const std::span<std::int32_t> own = input.span<std::int32_t>().subspan(rank * part, part);
+          engine.reduce_scatter(request_of(ReduceOp::SUM), input, Tensor::view(own, "CPU:0"));
+          for (std::size_t i = 0; i < part * num_ranks(); ++i) {
+            ASSERT_EQ(input.span<std::int32_t>()[i],
+                      i / part == rank ? static_cast<std::int32_t>(num_ranks()) : 1)
+                << i;
+          }
+        }
+      }),
+      no_errors(num_ranks()));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers are processes: on one machine, and as if each were on a machine of its own.
+// Workers are processes: on one machine, as if on two, with equal and unequal numbers, and as if each were on a machine of its own.
 #include "crossdevice/collective/communicator.h"
 
 #include <cstddef>
@@ -142,11 +142,11 @@ class CommunicatorTest : public ::testing::TestWithParam<std::tuple<int, Machine
 };
 INSTANTIATE_TEST_SUITE_P(Workers, CommunicatorTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 5),
-                                            ::testing::Values(Machines::ONE, Machines::ONE_EACH)),
+                                            ::testing::Values(Machines::ONE, Machines::TWO,
+                                                              Machines::ONE_EACH)),
                          [](const auto& tested) {
-                           const bool is_one = std::get<1>(tested.param) == Machines::ONE;
                            return std::to_string(std::get<0>(tested.param)) +
-                                  (is_one ? "OnOneMachine" : "OnOneEach");
+                                  to_string(std::get<1>(tested.param));
                          });
 
 TEST_P(CommunicatorTest, DoesEverything) { EXPECT_EQ(run("everything"), all_well(num_workers())); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CollectiveAllReduce among processes: on one machine, and as if each were on a machine of its own.
+// CollectiveAllReduce among processes: on one machine, as if on two, and as if each were on a machine of its own.
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include <chrono>
@@ -503,10 +503,8 @@ class CollectiveAllReduceTest : public ::testing::TestWithParam<Machines> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Machines, CollectiveAllReduceTest,
-                         ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         ::testing::Values(Machines::ONE, Machines::TWO, Machines::ONE_EACH),
+                         [](const auto& tested) { return to_string(tested.param); });
 
 TEST_P(CollectiveAllReduceTest, ReducesOverAllWorkersDevices) {
   for (const int workers : {1, 2, 3, 4}) {
@@ -515,7 +513,7 @@ TEST_P(CollectiveAllReduceTest, ReducesOverAllWorkersDevices) {
 }
 
 TEST_P(CollectiveAllReduceTest, ReducesBatches) {
-  for (const int workers : {1, 2, 3, 5}) {
+  for (const int workers : {1, 2, 3, 4, 5}) {
     EXPECT_EQ(run("batch", workers), all_well(workers));
   }
 }
@@ -541,31 +539,38 @@ TEST_P(CollectiveAllReduceTest, GathersUnequalFirstDimensions) {
 TEST_P(CollectiveAllReduceTest, ManySmallReductions) {
   EXPECT_EQ(run("many", 2), all_well(2));
   EXPECT_EQ(run("many", 3), all_well(3));
+  EXPECT_EQ(run("many", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, AKilledWorkerIsNamed) {
   EXPECT_EQ(run("lose one", 3), (std::vector<int>{0, -SIGKILL, 0}));
+  EXPECT_EQ(run("lose one", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
 }
 
 TEST_P(CollectiveAllReduceTest, AStoppedWorkerThatGoesOnChangesNothing) {
   EXPECT_EQ(run("stop one", 2), all_well(2));
   EXPECT_EQ(run("stop one", 3), all_well(3));
+  EXPECT_EQ(run("stop one", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
   EXPECT_EQ(run("be late", 2), all_well(2));
+  EXPECT_EQ(run("be late", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentCallsTouchNothing) {
   EXPECT_EQ(run("differ", 3), all_well(3));
+  EXPECT_EQ(run("differ", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, ADifferenceInTheLastPackTouchesNothing) {
   EXPECT_EQ(run("differ in the last pack", 3), all_well(3));
+  EXPECT_EQ(run("differ in the last pack", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentAxesAreDifferentCalls) {
   EXPECT_EQ(run("gather along different axes", 3), all_well(3));
+  EXPECT_EQ(run("gather along different axes", 4), all_well(4));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentNumbersOfDevicesAreAnErrorOnEveryRank) {

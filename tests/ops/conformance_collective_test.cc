@@ -536,10 +536,8 @@ class CollectiveConformance : public ::testing::TestWithParam<Machines> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Workers, CollectiveConformance,
-                         ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         ::testing::Values(Machines::ONE, Machines::TWO, Machines::ONE_EACH),
+                         [](const auto& tested) { return to_string(tested.param); });
 
 TEST_P(CollectiveConformance, C14_6_V1_6_ReductionDistributed) { expect_well("C14_6", {1, 3}); }
 TEST_P(CollectiveConformance, C14_7_V1_7_ReduceIndexedSlicesDistributed) {

@@ -64,6 +64,20 @@ pid_t start_worker(const std::vector<std::string>& own_variables) {
   return process;
 }
 
+int number_of(Machines machines, int num_workers) {
+  switch (machines) {
+    case Machines::ONE:
+      return 1;
+    case Machines::TWO:
+      return 2;
+    case Machines::THREE:
+      return 3;
+    case Machines::ONE_EACH:
+      break;
+  }
+  return num_workers;
+}
+
 int result_of(pid_t process) {
   int status = 0;
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -91,6 +105,20 @@ int worker_main(int argc, char** argv, const Works& works,
   return RUN_ALL_TESTS();
 }
 
+std::string to_string(Machines machines) {
+  switch (machines) {
+    case Machines::ONE:
+      return "OnOneMachine";
+    case Machines::TWO:
+      return "OnTwoMachines";
+    case Machines::THREE:
+      return "OnThreeMachines";
+    case Machines::ONE_EACH:
+      break;
+  }
+  return "OnOneEach";
+}
+
 std::vector<int> run_workers(const std::string& work, int num_workers, int stopped,
                              Machines machines) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
@@ -102,8 +130,9 @@ std::vector<int> run_workers(const std::string& work, int num_workers, int stopp
         std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers),
         std::string(kChiefAddressVariable) + "=" + address,
         std::string(kWorkVariable) + "=" + work};
-    if (machines == Machines::ONE_EACH) {
-      variables.push_back(std::string(kHostIdVariable) + "=machine " + std::to_string(rank));
+    if (machines != Machines::ONE) {
+      variables.push_back(std::string(kHostIdVariable) + "=machine " +
+                          std::to_string(rank * number_of(machines, num_workers) / num_workers));
     }
     processes.push_back(start_worker(variables));
   }

@@ -57,8 +57,11 @@ int worker_main(
       return JoinOptions{.timeout_seconds = 60};
     });
 
-/// Where the workers believe that they are. On machines of their own they share no memory and talk over TCP (here over loopback).
-enum class Machines { ONE, ONE_EACH };
+/// Where the workers believe that they are: on so many machines, the first ranks on the first, and as equal in number as can be. From machine to machine
+/// they share no memory and talk over TCP (here over loopback).
+enum class Machines { ONE, TWO, THREE, ONE_EACH };
+/// "OnOneMachine", "OnTwoMachines", "OnThreeMachines", "OnOneEach".
+[[nodiscard]] std::string to_string(Machines machines);
 
 /// Starts the workers and returns how they ended: an exit status, or minus the signal. 100 says that an exception left the work. The worker of
 /// rank `stopped` stops itself, and is killed when the others have ended.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What workers can do together, whatever carries their bytes. Kinds: SharedCollectives, TransportCollectives.
+/// What workers can do together, whatever carries their bytes. Kinds: SharedCollectives, TransportCollectives,
+/// TwoLevelCollectives.
 #pragma once
 
 #include <cstddef>

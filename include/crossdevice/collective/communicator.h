@@ -22,7 +22,8 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
   bool deterministic = false;
 };
 
-/// Workers on one machine reach into each other's memory, others send messages.
+/// Workers on one machine reach into each other's memory, others send messages. On several machines with equally many workers each an all-reduce does both;
+/// everything else, and where numbers are unequal all, is done by messages among all workers.
 ///
 /// Ranks    collective: every worker makes the same calls in the same order, on communicators that were made in the same order, with equal ops, dtypes and
 ///          numbers of elements.
@@ -32,7 +33,7 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 ///          this rank's (all_gather, gather; reduce_scatter); else they do not overlap.
 /// Errors   as CollectiveEngine.
 /// Threads  calls are serialised. Threads that communicate at the same time use a communicator each.
-/// Cost     see SharedCollectives and TransportCollectives.
+/// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives.
 class CROSSDEVICE_EXPORT Communicator {
  public:
   /// Collective. Errors   of SharedMemoryGroup and make_tcp_transport.

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
@@ -53,6 +55,10 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
     }
     end_share(request);
   }
+
+  /// As SharedMemoryGroup's.
+  void while_waiting(std::function<void()> look);
+  void give_up(const std::string& text);
 
  private:
   struct State;

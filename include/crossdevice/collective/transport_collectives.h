@@ -13,6 +13,10 @@
 
 namespace crossdevice {
 
+namespace detail {
+class TransportGroup;
+}
+
 /// Memory   host tensors. From 1 MiB on they are sent and received where they lie; smaller ones travel side by side through a buffer of 32 MiB
 ///          at most. Nothing is allocated once batches as large have run before.
 /// Order    a batch's bits depend on the algorithm and so on sizes, but for `deterministic`: then every element's values are combined by rank, each
@@ -26,6 +30,8 @@ class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {
  public:
   /// Collective. `transport` connects the members of `cluster`, which carries what errors say.
   TransportCollectives(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport);
+  /// For engines that have more levels: in operations of a group that others begin, too.
+  explicit TransportCollectives(std::shared_ptr<detail::TransportGroup> group);
   ~TransportCollectives() override;
 
   void all_reduce(const CollectiveRequest& request,

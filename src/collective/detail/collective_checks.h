@@ -9,6 +9,8 @@
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/device/tensor.h"
 
+#include "collective/detail/batch_size.h"
+
 namespace crossdevice::detail {
 
 /// Errors   (of all) ValueError.
@@ -22,6 +24,10 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
 /// Inputs of each value are alike and as many as of the others, outputs fit, and `op` is defined for them.
 void require_batch(ReduceOp op, std::span<const CollectiveValue> values);
 
+/// A call about a batch, which is not empty.
+[[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
+                                              std::span<const CollectiveValue> values,
+                                              const BatchSize& size);
 /// A call about one tensor.
 [[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
                                               const Tensor& tensor, int root);

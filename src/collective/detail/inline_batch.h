@@ -11,7 +11,9 @@
 
 namespace crossdevice::detail {
 
-/// What this worker's inputs take in a block, each aligned to 64 bytes.
+/// What a tensor takes in a block: its bytes, aligned to 64.
+[[nodiscard]] std::size_t inline_bytes_of(const Tensor& tensor);
+/// What this worker's inputs take.
 [[nodiscard]] std::size_t inline_bytes(std::span<const CollectiveValue> values);
 
 /// Lays this worker's inputs one after the other.

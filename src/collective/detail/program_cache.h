@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "crossdevice/collective/schedule_program.h"
 
@@ -50,9 +52,11 @@ class ProgramCache {
   /// What moves on at once. Larger pieces cost latency at every hop, smaller ones work per message.
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
-  ProgramCache(std::size_t num_participants, std::size_t participant)
-      : num_participants_(num_participants), participant_(participant) {}
+  /// `ranks`: of the participants, where they are not all ranks of the transport; ascending.
+  ProgramCache(std::size_t num_participants, std::size_t participant, std::vector<int> ranks = {})
+      : num_participants_(num_participants), participant_(participant), ranks_(std::move(ranks)) {}
 
+  /// Its peers are ranks.
   [[nodiscard]] std::shared_ptr<const ScheduleProgram> find(const ProgramKey& key);
 
  private:
@@ -62,6 +66,7 @@ class ProgramCache {
   };
   std::size_t num_participants_;
   std::size_t participant_;
+  std::vector<int> ranks_;
   std::map<ProgramKey, Entry> entries_;
   std::list<ProgramKey> uses_;  // the last one first
 };

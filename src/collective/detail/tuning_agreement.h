@@ -2,6 +2,7 @@
 /// How the members of a cluster come to one tuning: what rank 0 has pinned, and what the links can do.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "crossdevice/collective/all_reduce_choice.h"
@@ -27,6 +28,8 @@ namespace crossdevice::detail {
                                       MessageBarrier& barrier, ScratchMemory& scratch,
                                       bool is_mesh);
 
+/// "exchange, 210.0 us expected (shuffle 420.0, ring 1260.0)".
+[[nodiscard]] std::string explain(std::span<const AllReduceCandidate> candidates);
 /// One line for the log.
 [[nodiscard]] std::string describe(const AllReduceTuning& tuning, std::size_t num_ranks,
                                    bool is_mesh);

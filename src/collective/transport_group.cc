@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/transport_group.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/log.h"
+
+#include "collective/detail/tuning_agreement.h"
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr double kMeetingSeconds = 300;
+
+}  // namespace
+
+TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
+                               std::unique_ptr<Transport> transport, std::span<const int> peers)
+    : cluster_(std::move(cluster)),
+      transport_(std::move(transport)),
+      inquest_(cluster_),
+      executor_(*transport_),
+      barrier_(*transport_),
+      num_ranks_(static_cast<std::size_t>(transport_->num_ranks())),
+      rank_(static_cast<std::size_t>(transport_->rank())),
+      is_mesh_(transport_->num_ranks() <= kMeshRanks) {
+  meet(peers);
+}
+
+void TransportGroup::meet(std::span<const int> peers) {
+  // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
+  listening_ = cluster_->listen(
+      {.on_lost = {}, .on_abort = [this](const RankInfo& origin, const std::string& text) {
+         transport_->stop(StatusCode::ABORTED,
+                          fmt::format("{} aborted: {}", to_string(origin), text), {origin});
+       }});
+  tuning_ = receive_tuning(*cluster_);
+  std::set<int> wanted(peers.begin(), peers.end());
+  const int n = transport_->num_ranks();
+  for (int distance = 1; distance < n; distance = is_mesh_ ? distance + 1 : 2 * distance) {
+    wanted.insert((transport_->rank() + distance) % n);
+    wanted.insert((transport_->rank() + n - distance) % n);
+  }
+  const std::vector<int> list(wanted.begin(), wanted.end());
+  transport_->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
+  // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
+  // this meeting.
+  if (num_ranks_ == 1 && !tuning_.links.has_value()) tuning_.links.emplace();  // there are none
+  if (tuning_.links.has_value()) {
+    cluster_->barrier(kMeetingSeconds);
+  } else {
+    tuning_.links = measure_links(*cluster_, *transport_, barrier_, scratch_, is_mesh_);
+  }
+  if (rank_ == 0) log(LogSeverity::INFO, describe(tuning_, num_ranks_, is_mesh_));
+}
+
+void TransportGroup::require_whole() const {
+  if (broken_text_.empty()) return;
+  throw FailedPreconditionError("the group of workers is broken since " + broken_text_);
+}
+
+void TransportGroup::break_off(StatusCode code, const std::string& text,
+                               std::vector<RankInfo> culprits) {
+  broken_text_ = text;
+  transport_->stop(code, text, std::move(culprits));
+  if (end_) end_(text);
+}
+
+void TransportGroup::explain(const CollectiveRequest& request, const GroupOperationInfo& info,
+                             const OpError& failure) {
+  break_off(failure.code(), failure.what(), {failure.culprits().begin(), failure.culprits().end()});
+  try {
+    inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), pack_operation(info),
+                  failure, !outputs_are_written_);
+  } catch (const OpError& verdict) {
+    broken_text_ = verdict.what();
+    throw;
+  }
+}
+
+void TransportGroup::tell(const CollectiveRequest& request, const std::exception& failure) {
+  break_off(StatusCode::ABORTED,
+            fmt::format("rank {} failed in {} #{}: {}", rank_, request.kind, request.sequence,
+                        failure.what()),
+            {cluster_->worker(static_cast<int>(rank_))});
+  try {
+    transport_->poll();  // throws, after which nobody touches the caller's memory any more
+  } catch (
+      const OpError&) {  // NOLINT(bugprone-empty-catch): what it says is what was just said to it
+  }
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Workers are threads that believe to be on several machines, each with a cluster and an in-process transport of its own; where they are killed or stopped,
+/// processes.
+#include "crossdevice/collective/two_level_collectives.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "crossdevice/comm/in_process_transport.h"
+#include "crossdevice/comm/tcp_transport.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/reduce_kernel.h"
+
+#include "support/sanitizers.h"
+#include "support/threaded_cluster.h"
+#include "support/worker_processes.h"
+
+namespace crossdevice {
+namespace {
+
+using testing::all_well;
+using testing::no_errors;
+using testing::run_clusters;
+using testing::run_workers;
+
+constexpr double kPatience = 60;
+
+CollectiveRequest request_of(ReduceOp op, double timeout_seconds = kPatience) {
+  return {.kind = "test",
+          .sequence = 1,
+          .op = op,
+          .deadline = Deadline::after_timeout_seconds(timeout_seconds)};
+}
+
+/// Which machine each rank is on.
+struct Placement {
+  const char* name;
+  std::vector<int> machines;
+  [[nodiscard]] std::size_t num_ranks() const { return machines.size(); }
+};
+const std::vector<Placement>& placements() {
+  static const std::vector<Placement> all = {
+      {"2x2", {0, 0, 1, 1}},
+      {"2x2InTurns", {0, 1, 0, 1}},
+      {"2x3", {0, 0, 0, 1, 1, 1}},
+      {"3x2", {0, 0, 1, 1, 2, 2}},
+      {"2x4", {7, 7, 7, 7, 3, 3, 3, 3}},
+      {"4x2Mixed", {0, 1, 2, 3, 3, 2, 1, 0}},
+  };
+  return all;
+}
+
+/// Runs `work` on every rank.
+std::vector<std::string> run(const Placement& placement,
+                             const std::function<void(TwoLevelCollectives&, Cluster&)>& work) {
+  std::vector<std::unique_ptr<Transport>> transports =
+      make_in_process_transports(static_cast<int>(placement.num_ranks()));
+  return run_clusters(placement.num_ranks(), [&](const std::shared_ptr<Cluster>& cluster) {
+    TwoLevelCollectives collectives(
+        cluster, std::move(transports[static_cast<std::size_t>(cluster->rank())]),
+        placement.machines);
+    work(collectives, *cluster);
+  });
+}
+
+/// A value of a batch that keeps its tensors.
+struct Value {
+  std::vector<Tensor> inputs{};
+  std::vector<Tensor> outputs{};
+  [[nodiscard]] CollectiveValue view() const { return {inputs, outputs}; }
+};
+std::vector<CollectiveValue> views(const std::vector<Value>& values) {
+  std::vector<CollectiveValue> result;
+  result.reserve(values.size());
+  for (const Value& value : values) result.push_back(value.view());
+  return result;
+}
+
+/// Small whole numbers (bool: some of them), so that sums and products are exact in any order and every dtype; different on every rank.
+Tensor numbers(DType dtype, std::size_t count, std::size_t rank, std::size_t replica) {
+  const Tensor tensor = Tensor::empty(dtype, {count}, "CPU:0");
+  auto* const bytes = static_cast<std::byte*>(tensor.data());
+  const auto fill = [&]<class T>(std::type_identity<T>) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t number = (i * 7 + rank * 3 + replica * 5) % 3;
+      const T value = static_cast<T>(static_cast<float>(number));
+      std::memcpy(bytes + i * sizeof value, &value, sizeof value);
+    }
+  };
+  switch (dtype) {
+    case DType::BOOL:
+      fill(std::type_identity<bool>{});
+      break;
+    case DType::INT8:
+    case DType::UINT8:
+      fill(std::type_identity<std::uint8_t>{});
+      break;
+    case DType::INT16:
+    case DType::UINT16:
+      fill(std::type_identity<std::uint16_t>{});
+      break;
+    case DType::INT32:
+    case DType::UINT32:
+      fill(std::type_identity<std::uint32_t>{});
+      break;
+    case DType::INT64:
+    case DType::UINT64:
+      fill(std::type_identity<std::uint64_t>{});
+      break;
+    case DType::FLOAT8_E4M3:
+      fill(std::type_identity<float8_e4m3>{});
+      break;
+    case DType::FLOAT8_E5M2:
+      fill(std::type_identity<float8_e5m2>{});
+      break;
+    case DType::FLOAT16:
+      fill(std::type_identity<float16>{});
+      break;
+    case DType::BFLOAT16:
+      fill(std::type_identity<bfloat16>{});
+      break;
+    case DType::FLOAT32:
+      fill(std::type_identity<float>{});
+      break;
+    case DType::FLOAT64:
+      fill(std::type_identity<double>{});
+      break;
+    case DType::COMPLEX64:
+    case DType::COMPLEX128: {
+      const DType part = dtype == DType::COMPLEX64 ? DType::FLOAT32 : DType::FLOAT64;
+      const Tensor parts = numbers(part, 2 * count, rank, replica);
+      if (count > 0) std::memcpy(bytes, parts.data(), parts.size_bytes());
+      break;
+    }
+  }
+  return tensor;
+}
+
+/// All ranks' inputs in one pass: exact, as the numbers are small.
+Tensor expected(ReduceOp op, DType dtype, std::size_t count, std::size_t num_ranks,
+                std::size_t num_replicas) {
+  const Tensor result = Tensor::empty(result_dtype(op, dtype), {count}, "CPU:0");
+  std::vector<Tensor> all;
+  std::vector<const void*> inputs;
+  for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+    for (std::size_t replica = 0; replica < num_replicas; ++replica) {
+      all.push_back(numbers(dtype, count, rank, replica));
+      inputs.push_back(all.back().data());
+    }
+  }
+  void* const outputs[] = {result.data()};
+  const ReducePass pass{.op = op, .dtype = dtype, .inputs = inputs, .outputs = outputs};
+  if (count > 0) find_reduce_kernel(op, dtype)(pass, 0, count);
+  return result;
+}
+
+/// In 8 bits sums and products of many numbers are rounded in between; and the sign of a zero in a product of complex numbers depends on the order.
+bool is_exact(ReduceOp op, DType dtype, std::size_t num_values) {
+  const bool is_tiny = dtype == DType::FLOAT8_E5M2 || dtype == DType::FLOAT8_E4M3;
+  if (op == ReduceOp::MIN || op == ReduceOp::MAX) return true;
+  if (op == ReduceOp::PROD && is_complex(dtype)) return false;
+  return !is_tiny || num_values <= 4;
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.size_bytes() == b.size_bytes() &&
+         (a.size_bytes() == 0 || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+class TwoLevelCollectivesTest : public ::testing::TestWithParam<Placement> {
+ protected:
+  static std::size_t num_ranks() { return GetParam().num_ranks(); }
+};
+INSTANTIATE_TEST_SUITE_P(Placements, TwoLevelCollectivesTest,
+                         ::testing::ValuesIn(testing::kIsSanitized
+                                                 ? std::vector{placements()[1], placements()[3]}
+                                                 : placements()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(TwoLevelCollectivesTest, BatchesOfAllDTypesAndOps) {
+  const std::size_t n = num_ranks();
+  for (const ReduceOp op : kAllReduceOps) {
+    for (const std::size_t replicas : {1UL, 2UL}) {
+      std::vector<std::vector<std::size_t>> batches = {{0}, {1}, {0, 3, 1}, {n + 1, 0, 2999, 1}};
+      if (!testing::kIsSanitized) batches.push_back({97, 70'000, 3});
+      for (const std::vector<std::size_t>& counts : batches) {
+        struct Expected {
+          DType dtype;
+          std::size_t count;
+          Tensor tensor;
+        };
+        std::vector<Expected> all;
+        for (const std::size_t count : counts) {
+          for (const DType dtype : kAllDTypes) {
+            if (!is_supported(op, dtype) || !is_exact(op, dtype, n * replicas)) continue;
+            if (op == ReduceOp::MEAN && is_integer(dtype)) continue;  // below
+            all.push_back({dtype, count, expected(op, dtype, count, n, replicas)});
+          }
+        }
+        EXPECT_EQ(
+            run(GetParam(),
+                [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                  const auto rank = static_cast<std::size_t>(cluster.rank());
+                  std::vector<Value> values;
+                  for (const Expected& each : all) {
+                    Value value;
+                    for (std::size_t i = 0; i < replicas; ++i) {
+                      value.inputs.push_back(numbers(each.dtype, each.count, rank, i));
+                    }
+                    // In place, in one other place, nowhere, in two places.
+                    const std::size_t form = values.size() % 4;
+                    if (form == 0) value.outputs = value.inputs;
+                    for (std::size_t i = form; i % 2 == 1 && i > 0; i = i == 3 ? 1 : 0) {
+                      value.outputs.push_back(Tensor::zeros(each.dtype, {each.count}, "CPU:0"));
+                    }
+                    values.push_back(std::move(value));
+                  }
+                  collectives.all_reduce(request_of(op), views(values));
+                  for (std::size_t i = 0; i < values.size(); ++i) {
+                    for (const Tensor& output : values[i].outputs) {
+                      EXPECT_TRUE(equal(output, all[i].tensor))
+                          << to_string(op) << " of " << all[i].count << " "
+                          << to_string(all[i].dtype) << ", " << replicas << " replicas";
+                    }
+                  }
+                }),
+            no_errors(n));
+      }
+    }
+  }
+}
+
+TEST_P(TwoLevelCollectivesTest, MeansOfFloatsAndIntegersTogether) {
+  const std::size_t n = num_ranks();
+  for (const std::size_t count : {1UL, 5UL, 40'000UL}) {
+    const Tensor floats = expected(ReduceOp::MEAN, DType::FLOAT32, count, n, 2);
+    const Tensor ints = expected(ReduceOp::MEAN, DType::INT16, count, n, 2);
+    EXPECT_EQ(
+        run(GetParam(),
+            [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+              const auto rank = static_cast<std::size_t>(cluster.rank());
+              const auto value_of = [&](DType dtype) {
+                return Value{{numbers(dtype, count, rank, 0), numbers(dtype, count, rank, 1)},
+                             {Tensor::zeros(DType::FLOAT32, {count}, "CPU:0")}};
+              };
+              const std::vector<Value> values = {value_of(DType::FLOAT32), value_of(DType::INT16)};
+              collectives.all_reduce(request_of(ReduceOp::MEAN), views(values));
+              EXPECT_TRUE(equal(values[0].outputs[0], floats)) << count;
+              EXPECT_TRUE(equal(values[1].outputs[0], ints)) << count;
+            }),
+        no_errors(n));
+  }
+}
+
+TEST_P(TwoLevelCollectivesTest, AllRanksGetTheSameBits) {
+  const std::size_t n = num_ranks();
+  for (const std::size_t count : {3UL, 1000UL, 50'001UL}) {
+    std::vector<std::vector<float>> results(n);
+    EXPECT_EQ(run(GetParam(),
+                  [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                    const auto rank = static_cast<std::size_t>(cluster.rank());
+                    std::vector<float>& mine = results[rank];  // memory that is not from the pool
+                    mine.resize(count);
+                    for (std::size_t i = 0; i < count; ++i) {
+                      mine[i] = 1.0F / static_cast<float>(1 + (i * 31 + rank * 17) % 1009);
+                    }
+                    const Tensor tensor = Tensor::view(std::span(mine), "CPU:0");
+                    const std::vector<Value> values = {{{tensor}, {tensor}}};
+                    collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                  }),
+              no_errors(n));
+    for (std::size_t rank = 1; rank < n; ++rank) EXPECT_EQ(results[rank], results[0]) << count;
+  }
+}
+
+TEST_P(TwoLevelCollectivesTest, ManyValuesAndNothingBeyondThem) {
+  if (testing::kIsSanitized) return;
+  const std::size_t n = num_ranks();
+  constexpr std::size_t kCount = 5000;  // more than are shown at once
+  EXPECT_EQ(run(GetParam(),
+                [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                  const auto rank = static_cast<float>(cluster.rank());
+                  std::vector<float> memory(kCount * 3);
+                  std::vector<Value> values;
+                  for (std::size_t i = 0; i < kCount; ++i) {
+                    memory[3 * i] = memory[3 * i + 1] = rank + static_cast<float>(i % 7);
+                    memory[3 * i + 2] = -1;  // belongs to nobody
+                    const Tensor tensor =
+                        Tensor::view(std::span(memory).subspan(3 * i, 2), "CPU:0");
+                    values.push_back({{tensor}, {tensor}});
+                  }
+                  collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                  for (std::size_t i = 0; i < kCount; ++i) {
+                    const auto sum = static_cast<float>(n * (n - 1) / 2 + n * (i % 7));
+                    ASSERT_EQ(memory[3 * i], sum) << i;
+                    ASSERT_EQ(memory[3 * i + 1], sum) << i;
+                    ASSERT_EQ(memory[3 * i + 2], -1) << i;
+                  }
+                }),
+            no_errors(n));
+}
+
+TEST(TwoLevelCollectives, MoreThanOneSegment) {
+  if (testing::kIsSanitized) return;
+  constexpr std::size_t kCount = 20'000'003;  // of 4 bytes: two
+  EXPECT_EQ(run(placements()[0],
+                [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                  const Tensor tensor = Tensor::empty(DType::INT32, {kCount}, "CPU:0");
+                  const std::span<std::int32_t> elements = tensor.span<std::int32_t>();
+                  for (std::size_t i = 0; i < kCount; ++i) {
+                    elements[i] = static_cast<std::int32_t>(i) + cluster.rank();
+                  }
+                  const std::vector<Value> values = {{{tensor}, {tensor}}};
+                  collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                  for (std::size_t i = 0; i < kCount; ++i) {
+                    ASSERT_EQ(elements[i], 4 * static_cast<std::int32_t>(i) + 6) << i;
+                  }
+                }),
+            no_errors(4));
+}
+
+TEST(TwoLevelCollectives, SendsNoMoreThanItsPart) {
+  constexpr std::size_t kCount = 300'000;
+  EXPECT_EQ(run(placements()[2],
+                [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                  const Tensor tensor =
+                      numbers(DType::FLOAT32, kCount, static_cast<std::size_t>(cluster.rank()), 0);
+                  const std::vector<Value> values = {{{tensor}, {tensor}}};
+                  const TransportCounters before = collectives.counters();
+                  collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                  const TransportCounters after = collectives.counters();
+                  // 2 (H - 1)/H of a third, with two machines.
+                  EXPECT_EQ(after.bytes_sent - before.bytes_sent, kCount / 3 * sizeof(float));
+                  EXPECT_EQ(after.bytes_received - before.bytes_received,
+                            kCount / 3 * sizeof(float));
+                }),
+            no_errors(6));
+}
+
+TEST(TwoLevelCollectives, SaysHowItWould) {
+  EXPECT_EQ(run(placements()[0],
+                [&](TwoLevelCollectives& collectives, Cluster&) {
+                  for (const std::size_t bytes : {8UL, 1UL << 20U}) {
+                    const std::string text = collectives.explain_all_reduce(bytes);
+                    EXPECT_THAT(text, ::testing::StartsWith("2 workers on each of 2 machines: "
+                                                            "shared memory, then 2 columns: "));
+                    EXPECT_THAT(text, ::testing::HasSubstr("us expected"));
+                    EXPECT_THAT(text, ::testing::HasSubstr("instead, all by messages: "));
+                  }
+                }),
+            no_errors(4));
+}
+
+TEST(TwoLevelCollectives, NeedsEquallyManyWorkersOnSeveralMachines) {
+  EXPECT_FALSE(has_two_levels({}));
+  const auto has = [](const std::vector<int>& machines) { return has_two_levels(machines); };
+  EXPECT_FALSE(has({0}));
+  EXPECT_FALSE(has({0, 0, 0, 0}));
+  EXPECT_FALSE(has({0, 1, 2, 3}));
+  EXPECT_FALSE(has({0, 0, 1}));
+  EXPECT_FALSE(has({0, 0, 1, 1, 2}));
+  EXPECT_TRUE(has({0, 0, 1, 1}));
+  EXPECT_TRUE(has({5, 2, 2, 5}));
+  EXPECT_TRUE(has({0, 0, 1, 1, 2, 2}));
+  std::vector<std::unique_ptr<Transport>> transports = make_in_process_transports(1);
+  EXPECT_EQ(run_clusters(1,
+                         [&](const std::shared_ptr<Cluster>& cluster) {
+                           const int machines[] = {0};
+                           EXPECT_THROW(
+                               TwoLevelCollectives(cluster, std::move(transports[0]), machines),
+                               ValueError);
+                         }),
+            no_errors(1));
+}
+
+// ---------------------------------------------------------------------------------------------- failures
+
+/// 0 if `call` throws an Error with this text that blames these ranks.
+template <class Error, class Call>
+int check_error(const std::string& text, const std::vector<int>& culprits, Call call) {
+  try {
+    call();
+    std::cerr << "no error\n";
+  } catch (const Error& error) {
+    std::vector<int> blamed;
+    for (const RankInfo& rank : error.culprits()) blamed.push_back(rank.rank);
+    if (blamed == culprits && std::string(error.what()).find(text) != std::string::npos) return 0;
+    std::cerr << "unexpected: " << error.what() << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "another kind of error: " << error.what() << '\n';
+  }
+  return 1;
+}
+
+TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
+  const std::size_t n = num_ranks();
+  for (const std::size_t differing : {0UL, n - 1}) {
+    for (const std::size_t count : {1UL, 3000UL}) {
+      EXPECT_EQ(run(GetParam(),
+                    [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                      const auto rank = static_cast<std::size_t>(cluster.rank());
+                      const Tensor tensor = numbers(DType::FLOAT32, count, rank, 0);
+                      const std::vector<Value> values = {{{tensor}, {tensor}}};
+                      try {
+                        collectives.all_reduce(
+                            request_of(rank == differing ? ReduceOp::MAX : ReduceOp::SUM),
+                            views(values));
+                        ADD_FAILURE() << "no error";
+                      } catch (const InternalError& error) {
+                        EXPECT_THAT(error.what(),
+                                    ::testing::HasSubstr("rank " + std::to_string(differing) +
+                                                         " test MAX of 1 float32 values"));
+                        EXPECT_TRUE(error.inputs_intact());
+                      }
+                      EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));
+                      EXPECT_THROW(collectives.barrier(request_of(ReduceOp::SUM)),
+                                   FailedPreconditionError);
+                      EXPECT_THROW(collectives.all_reduce(request_of(ReduceOp::SUM), views(values)),
+                                   FailedPreconditionError);
+                    }),
+                no_errors(n));
+    }
+  }
+}
+
+/// Some wait for those beside them, others for messages, and nobody for a deadline.
+TEST_P(TwoLevelCollectivesTest, CallsOfDifferentLevelsAreToldApart) {
+  const std::size_t n = num_ranks();
+  for (std::size_t differing = 0; differing < n; ++differing) {
+    for (const bool barrier_is_rare : {true, false}) {
+      EXPECT_EQ(run(GetParam(),
+                    [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                      const auto rank = static_cast<std::size_t>(cluster.rank());
+                      const Tensor tensor = numbers(DType::FLOAT32, 5000, rank, 0);
+                      const std::vector<Value> values = {{{tensor}, {tensor}}};
+                      CollectiveRequest request = request_of(ReduceOp::SUM);
+                      request.deadline = Deadline::never();
+                      EXPECT_THROW(
+                          {
+                            if ((rank == differing) == barrier_is_rare) {
+                              collectives.barrier(request);
+                            } else {
+                              collectives.all_reduce(request, views(values));
+                            }
+                          },
+                          InternalError);
+                      EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, 5000, rank, 0)));
+                    }),
+                no_errors(n));
+    }
+  }
+}
+
+TEST_P(TwoLevelCollectivesTest, WhoDoesNotComeIsNamedOnAllThatWait) {
+  const std::size_t n = num_ranks();
+  for (const std::size_t missing : {0UL, n - 1}) {
+    for (const std::size_t count : {1UL, 50'000UL}) {
+      std::atomic<std::size_t> num_waiting{n - 1};
+      EXPECT_EQ(run(GetParam(),
+                    [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                      const auto rank = static_cast<std::size_t>(cluster.rank());
+                      if (rank == missing) {
+                        while (num_waiting.load() > 0) std::this_thread::yield();
+                        return;
+                      }
+                      const Tensor tensor = numbers(DType::FLOAT32, count, rank, 0);
+                      const std::vector<Value> values = {{{tensor}, {tensor}}};
+                      EXPECT_EQ(check_error<DeadlineExceededError>(
+                                    "timed out: waiting for rank " + std::to_string(missing),
+                                    {static_cast<int>(missing)},
+                                    [&] {
+                                      collectives.all_reduce(request_of(ReduceOp::SUM, 0.2),
+                                                             views(values));
+                                    }),
+                                0);
+                      EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));
+                      --num_waiting;
+                    }),
+                no_errors(n));
+    }
+  }
+}
+
+TEST_P(TwoLevelCollectivesTest, AnAbortEndsTheWaitOfAll) {
+  const std::size_t n = num_ranks();
+  for (const std::size_t aborting : {0UL, n - 1}) {
+    std::atomic<std::size_t> num_waiting{n - 1};
+    EXPECT_EQ(
+        run(GetParam(),
+            [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+              const auto rank = static_cast<std::size_t>(cluster.rank());
+              if (rank == aborting) {
+                cluster.abort_collective_ops("that is enough");
+                while (num_waiting.load() > 0) std::this_thread::yield();
+                return;
+              }
+              const Tensor tensor = numbers(DType::FLOAT32, 5000, rank, 0);
+              const std::vector<Value> values = {{{tensor}, {tensor}}};
+              EXPECT_EQ(
+                  check_error<AbortedError>(
+                      "that is enough", {static_cast<int>(aborting)},
+                      [&] { collectives.all_reduce(request_of(ReduceOp::SUM), views(values)); }),
+                  0);
+              --num_waiting;
+            }),
+        no_errors(n));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- processes
+
+std::shared_ptr<Cluster> shared(Cluster& cluster) {
+  return {&cluster, [](Cluster*) {}};
+}
+
+/// Reduces again and again, also nothing but a few elements; `victim` does away with itself in the middle, once or later.
+template <class Error>
+int reduce_until(Cluster& cluster, const std::string& text, int victim, int signal,
+                 double timeout_seconds) {
+  TwoLevelCollectives collectives(shared(cluster), make_tcp_transport(shared(cluster)),
+                                  machines_of(cluster));
+  const Tensor large = Tensor::zeros(DType::FLOAT32, {1 << 20}, "CPU:0");
+  const Tensor small = Tensor::zeros(DType::FLOAT32, {10}, "CPU:0");
+  std::thread killer;
+  if (cluster.rank() == victim) {
+    killer = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100 + ::getpid() % 50));
+      ::kill(::getpid(), signal);
+    });
+  }
+  const int result = check_error<Error>(text, {victim}, [&] {
+    for (;;) {
+      for (const Tensor& tensor : {large, small}) {
+        const std::vector<Value> values = {{{tensor}, {tensor}}};
+        collectives.all_reduce(request_of(ReduceOp::SUM, timeout_seconds), views(values));
+      }
+    }
+  });
+  if (killer.joinable()) killer.join();
+  return result;
+}
+
+int lose(Cluster& cluster, int victim) {
+  return reduce_until<UnavailableError>(cluster, "is gone", victim, SIGKILL, kPatience);
+}
+int stop(Cluster& cluster, int victim) {
+  return reduce_until<DeadlineExceededError>(cluster, "timed out: waiting for", victim, SIGSTOP, 1);
+}
+
+class TwoLevelProcesses : public ::testing::TestWithParam<testing::Machines> {};
+INSTANTIATE_TEST_SUITE_P(Machines, TwoLevelProcesses,
+                         ::testing::Values(testing::Machines::TWO, testing::Machines::THREE),
+                         [](const auto& tested) { return testing::to_string(tested.param); });
+
+TEST_P(TwoLevelProcesses, AKilledWorkerIsNamedOnAll) {
+  for (const int victim : {0, 1, 5}) {
+    std::vector<int> results = all_well(6);
+    results[static_cast<std::size_t>(victim)] = -SIGKILL;
+    EXPECT_EQ(run_workers("lose " + std::to_string(victim), 6, -1, GetParam()), results);
+  }
+}
+
+TEST_P(TwoLevelProcesses, AStoppedWorkerIsNamedOnAll) {
+  const int victim = GetParam() == testing::Machines::TWO ? 5 : 1;
+  std::vector<int> results = all_well(6);
+  results[static_cast<std::size_t>(victim)] = -SIGKILL;
+  EXPECT_EQ(run_workers("stop " + std::to_string(victim), 6, victim, GetParam()), results);
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  using crossdevice::Cluster;
+  crossdevice::testing::Works works;
+  for (const int victim : {0, 1, 5}) {
+    works.emplace("lose " + std::to_string(victim),
+                  [victim](Cluster& cluster) { return crossdevice::lose(cluster, victim); });
+    works.emplace("stop " + std::to_string(victim),
+                  [victim](Cluster& cluster) { return crossdevice::stop(cluster, victim); });
+  }
+  return crossdevice::testing::worker_main(argc, argv, works);
+}
