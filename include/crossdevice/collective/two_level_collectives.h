@@ -25,8 +25,8 @@ namespace crossdevice {
 /// time, each its own, and each worker copies the results from the others on its machine. A smaller one: each worker reduces all of its machine's
 /// inputs, and each column exchanges the results. Everything else, deterministic reductions, and the mean of integers: TransportCollectives.
 ///
-/// Memory   host tensors; inputs from a pool are read where they lie, others through a copy. Of each worker nobody else writes any memory. Buffers of an
-///          L-th of 64 MiB at most.
+/// Memory   host tensors; inputs from a pool are read where they lie, others through a copy of up to 64 MiB at a time of each of a worker's inputs. Nobody
+///          writes into another worker's memory. Besides a buffer of an L-th of 64 MiB at most.
 /// Order    values are combined by place on a machine, then by machine as the column's algorithm does; all workers get the same bits.
 /// Arithmetic  float16, bfloat16 and float8 are rounded after each level. MEAN divides the complete sum once.
 /// Threads  as the others. Waiting for a worker on the same machine looks after the messages of others, too.
