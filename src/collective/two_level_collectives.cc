@@ -542,7 +542,7 @@ void TwoLevelCollectives::share(const CollectiveRequest& request, std::span<cons
 
 std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) const {
   const State& state = *state_;
-  const std::string flat = state.flat.explain_all_reduce(size_bytes);
+  std::string flat = state.flat.explain_all_reduce(size_bytes);
   const std::size_t num_machines = state.grid.num_machines;
   const bool is_small = size_bytes <= SharedDirectReduce::kInlineBytes;
   if (!state.beside || (is_small && !is_mesh(state.grid))) return flat;
