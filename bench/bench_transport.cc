@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Micro-bench of the TCP transport, each case against plain sockets with the same pattern over the same loopback, alternating within one run.
+/// Micro-bench of the TCP transport (CROSSDEVICE_TRANSPORT=ucx: of the one over UCX), each case against plain sockets with the same pattern over the same loopback, alternating within one run.
 ///
 /// Time is the median of the transport's rounds, per exchange or message; the counters say what it is compared with:
 ///   raw_us         median of blocking sockets, as anybody would write it
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "crossdevice/comm/environment_cluster_resolver.h"
-#include "crossdevice/comm/tcp_transport.h"
+#include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
 
 namespace crossdevice {
@@ -93,7 +93,7 @@ class Bench {
             return std::nullopt;
           });
       auto& transport = transports_[static_cast<std::size_t>(rank)];
-      transport = make_tcp_transport(Cluster::join(resolver));
+      transport = make_message_transport(Cluster::join(resolver));
       const std::vector<int> peers = {1 - rank};
       transport->connect(peers, Deadline::never());
       transport->begin({.kind = "bench"});

@@ -26,8 +26,8 @@ function(crossdevice_summary_line name state reason)
 endfunction()
 
 # crossdevice_vendor_option(NAME FOUND what-was-found LOOKED_FOR what-was-looked-for)
-# States what a vendor option comes to. FOUND is empty when nothing was found. No vendor engine is part of this
-# version, so ON cannot be honoured and says so instead of building something else.
+# States what a vendor option comes to whose engine is not part of this version, so that ON cannot be honoured and says so
+# instead of building something else. FOUND is empty when nothing was found.
 function(crossdevice_vendor_option name)
   cmake_parse_arguments(arg "" "FOUND;LOOKED_FOR" "" ${ARGN})
   set(value "${CROSSDEVICE_${name}}")
@@ -89,8 +89,12 @@ crossdevice_vendor_option(NCCL FOUND "${crossdevice_nccl_found}"
                           LOOKED_FOR "nccl.h (NCCL_ROOT, NCCL_HOME, NCCL_DIR, an NCCL CMake package, the CUDA toolkit, \
 the system's include directories and pkg-config, the Python environment's nvidia/nccl)")
 
-set(crossdevice_ucx_found "")
-if(NOT CROSSDEVICE_UCX STREQUAL "OFF")
+# UCX's headers are all that a build needs: the libraries are loaded when a program asks for them.
+set(CROSSDEVICE_WITH_UCX OFF)
+if(CROSSDEVICE_UCX STREQUAL "OFF")
+  crossdevice_summary_line(UCX "out" "CROSSDEVICE_UCX=OFF")
+else()
+  set(crossdevice_ucx_found "")
   find_package(ucx QUIET CONFIG)
   if(ucx_FOUND)
     set(crossdevice_ucx_found "UCX ${ucx_VERSION} in ${ucx_DIR}")
@@ -103,9 +107,19 @@ if(NOT CROSSDEVICE_UCX STREQUAL "OFF")
       set(crossdevice_ucx_found "UCX ${CROSSDEVICE_PC_UCX_VERSION} in ${CROSSDEVICE_PC_UCX_INCLUDEDIR}")
     endif()
   endif()
+  find_path(CROSSDEVICE_UCX_INCLUDE_DIR ucp/api/ucp.h
+            HINTS "${ucx_DIR}/../../../include" "${ucx_DIR}/../../../../include" "${CROSSDEVICE_PC_UCX_INCLUDEDIR}")
+  mark_as_advanced(CROSSDEVICE_UCX_INCLUDE_DIR)
+  if(crossdevice_ucx_found AND CROSSDEVICE_UCX_INCLUDE_DIR)
+    set(CROSSDEVICE_WITH_UCX ON)
+    crossdevice_summary_line(UCX "in" "${crossdevice_ucx_found}, loaded where it is used")
+  elseif(CROSSDEVICE_UCX STREQUAL "ON")
+    message(FATAL_ERROR "CROSSDEVICE_UCX=ON, but it was not found. Looked for a ucx CMake package (ucx_ROOT, CMAKE_PREFIX_PATH) and "
+                        "pkg-config ucx, with ucp/api/ucp.h.")
+  else()
+    crossdevice_summary_line(UCX "out" "not found: a ucx CMake package (ucx_ROOT, CMAKE_PREFIX_PATH) and pkg-config ucx")
+  endif()
 endif()
-crossdevice_vendor_option(UCX FOUND "${crossdevice_ucx_found}"
-                          LOOKED_FOR "a ucx CMake package (ucx_ROOT, CMAKE_PREFIX_PATH) and pkg-config ucx")
 
 # Prints what is in this build, what is not, and why.
 function(crossdevice_summary)

@@ -9,7 +9,7 @@
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
 #include "crossdevice/collective/two_level_collectives.h"
-#include "crossdevice/comm/tcp_transport.h"
+#include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 
@@ -23,7 +23,7 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
     return std::make_unique<SharedCollectives>(cluster);
   }
   const std::vector<int> machines = machines_of(*cluster);
-  std::unique_ptr<Transport> transport = make_tcp_transport(cluster);
+  std::unique_ptr<Transport> transport = make_message_transport(cluster);
   if (has_two_levels(machines)) {
     return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines);
   }

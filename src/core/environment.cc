@@ -84,6 +84,13 @@ std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
   throw_expected(name, "info, warning, failure or none", *text);
 }
 
+std::string parse_transport(Lookup lookup, const char* name) {
+  const std::optional<std::string_view> text = text_of(lookup, name);
+  if (!text.has_value()) return {};
+  if (*text != "tcp" && *text != "ucx") throw_expected(name, "tcp or ucx", *text);
+  return std::string(*text);
+}
+
 int default_num_threads() {
   const std::size_t num_cores = detail::usable_cores().size();
   const std::size_t count = num_cores > 0 ? num_cores : std::thread::hardware_concurrency();
@@ -99,6 +106,7 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
   result.tuning_file = text_of(lookup, "CROSSDEVICE_TUNING_FILE").value_or("");
+  result.transport = parse_transport(lookup, "CROSSDEVICE_TRANSPORT");
   result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);
   return result;
 }

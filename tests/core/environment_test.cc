@@ -68,7 +68,9 @@ TEST(ParseEnvironmentTest, EveryVariableReachesItsMember) {
                                     {"CROSSDEVICE_NUM_THREADS", "3"},
                                     {"CROSSDEVICE_DEFAULT_TIMEOUT", "2.5"},
                                     {"CROSSDEVICE_STRICT", "1"},
+                                    {"CROSSDEVICE_TRANSPORT", "ucx"},
                                     {"CROSSDEVICE_LOG_LEVEL", "failure"}});
+  EXPECT_EQ(result.transport, "ucx");
   EXPECT_EQ(result.cpu_devices, 8);
   EXPECT_EQ(result.num_threads, 3);
   EXPECT_EQ(result.default_timeout_seconds, 2.5);
@@ -101,6 +103,13 @@ TEST(ParseEnvironmentTest, TimeoutsAreSecondsAndZeroMeansNone) {
                   value + "'")
                      .c_str());
   }
+}
+
+TEST(ParseEnvironmentTest, TransportsAreTcpAndUcx) {
+  EXPECT_EQ(parse({}).transport, "");
+  EXPECT_EQ(parse({{"CROSSDEVICE_TRANSPORT", "tcp"}}).transport, "tcp");
+  expect_error("CROSSDEVICE_TRANSPORT", "UCX",
+               "CROSSDEVICE_TRANSPORT: expected tcp or ucx, got 'UCX'");
 }
 
 TEST(ParseEnvironmentTest, StrictIsZeroOrOne) {

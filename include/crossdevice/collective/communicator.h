@@ -36,7 +36,7 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 /// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives.
 class CROSSDEVICE_EXPORT Communicator {
  public:
-  /// Collective. Errors   of SharedMemoryGroup and make_tcp_transport.
+  /// Collective. Errors   of SharedMemoryGroup and make_message_transport.
   explicit Communicator(std::shared_ptr<Cluster> cluster);
   ~Communicator();
   Communicator(const Communicator&) = delete;

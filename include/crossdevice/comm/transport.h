@@ -68,7 +68,7 @@ struct TransportCounters {
   friend bool operator==(const TransportCounters&, const TransportCounters&) = default;
 };
 
-/// Made by make_in_process_transports() or make_tcp_transport().
+/// Made by make_in_process_transports(), make_tcp_transport() or make_ucx_transport().
 ///
 /// Order    the k-th message sent to a peer is taken by the k-th receive from there. Different peers, and the two directions, are independent.
 /// Memory   bytes are read and written where they lie, on the caller's thread or, in process, on the peer's; nothing is allocated. No byte of a

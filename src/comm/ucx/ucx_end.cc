@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(CROSSDEVICE_WITH_UCX)
+
+#include "comm/ucx/ucx_end.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// UCX reads files and lists devices when a context begins: one at a time, whoever asks.
+std::mutex& opening() {
+  static auto* const mutex = new std::mutex;  // never destroyed: transports may outlive main()
+  return *mutex;
+}
+
+}  // namespace
+
+UcxEnd::UcxEnd() {
+  std::string why;
+  library_ = ucx_library(why);
+  if (library_ == nullptr) throw UnavailableError(why);
+  const std::lock_guard lock(opening());
+  try {
+    ucp_config_t* config = nullptr;
+    require(library_->config_read(nullptr, nullptr, &config), "its configuration");
+    // Its TCP port takes anybody's bytes, and does not stand all of them. What is small enough for one packet is copied at once, so that nothing waits for memory
+    // to be registered.
+    ucs_status_t status = UCS_OK;
+    if (process_environment()("UCX_TLS").value_or("").empty()) {
+      status = library_->config_modify(config, "TLS", "^tcp");
+    }
+    (void)library_->config_modify(config, "ZCOPY_THRESH", "inf");
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    params.mt_workers_shared = 0;
+    if (status == UCS_OK) {
+      status = library_->init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+    }
+    library_->config_release(config);
+    require(status, "a context");
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    require(library_->worker_create(context_, &worker_params, &worker_), "a worker");
+    require(library_->worker_get_efd(worker_, &descriptor_), "a descriptor to wait on");
+    ucp_address_t* address = nullptr;
+    std::size_t size = 0;
+    require(library_->worker_get_address(worker_, &address, &size), "an address");
+    address_.assign(reinterpret_cast<const char*>(address), size);
+    library_->worker_release_address(worker_, address);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+UcxEnd::~UcxEnd() {
+  const std::lock_guard lock(opening());
+  close();
+}
+
+void UcxEnd::close() noexcept {
+  if (worker_ != nullptr) library_->worker_destroy(worker_);
+  if (context_ != nullptr) library_->cleanup(context_);
+  worker_ = nullptr;
+  context_ = nullptr;
+}
+
+void UcxEnd::sleep(const EventDescriptor& event, Clock::time_point until) const {
+  std::array<pollfd, 2> polled{{{.fd = event.get(), .events = POLLIN, .revents = 0},
+                                {.fd = descriptor_, .events = POLLIN, .revents = 0}}};
+  const Clock::time_point now = Clock::now();
+  const std::chrono::nanoseconds time = std::max(until, now) - now;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
+  const int count = ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  if (count > 0 && polled[0].revents != 0) event.empty();
+}
+
+void UcxEnd::require(ucs_status_t status, const char* what) {
+  if (status == UCS_OK) return;
+  throw UnavailableError(
+      fmt::format("UCX does not start, it fails at {}: {}", what, library_->status_string(status)));
+}
+
+std::string why_no_ucx() {
+  std::string why;
+  (void)ucx_library(why);
+  return why;
+}
+UcxEndPtr open_ucx_end() { return std::make_shared<UcxEnd>(); }
+std::string address_of(const UcxEnd& end) { return end.address(); }
+
+}  // namespace crossdevice::detail
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/ucx_transport.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/usable_cores.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/transport_kind.h"
+#include "comm/detail/ucx_kind.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice {
+
+std::string why_no_ucx() { return detail::why_no_ucx(); }
+
+std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster) {
+  detail::require_not_forked();
+  const int num_ranks = cluster->num_workers();
+  // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
+  detail::UcxEndPtr mine;
+  detail::WireWriter words;
+  try {
+    mine = detail::open_ucx_end();
+    words.text("").text(detail::address_of(*mine));
+  } catch (const std::exception& error) {
+    words.text(error.what()).text("");
+  }
+  const std::vector<std::string> all = cluster->all_gather_bytes(words.take());
+  std::vector<RankInfo> members;
+  std::vector<std::string> addresses;
+  members.reserve(all.size());
+  addresses.reserve(all.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    members.push_back(cluster->worker(rank));
+    detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
+    const std::string trouble = theirs.text();
+    if (!trouble.empty()) {
+      throw UnavailableError(to_string(members.back()) + ": " + trouble,
+                             {.operation = {}, .culprits = {members.back()}});
+    }
+    addresses.push_back(theirs.text());
+  }
+  const auto num_beside = static_cast<std::size_t>(cluster->num_local_workers());
+  const bool spins = num_beside <= detail::usable_cores().size();
+  return std::make_unique<Transport>(detail::make_ucx_kind(std::move(cluster), members, spins,
+                                                           std::move(mine), std::move(addresses)));
+}
+
+}  // namespace crossdevice
