@@ -13,6 +13,7 @@
 #include "crossdevice/comm/ucx_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 
 namespace crossdevice {
 namespace {
@@ -44,7 +45,11 @@ std::unique_ptr<Transport> make_message_transport(std::shared_ptr<Cluster> clust
                                    to_string(cluster->worker(rank))));
     }
   }
-  const bool is_ucx = first >= 0 ? all[static_cast<std::size_t>(first)] == "ucx" : have_all_rdma;
+  if (first < 0 && have_all_rdma && cluster->rank() == 0) {
+    log(LogSeverity::INFO,
+        "all workers have UCX and an RDMA device: CROSSDEVICE_TRANSPORT=ucx sends over them");
+  }
+  const bool is_ucx = first >= 0 && all[static_cast<std::size_t>(first)] == "ucx";
   return is_ucx ? make_ucx_transport(std::move(cluster)) : make_tcp_transport(std::move(cluster));
 }
 

@@ -10,8 +10,8 @@
 
 namespace crossdevice {
 
-/// What CROSSDEVICE_TRANSPORT says, on all members alike: "tcp" or "ucx". Where no member says anything: UCX where all of them have it and an RDMA device
-/// (/sys/class/infiniband), TCP elsewhere. A member that says nothing goes with those that do.
+/// What CROSSDEVICE_TRANSPORT says, on all members alike: "tcp" or "ucx". Where no member says anything: TCP, as no RDMA hardware has run
+/// the other; where all members have UCX and an RDMA device (/sys/class/infiniband), rank 0 logs that. A member that says nothing goes with those that do.
 ///
 /// Ranks    collective over `cluster`.
 /// Errors   as make_tcp_transport() and make_ucx_transport(). ValueError, on all members: two members say different things; names them.

@@ -34,8 +34,7 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_TUNING_FILE: rank 0's file with the links, or with the algorithms to take (see all_reduce_choice.h; default: none,
   /// the links are measured).
   std::string tuning_file{};
-  /// CROSSDEVICE_TRANSPORT: what carries messages between machines, "tcp" or "ucx" (see message_transport.h; default: UCX where all workers have it and an RDMA
-  /// device, TCP elsewhere).
+  /// CROSSDEVICE_TRANSPORT: what carries messages between machines, "tcp" or "ucx" (see message_transport.h; default: TCP).
   std::string transport{};
 };
 
