@@ -52,8 +52,9 @@ std::string describe(const std::string& name, bool is_remote, int status) {
   }
   if (is_remote && WEXITSTATUS(status) == kUnreachable) {
     return fmt::format(
-        "the remote shell to {} ended with status {}: it cannot be reached, or is lost", name,
-        kUnreachable);
+        "the remote shell to {} ended with status {}: it cannot be reached, or is lost, or a "
+        "worker there ended so",
+        name, kUnreachable);
   }
   return fmt::format("{} ended with status {}", name, WEXITSTATUS(status));
 }

@@ -27,6 +27,8 @@ namespace {
 
 // Up to here the caller is done before another thread has woken up.
 constexpr std::size_t kInlineTrafficBytes = std::size_t{128} << 10;
+// Of each process that shares a request, for the size of its chunks.
+constexpr std::size_t kPlannedThreads = 4;
 
 void reduce_piece(const DirectReduceRequest& request, const ElementRange& piece, StoreMode stores) {
   const DirectReduceTensor& tensor = request.tensors[piece.tensor];
@@ -94,10 +96,12 @@ class ChunkedReduction {
 DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
   HostThreadPool& pool = HostThreadPool::instance();
   const DirectReduceShare& share = request.share;
-  const std::size_t num_threads = share.is_single_threaded ? 1 : pool.num_threads();
+  // Those who share a request make the same chunks, however many threads each of them has.
+  const std::size_t num_threads =
+      share.count > 1 ? share.count * kPlannedThreads : pool.num_threads();
   const detail::ScratchLease<Scratch> lease;
   Scratch& scratch = *lease;
-  scratch.plan.rebuild(request.op, request.tensors, request.packs, num_threads * share.count);
+  scratch.plan.rebuild(request.op, request.tensors, request.packs, num_threads);
   if (request.observer != nullptr) scratch.start_counting();
 
   ChunkedReduction reduction(request, scratch);

@@ -18,6 +18,7 @@
 #include "crossdevice/comm/shared_memory_group.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/inline_vector.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/device/reduce_kernel.h"
@@ -32,6 +33,8 @@ namespace crossdevice {
 namespace {
 
 constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
+constexpr const char* kNotWithdrawn =
+    "; no memory to move its buffers to: another worker may still write into them";
 
 /// How a shared tensor is announced.
 struct TensorHead {
@@ -106,7 +109,7 @@ struct SharedDirectReduce::State {
   [[nodiscard]] std::vector<std::vector<RemoteTensor>> show(const CollectiveRequest& request,
                                                             const GroupOperationInfo& info,
                                                             std::span<const Tensor> own);
-  void withdraw() const;
+  [[nodiscard]] bool withdraw() const;
 };
 
 void SharedDirectReduce::State::begin() {
@@ -182,7 +185,10 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
   for (int rank = 0; rank < group.num_workers(); ++rank) {
     blocks.push_back(group.slot_of(rank).data());
   }
-  reduce(request, inline_batch.tensors(values, blocks), num_combined, {});
+  // To the end: whoever has come this far has all it needs, and half a result is none.
+  CollectiveRequest whole = request;
+  whole.deadline = Deadline::never();
+  reduce(whole, inline_batch.tensors(values, blocks), num_combined, {});
 }
 
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
@@ -206,9 +212,10 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
   }
 }
 
-/// After a failure: whoever may still write, writes into memory that is not ours any more.
-void SharedDirectReduce::State::withdraw() const {
-  if (!group.may_be_written()) return;
+/// After a failure: whoever may still write, writes into memory that is not ours any more. Whether that is so of all memory.
+bool SharedDirectReduce::State::withdraw() const {
+  if (!group.may_be_written()) return true;
+  bool is_withdrawn = true;
   std::vector<std::uint64_t> moved;
   for (const Tensor& tensor : batch.announced()) {
     MemoryPool& pool = MemoryPool::of(tensor.device());
@@ -217,11 +224,19 @@ void SharedDirectReduce::State::withdraw() const {
         std::find(moved.begin(), moved.end(), location->segment_id) != moved.end()) {
       continue;
     }
-    pool.move_segment(tensor.data());
+    try {
+      pool.move_segment(tensor.data());
+    } catch (const std::exception& error) {
+      is_withdrawn = false;
+      log(LogSeverity::FAILURE,
+          fmt::format("memory that another worker may still write to could not be moved: {}",
+                      error.what()));
+    }
     if (const std::optional<SegmentLocation> fresh = pool.locate(tensor.data())) {
       moved.push_back(fresh->segment_id);
     }
   }
+  return is_withdrawn;
 }
 
 SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster)
@@ -255,6 +270,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                 .size_bytes = size.size_bytes,
                                 .fingerprint = size.fingerprint};
   State& state = *state_;
+  state.group.require_whole();
   state.begin();
   bool was_announced = false;
   try {
@@ -268,17 +284,18 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     state.divide(request, values);
   } catch (const OpError& error) {
     state.group.give_up(error.what());  // where it has not failed itself
-    state.withdraw();
+    const bool is_withdrawn = state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
     const bool may_be_changed = was_announced && size.in_place &&
                                 (state.group.may_be_written() || state.batch.num_emptied() > 0);
-    throw_op_error(error.code(), error.what(),
+    throw_op_error(error.code(),
+                   is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
                    {.operation = error.operation(),
                     .culprits = std::move(culprits),
-                    .inputs_intact = !may_be_changed});
+                    .inputs_intact = is_withdrawn && !may_be_changed});
   } catch (const std::exception& error) {
     state.group.give_up(error.what());
-    state.withdraw();
+    (void)state.withdraw();
     throw;
   }
   state.begin();  // lets go of the tensors

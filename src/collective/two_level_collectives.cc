@@ -219,15 +219,17 @@ struct TwoLevelCollectives::State {
   }
 };
 
+constexpr double kMeetingSeconds = 300;
+
 /// Everybody learns whether it has worked everywhere: all take the same way.
 void TwoLevelCollectives::State::meet_beside() {
   std::string trouble;
   try {
     beside = std::make_unique<SharedDirectReduce>(cluster->subgroup(grid.beside));
-  } catch (const FailedPreconditionError& error) {
+  } catch (const std::exception& error) {
     trouble = error.what();
   }
-  for (const std::string& theirs : cluster->all_gather_bytes(trouble)) {
+  for (const std::string& theirs : cluster->all_gather_bytes(trouble, kMeetingSeconds)) {
     if (trouble.empty()) trouble = theirs;
   }
   if (!trouble.empty()) {

@@ -23,13 +23,13 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "comm/detail/foreign_file.h"
 #include "comm/detail/group_lines.h"
 #include "comm/detail/wire.h"
 
@@ -40,7 +40,12 @@
 namespace crossdevice {
 namespace {
 
+using detail::Descriptor;
+using detail::FileIdentity;
 using detail::GroupFlags;
+using detail::identity_of;
+using detail::Mapping;
+using detail::open_foreign;
 using Clock = std::chrono::steady_clock;
 
 /// Looks without giving up the core; most meetings are over by then. More would hold up whoever is waited for, if it wants this very core.
@@ -53,7 +58,8 @@ constexpr std::chrono::milliseconds kLongestSleep{5};
 constexpr std::chrono::seconds kNewsTime{5};
 /// The same where a member has left, for which there may be a reason.
 constexpr std::chrono::milliseconds kReasonTime{200};
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+/// How long members wait for each other's memory before the first operation.
+constexpr double kMeetingSeconds = 300;
 
 void relax() {
 #if defined(__x86_64__)
@@ -73,74 +79,6 @@ void wake_all(const std::atomic<std::uint32_t>& word) {
 
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-/// A mapping of a file. Where it is large it begins at a huge page, so that the kernel can map huge pages in it.
-class Mapping {
- public:
-  Mapping(int fd, std::size_t size_bytes) : size_bytes_(size_bytes) {
-    const std::size_t alignment = size_bytes >= kHugePageBytes ? kHugePageBytes : 1;
-    reserved_bytes_ = size_bytes + (alignment > 1 ? alignment : 0);
-    void* const reserved = ::mmap(nullptr, reserved_bytes_, PROT_NONE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) return;
-    reserved_ = static_cast<std::byte*>(reserved);
-    const auto address = reinterpret_cast<std::uintptr_t>(reserved_);
-    begin_ = reserved_ + (alignment - address % alignment) % alignment;
-    if (::mmap(begin_, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-        MAP_FAILED) {
-      begin_ = nullptr;
-      return;
-    }
-    (void)::madvise(begin_, size_bytes, MADV_DONTFORK);
-  }
-  ~Mapping() {
-    if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  [[nodiscard]] std::byte* begin() const { return begin_; }
-  [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
-
- private:
-  std::byte* reserved_ = nullptr;
-  std::byte* begin_ = nullptr;
-  std::size_t reserved_bytes_ = 0;
-  std::size_t size_bytes_;
-};
-
-/// What a file is, wherever it is open.
-struct FileIdentity {
-  std::uint64_t device = 0;
-  std::uint64_t inode = 0;
-  std::uint64_t size_bytes = 0;
-  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
-};
-
-std::optional<FileIdentity> identity_of(int fd) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return std::nullopt;
-  return FileIdentity{status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size)};
-}
-
-/// A file that process `pid` has open as `fd`; the errno where that cannot be.
-std::unique_ptr<Descriptor> open_foreign(std::int64_t pid, std::int32_t fd) {
-  return std::make_unique<Descriptor>(
-      ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC));
-}
 
 int num_cores() {
   cpu_set_t mask;
@@ -268,13 +206,13 @@ void SharedMemoryGroup::State::meet() {
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
   std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
-  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take());
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), kMeetingSeconds);
   for (int each = 0; each < num_workers && trouble.empty(); ++each) {
     trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
-  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble);
+  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble, kMeetingSeconds);
   for (int each = 0; each < num_workers; ++each) {
     const std::string& text = troubles[static_cast<std::size_t>(each)];
     if (!text.empty()) {
@@ -586,10 +524,13 @@ void SharedMemoryGroup::while_waiting(std::function<void()> look) {
   state_->look = std::move(look);
 }
 
+void SharedMemoryGroup::require_whole() const { state_->require_whole(); }
+
 void SharedMemoryGroup::give_up(const std::string& text) {
   if (!state_->broken_text.empty()) return;
   GroupFlags& own = state_->peer(state_->rank).flags();
-  own.given_up_at.store(state_->phase, std::memory_order_seq_cst);
+  // What it has come to is whole; what comes next is not.
+  own.given_up_at.store(state_->phase + 1, std::memory_order_seq_cst);
   wake_all(own.phase);
   state_->may_be_written = true;
   state_->broken_text = text;

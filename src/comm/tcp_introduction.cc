@@ -12,6 +12,11 @@
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
+namespace {
+
+constexpr double kMeetingSeconds = 300;
+
+}  // namespace
 
 TcpIntroduction introduce_members(Cluster& cluster) {
   const int num_ranks = cluster.num_workers();
@@ -35,7 +40,7 @@ TcpIntroduction introduce_members(Cluster& cluster) {
   } catch (const std::exception& error) {
     mine.text(error.what()).text("");
   }
-  const std::vector<std::string> all = cluster.all_gather_bytes(mine.take());
+  const std::vector<std::string> all = cluster.all_gather_bytes(mine.take(), kMeetingSeconds);
   introduction.members.reserve(all.size());
   for (int rank = 0; rank < num_ranks; ++rank) {
     const RankInfo member = cluster.worker(rank);

@@ -101,6 +101,7 @@ struct CollectiveAllReduce::State {
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
+  std::uint64_t num_requests = 0;
 
   void require_components(const PerReplica& value) const {
     if (!value.devices().same_set(devices) || value.size() != devices.size()) {
@@ -110,14 +111,21 @@ struct CollectiveAllReduce::State {
                       devices.to_string(), value.size(), value.devices().to_string()));
     }
   }
+  /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
+  /// ones differ, and are never taken for those.
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
-                                          const detail::ActiveOperation& active) const {
+                                          const detail::ActiveOperation& active,
+                                          std::uint64_t particulars = 0) {
+    Fingerprint fingerprint;
+    fingerprint.add(++num_requests);
+    fingerprint.add(particulars);
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
             .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline()),
-            .deterministic = options.merge(call).deterministic};
+            .deterministic = options.merge(call).deterministic,
+            .fingerprint = fingerprint.value()};
   }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(const detail::ActiveOperation& active) const {
@@ -175,11 +183,11 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
     state_->complete(active);
     return result;
   }
+  const CollectiveRequest request = state_->request("reduce", op, options, active);
   active.require_time_left();
   active.set_written();
   const CollectiveValue shared{value.values(), result.values()};
-  state_->workers->engine().all_reduce(state_->request("reduce", op, options, active),
-                                       std::span<const CollectiveValue>(&shared, 1));
+  state_->workers->engine().all_reduce(request, std::span<const CollectiveValue>(&shared, 1));
   state_->complete(active);
   return result;
 }
@@ -205,8 +213,8 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   }
   active.set_written();
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
-  CollectiveRequest request = state_->request("batch_reduce", op, options, active);
-  request.fingerprint = fingerprint_of(pairs, bytes_per_pack);
+  CollectiveRequest request =
+      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack));
   // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
   const std::vector<Pack> packs = bytes_per_pack == 0
                                       ? make_packs(sizes, {.num_packs = 1})
@@ -223,6 +231,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
       }
       state_->workers->engine().all_reduce(request, shared);
       ++num_packs_done;
+      ++request.fingerprint;  // the next pack is another part
       for (const ElementRange& range : pack.ranges) {
         active.complete_item(active.item_of(pairs[dense[range.tensor]]));
       }
@@ -280,8 +289,8 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
   Mirrored result;
-  CollectiveRequest request = state_->request("gather", ReduceOp::SUM, options, active);
-  request.fingerprint = static_cast<std::uint64_t>(axis);
+  const CollectiveRequest request =
+      state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
   state_->workers->engine().share(request, value.values(), [&](const RemoteTensors& all) {
     std::vector<Tensor> everybodys;
     for (const std::vector<RemoteTensor>& theirs : all) {

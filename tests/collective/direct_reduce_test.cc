@@ -361,5 +361,32 @@ TEST(DirectReduceTest, CallersDoNotDisturbEachOther) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
+/// Shares of processes with different numbers of threads are shares of one whole.
+TEST(DirectReduceTest, SharesCoverEverythingOnceHoweverManyThreadsEachHas) {
+  for (const std::size_t count : {1UL, 4095UL, 250'000UL, 300'001UL, 524'288UL, 5'000'003UL}) {
+    const std::vector<float> first(count, 1.0F);
+    const std::vector<float> second(count, 2.0F);
+    for (const std::size_t num_shares : {2UL, 3UL, 5UL}) {
+      std::vector<float> result(count, 0.0F);
+      for (std::size_t share = 0; share < num_shares; ++share) {
+        std::vector<float> part(count, -1.0F);
+        const void* const inputs[] = {first.data(), second.data()};
+        void* const outputs[] = {part.data()};
+        const DirectReduceTensor tensor{DType::FLOAT32, count, inputs, outputs};
+        ASSERT_EQ(direct_reduce({.op = ReduceOp::SUM,
+                                 .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
+                                 .share = {.index = share,
+                                           .count = num_shares,
+                                           .is_single_threaded = share % 2 == 0}}),
+                  DirectReduceOutcome::COMPLETED);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (part[i] != -1.0F) result[i] += part[i];
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(result[i], 3.0F) << i << " of " << count;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace crossdevice

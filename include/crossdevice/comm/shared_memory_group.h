@@ -75,6 +75,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   /// `look` is called by who waits, every few milliseconds and on that thread, for what the flags of the group do not say. What it throws ends the wait, and
   /// breaks the group.
   void while_waiting(std::function<void()> look);
+  /// Errors   FailedPreconditionError: it is broken.
+  void require_whole() const;
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
   void give_up(const std::string& text);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.
