@@ -88,6 +88,8 @@ bool is_wanted(const std::string& interface) {
 }  // namespace
 
 bool is_this_machine(const std::string& name) {
+  if (name == "localhost")
+    return true;  // also where nothing resolves it: a system may lack /etc/hosts
   std::array<char, 256> own_name{};
   if (::gethostname(own_name.data(), own_name.size() - 1) == 0 && name == own_name.data()) {
     return true;

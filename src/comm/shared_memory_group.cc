@@ -141,6 +141,7 @@ struct SharedMemoryGroup::State {
 
   void meet();
   void leave();
+  [[nodiscard]] const Peer* find_leaver() const;
   std::string open_peer(int of_rank, const std::string& announcement);
   void listen();
   void require_whole() const;
@@ -252,7 +253,7 @@ void SharedMemoryGroup::State::leave() {
   if (!broken_text.empty()) return;
   GroupFlags& own = peer(rank).flags();
   // Why, the control plane may know: what it says counts where it comes soon.
-  own.has_heard.store(1, std::memory_order_seq_cst);
+  own.reason.store(GroupFlags::kLeft, std::memory_order_seq_cst);
   own.has_left.store(1, std::memory_order_seq_cst);
   own.given_up_at.store(phase + 1, std::memory_order_seq_cst);
   wake_all(own.phase);
@@ -362,9 +363,10 @@ SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
   bool is_certain = false;
   for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
-    if (each.flags().has_heard.load(std::memory_order_seq_cst) == 0) return Failure::NONE;
+    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
+    if (why == 0) return Failure::NONE;
     has_anybody_heard = true;
-    is_certain |= each.flags().has_left.load(std::memory_order_seq_cst) == 0;
+    is_certain |= why == GroupFlags::kHeard;
   }
   const std::atomic<std::uint32_t>& own_phase = peer(rank).flags().phase;
   const Clock::time_point limit = std::min(
@@ -381,6 +383,20 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
   fail_because(await_news(deadline), deadline, is_end);
 }
 
+/// The member that has left, if that is the reason: not where another had given up before it for a reason of its own.
+const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() const {
+  const Peer* leaver = nullptr;
+  for (const Peer& each : peers) {
+    if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.flags().has_left.load(std::memory_order_seq_cst) != 0) {
+      leaver = &each;
+    } else if (each.flags().reason.load(std::memory_order_seq_cst) == 0) {
+      return nullptr;
+    }
+  }
+  return leaver;
+}
+
 /// Gives up, so that the others do not wait for this worker.
 void SharedMemoryGroup::State::end_waiting(bool is_end) {
   GroupFlags& own = peer(rank).flags();
@@ -394,7 +410,12 @@ void SharedMemoryGroup::State::end_waiting(bool is_end) {
 }
 
 void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
-  peer(rank).flags().has_heard.store(reason == Failure::NONE ? 0 : 1, std::memory_order_seq_cst);
+  const Peer* const leaver =
+      reason == Failure::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
+  peer(rank).flags().reason.store(reason != Failure::NONE ? GroupFlags::kHeard
+                                  : leaver != nullptr     ? GroupFlags::kLeft
+                                                          : 0,
+                                  std::memory_order_seq_cst);
   end_waiting(is_end);
   std::vector<RankInfo> missing;
   std::string names;
@@ -409,13 +430,14 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
     break_with(reason == Failure::LOST ? StatusCode::UNAVAILABLE : StatusCode::ABORTED,
                name + ": " + failure_text, {failure_culprit});
   }
-  for (const Peer& each : peers) {
-    if (!has_given_up(each) || each.flags().has_left.load(std::memory_order_seq_cst) == 0) continue;
+  if (leaver != nullptr) {
     break_with(StatusCode::UNAVAILABLE,
-               fmt::format("{}: {} is gone: it has left", name, to_string(each.info)), {each.info});
+               fmt::format("{}: {} is gone: it has left", name, to_string(leaver->info)),
+               {leaver->info});
   }
   for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.flags().has_left.load(std::memory_order_seq_cst) != 0) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
                fmt::format("{}: {} has given up{}", name, to_string(each.info),
