@@ -3,18 +3,16 @@
 
 #include <chrono>
 #include <string>
-#include <utility>
 
 #include <unistd.h>
 
 #include "run/arguments.h"
-#include "run/forwarded_variables.h"
 #include "run/host_job.h"
+#include "run/host_workers.h"
 #include "run/janitor.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
 #include "run/system_error.h"
-#include "run/worker_environment.h"
 
 namespace crossdevice::run {
 
@@ -32,19 +30,7 @@ int run_host_agent() {
   Supervisor supervisor(arguments, janitor);
   supervisor.listen(STDIN_FILENO);
   const SecretFile secret(path, job.secret);
-  for (int local_rank = 0; local_rank < job.num_local_workers; ++local_rank) {
-    WorkerPlace place;
-    place.rank = job.first_rank + local_rank;
-    place.num_workers = job.num_workers;
-    place.local_rank = local_rank;
-    place.local_num_workers = job.num_local_workers;
-    place.chief_address = job.chief_address;
-    place.secret_file = secret.path();
-    WorkerSetting setting;
-    setting.command = job.command;
-    setting.environment = environment_of(place, with_variables(environ, job.variables));
-    supervisor.start(std::move(setting), place.rank);
-  }
+  start_host_workers(job, secret.path(), job.variables, supervisor);
   return supervisor.run();
 }
 

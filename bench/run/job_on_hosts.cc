@@ -12,13 +12,13 @@
 
 #include "run/forwarded_variables.h"
 #include "run/host_job.h"
+#include "run/host_workers.h"
 #include "run/janitor.h"
 #include "run/own_addresses.h"
 #include "run/port_reservation.h"
 #include "run/remote_shell.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
-#include "run/worker_environment.h"
 
 namespace crossdevice::run {
 namespace {
@@ -64,24 +64,6 @@ HostJob job_for(const HostShare& share, const Arguments& arguments) {
   return job;
 }
 
-void start_here(const HostJob& job, const std::string& secret_file, Supervisor& supervisor,
-                const std::vector<std::string>& exported) {
-  for (int local_rank = 0; local_rank < job.num_local_workers; ++local_rank) {
-    WorkerPlace place;
-    place.rank = job.first_rank + local_rank;
-    place.num_workers = job.num_workers;
-    place.local_rank = local_rank;
-    place.local_num_workers = job.num_local_workers;
-    place.chief_address = job.chief_address;
-    place.secret_file = secret_file;
-    WorkerSetting setting;
-    setting.command = job.command;
-    setting.environment =
-        environment_of(place, with_variables(environ, requested_variables(environ, exported)));
-    supervisor.start(std::move(setting), place.rank);
-  }
-}
-
 }  // namespace
 
 std::vector<HostShare> share_out(const std::vector<Host>& hosts, int num_workers) {
@@ -121,7 +103,7 @@ int run_job_on_hosts(const Arguments& arguments) {
     HostJob job = job_for(share, arguments);
     job.chief_address = chief.address;
     if (share.is_local) {
-      start_here(job, path, supervisor, arguments.exported);
+      start_host_workers(job, path, requested_variables(environ, arguments.exported), supervisor);
       continue;
     }
     job.secret = secret;
