@@ -12,11 +12,6 @@
 #include "collective/detail/tuning_agreement.h"
 
 namespace crossdevice::detail {
-namespace {
-
-constexpr double kMeetingSeconds = 300;
-
-}  // namespace
 
 TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
                                std::unique_ptr<Transport> transport, std::span<const int> peers)

@@ -20,7 +20,6 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr double kMeetingSeconds = 300;
 /// What the links are measured with: some 20 ms a time at 100 Mbit/s; and where they are faster, so that bursts do not flatter them.
 constexpr std::size_t kProbeBytes = std::size_t{256} << 10;
 constexpr std::size_t kLongProbeBytes = std::size_t{2} << 20;

@@ -12,7 +12,6 @@
 namespace crossdevice {
 namespace {
 
-constexpr double kAgreementSeconds = 300;
 /// A worker's text may be as long as its user made it; a round is not.
 constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
 constexpr char kWell = 'W';
@@ -24,7 +23,7 @@ double finite(std::optional<double> timeout_seconds) {
        {timeout_seconds, environment().default_timeout_seconds}) {
     if (each.has_value() && *each > 0) return *each;
   }
-  return kAgreementSeconds;
+  return kMeetingSeconds;
 }
 
 }  // namespace

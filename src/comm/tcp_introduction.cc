@@ -12,11 +12,6 @@
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
-namespace {
-
-constexpr double kMeetingSeconds = 300;
-
-}  // namespace
 
 TcpIntroduction introduce_members(Cluster& cluster) {
   const int num_ranks = cluster.num_workers();

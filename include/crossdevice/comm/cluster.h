@@ -72,6 +72,9 @@ struct CROSSDEVICE_EXPORT ClusterListener {
   std::function<void(const RankInfo& origin, const std::string& text)> on_abort{};
 };
 
+/// How long, in seconds, what a cluster's members construct together (groups, transports, engines) waits for the others.
+inline constexpr double kMeetingSeconds = 300;
+
 /// Workers 0 to num_workers() - 1. Every worker holds one connection, to rank 0, for the life of the object; what is said here is small and
 /// takes some 100 us. Tensors go through the floors above.
 ///
