@@ -25,6 +25,19 @@ std::vector<std::size_t> everybody(std::size_t num_participants) {
 
 }  // namespace
 
+Kind kind_of(AllReduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case AllReduceAlgorithm::EXCHANGE:
+    case AllReduceAlgorithm::SHUFFLE:
+      return Kind::ALL_REDUCE_SHUFFLE;
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+      return Kind::ALL_REDUCE_HALVING_DOUBLING;
+    case AllReduceAlgorithm::RING:
+      break;
+  }
+  return Kind::ALL_REDUCE_RING;
+}
+
 bool is_ring(Kind kind) {
   return kind == Kind::ALL_REDUCE_RING || kind == Kind::REDUCE_SCATTER_RING ||
          kind == Kind::ALL_GATHER_RING || kind == Kind::BROADCAST_CHAIN ||

@@ -142,16 +142,7 @@ std::shared_ptr<const ScheduleProgram> TransportCollectives::State::find_program
 Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& request,
                                                   std::size_t bytes) const {
   if (request.deterministic) return Kind::ALL_REDUCE_SHUFFLE;
-  switch (choose_all_reduce(num_ranks, bytes, is_mesh, tuning)) {
-    case AllReduceAlgorithm::EXCHANGE:  // of what does not fit: the next best
-    case AllReduceAlgorithm::SHUFFLE:
-      return Kind::ALL_REDUCE_SHUFFLE;
-    case AllReduceAlgorithm::HALVING_DOUBLING:
-      return Kind::ALL_REDUCE_HALVING_DOUBLING;
-    case AllReduceAlgorithm::RING:
-      break;
-  }
-  return Kind::ALL_REDUCE_RING;
+  return detail::kind_of(choose_all_reduce(num_ranks, bytes, is_mesh, tuning));
 }
 
 bool TransportCollectives::State::fits_inline(std::size_t inline_bytes) const {

@@ -103,19 +103,6 @@ std::vector<AllReduceCandidate> rank_column_algorithms(const detail::MachineGrid
   return candidates;
 }
 
-Kind column_kind(AllReduceAlgorithm algorithm) {
-  switch (algorithm) {
-    case AllReduceAlgorithm::EXCHANGE:
-    case AllReduceAlgorithm::SHUFFLE:
-      return Kind::ALL_REDUCE_SHUFFLE;
-    case AllReduceAlgorithm::HALVING_DOUBLING:
-      return Kind::ALL_REDUCE_HALVING_DOUBLING;
-    case AllReduceAlgorithm::RING:
-      break;
-  }
-  return Kind::ALL_REDUCE_RING;
-}
-
 bool has_integer_mean(ReduceOp op, std::span<const CollectiveValue> values) {
   return op == ReduceOp::MEAN &&
          std::any_of(values.begin(), values.end(), [](const CollectiveValue& value) {
@@ -218,8 +205,6 @@ struct TwoLevelCollectives::State {
     return transfers[2 * of_machine + (is_send ? 1 : 0)];
   }
 };
-
-constexpr double kMeetingSeconds = 300;
 
 /// Everybody learns whether it has worked everywhere: all take the same way.
 void TwoLevelCollectives::State::meet_beside() {
@@ -451,8 +436,8 @@ void TwoLevelCollectives::State::reduce_column(const CollectiveRequest& request,
                                                double divisor) {
   if (num_elements == 0) return;
   const std::size_t size = size_in_bytes(dtype);
-  const Kind kind =
-      column_kind(choose_all_reduce(grid.num_machines, num_elements * size, is_mesh(grid), tuning));
+  const Kind kind = detail::kind_of(
+      choose_all_reduce(grid.num_machines, num_elements * size, is_mesh(grid), tuning));
   const std::shared_ptr<const ScheduleProgram> program =
       programs.find({.kind = kind, .num_elements = num_elements, .element_size = size});
   const ScheduleJob job{.program = program.get(),

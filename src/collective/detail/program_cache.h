@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/collective/schedule_program.h"
 
 namespace crossdevice::detail {
@@ -41,6 +42,9 @@ struct ProgramKey {
            std::tie(b.kind, b.num_elements, b.element_size, b.root);
   }
 };
+
+/// How an algorithm is scheduled; EXCHANGE, which needs no schedule, as the next best where values do not fit it.
+[[nodiscard]] ProgramKey::Kind kind_of(AllReduceAlgorithm algorithm);
 
 /// Whether everybody talks to its two neighbours alone.
 [[nodiscard]] bool is_ring(ProgramKey::Kind kind);
