@@ -58,8 +58,6 @@ constexpr std::chrono::milliseconds kLongestSleep{5};
 constexpr std::chrono::seconds kNewsTime{5};
 /// The same where a member has left, for which there may be a reason.
 constexpr std::chrono::milliseconds kReasonTime{200};
-/// How long members wait for each other's memory before the first operation.
-constexpr double kMeetingSeconds = 300;
 
 void relax() {
 #if defined(__x86_64__)
@@ -254,7 +252,6 @@ void SharedMemoryGroup::State::leave() {
   GroupFlags& own = peer(rank).flags();
   // Why, the control plane may know: what it says counts where it comes soon.
   own.reason.store(GroupFlags::kLeft, std::memory_order_seq_cst);
-  own.has_left.store(1, std::memory_order_seq_cst);
   own.given_up_at.store(phase + 1, std::memory_order_seq_cst);
   wake_all(own.phase);
 }
@@ -388,11 +385,9 @@ const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() co
   const Peer* leaver = nullptr;
   for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
-    if (each.flags().has_left.load(std::memory_order_seq_cst) != 0) {
-      leaver = &each;
-    } else if (each.flags().reason.load(std::memory_order_seq_cst) == 0) {
-      return nullptr;
-    }
+    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
+    if (why == 0) return nullptr;
+    if (why == GroupFlags::kLeft) leaver = &each;
   }
   return leaver;
 }
@@ -413,7 +408,7 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
   const Peer* const leaver =
       reason == Failure::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
   peer(rank).flags().reason.store(reason != Failure::NONE ? GroupFlags::kHeard
-                                  : leaver != nullptr     ? GroupFlags::kLeft
+                                  : leaver != nullptr     ? GroupFlags::kMissesOne
                                                           : 0,
                                   std::memory_order_seq_cst);
   end_waiting(is_end);
@@ -437,7 +432,7 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
   }
   for (const Peer& each : peers) {
     if (each.info.rank == rank || !has_given_up(each)) continue;
-    if (each.flags().has_left.load(std::memory_order_seq_cst) != 0) continue;
+    if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
                fmt::format("{}: {} has given up{}", name, to_string(each.info),

@@ -12,21 +12,21 @@ namespace crossdevice::detail {
 
 /// A member's flags; written by it alone but for num_sleepers.
 ///
-/// Ordering: what is announced is written before `phase` (release; whoever reads the phase with acquire sees it), and reason and has_left before
-/// given_up_at. `phase`, `given_up_at` and
-/// num_sleepers are sequentially consistent among each other: of a member that gives up and one that announces, at least one sees the other; and
-/// a sleeper is never overlooked by who advances the phase.
+/// Ordering: what is announced is written before `phase` (release; whoever reads the phase with acquire sees it), and reason before given_up_at.
+/// `phase`, `given_up_at` and num_sleepers are sequentially consistent among each other: of a member that gives up and one that announces, at
+/// least one sees the other; and a sleeper is never overlooked by who advances the phase.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what waiters poll has a line of its own
 struct alignas(64) GroupFlags {
   static constexpr std::uint32_t kHeard = 1;
   static constexpr std::uint32_t kLeft = 2;
+  static constexpr std::uint32_t kMissesOne = 3;
 
   std::atomic<std::uint32_t> phase{0};  // announcements and ends so far; what sleepers wait on
   std::atomic<std::uint32_t> num_sleepers{0};  // who may wait on `phase`
   std::atomic<std::uint32_t> given_up_at{0};   // the phase in which it has given up; 0: it has not
-  // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: a member has left.
+  // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: it has left, whole;
+  // kMissesOne: another has left.
   std::atomic<std::uint32_t> reason{0};
-  std::atomic<std::uint32_t> has_left{0};    // 1: it has given up what would have been next, whole
   alignas(64) GroupOperation operations[2];  // the one in each slot; kept as long as that
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
