@@ -153,27 +153,10 @@ class TcpKind final : public TransportKind {
 };
 
 void TcpKind::listen() {
-  listening_ = cluster_->listen(
-      {.on_lost =
-           [this](const RankInfo& member, const std::string& why) {
-             if (why == detail::kHasLeft) {
-               have_left_[static_cast<std::size_t>(member.rank)].store(true);
-               meeting_->interrupt();
-               return;
-             }
-             // The others are told too: that the chief is gone each finds for itself, one up to a heartbeat after the other, and would
-             // meanwhile take this member, which ends its connections, for the one that is gone.
-             fail_from_outside({.code = StatusCode::UNAVAILABLE,
-                                .text = fmt::format("{} is gone: {}", to_string(member), why),
-                                .culprits = {member}});
-           },
-       .on_abort =
-           [this](const RankInfo& origin, const std::string& text) {
-             fail_from_outside({.code = StatusCode::ABORTED,
-                                .text = fmt::format("{} aborted: {}", to_string(origin), text),
-                                .culprits = {origin},
-                                .is_known_to_all = true});
-           }});
+  listening_ = listen_to(*cluster_, [this](int member) {
+    have_left_[static_cast<std::size_t>(member)].store(true);
+    meeting_->interrupt();
+  });
 }
 
 // ---------------------------------------------------------------------------------------------- connecting

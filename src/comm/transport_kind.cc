@@ -10,6 +10,8 @@
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "comm/detail/control_message.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -355,6 +357,30 @@ void TransportKind::record_failure(TransportFailure failure) {
   if (failure_.has_value()) return;
   failure_ = std::move(failure);
   has_failed_.store(true, std::memory_order_seq_cst);
+}
+
+std::shared_ptr<void> TransportKind::listen_to(Cluster& cluster,
+                                               std::function<void(int rank)> has_left) {
+  return cluster.listen(
+      {.on_lost =
+           [this, has_left = std::move(has_left)](const RankInfo& member, const std::string& why) {
+             if (why == kHasLeft) {
+               has_left(member.rank);
+               return;
+             }
+             // The others are told too: that the chief is gone each finds for itself, one up to a heartbeat after the other, and would
+             // meanwhile take this member, which ends its connections, for the one that is gone.
+             fail_from_outside({.code = StatusCode::UNAVAILABLE,
+                                .text = fmt::format("{} is gone: {}", to_string(member), why),
+                                .culprits = {member}});
+           },
+       .on_abort =
+           [this](const RankInfo& origin, const std::string& text) {
+             fail_from_outside({.code = StatusCode::ABORTED,
+                                .text = fmt::format("{} aborted: {}", to_string(origin), text),
+                                .culprits = {origin},
+                                .is_known_to_all = true});
+           }});
 }
 
 void TransportKind::fail_from_outside(TransportFailure failure) {

@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/transport.h"
 #include "crossdevice/core/deadline.h"
@@ -125,6 +128,10 @@ class TransportKind {
   void record_failure(TransportFailure failure);
   /// The same, and acts upon it if nobody has the turn.
   void fail_from_outside(TransportFailure failure);
+  /// From now on what the control plane says of members ends the transport, for all of them. `has_left` (any thread): a member's departure, which is no
+  /// failure by itself. Until the handle ends.
+  [[nodiscard]] std::shared_ptr<void> listen_to(Cluster& cluster,
+                                                std::function<void(int rank)> has_left);
   [[nodiscard]] bool has_failed() const { return has_failed_.load(std::memory_order_seq_cst); }
   /// A peer's message belongs to another operation.
   void fail_by_operation(int from, std::uint64_t their_count, const GroupOperation& theirs);

@@ -147,26 +147,10 @@ class UcxKind final : public TransportKind {
 };
 
 void UcxKind::listen() {
-  listening_ = cluster_->listen(
-      {.on_lost =
-           [this](const RankInfo& member, const std::string& why) {
-             if (why == kHasLeft) {
-               have_left_[static_cast<std::size_t>(member.rank)].store(true);
-               wake();
-               return;
-             }
-             // The others are told too, as over TCP.
-             fail_from_outside({.code = StatusCode::UNAVAILABLE,
-                                .text = fmt::format("{} is gone: {}", to_string(member), why),
-                                .culprits = {member}});
-           },
-       .on_abort =
-           [this](const RankInfo& origin, const std::string& text) {
-             fail_from_outside({.code = StatusCode::ABORTED,
-                                .text = fmt::format("{} aborted: {}", to_string(origin), text),
-                                .culprits = {origin},
-                                .is_known_to_all = true});
-           }});
+  listening_ = listen_to(*cluster_, [this](int member) {
+    have_left_[static_cast<std::size_t>(member)].store(true);
+    wake();
+  });
 }
 
 // ---------------------------------------------------------------------------------------------- connecting
