@@ -7,6 +7,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/device_spec.h"
+#include "crossdevice/device/gpu_platform.h"
 
 #include "device/detail/label_filter.h"
 
@@ -59,9 +60,19 @@ int num_logical_cpu_devices() {
   return count != 0 ? count : by_default;  // what the program has set meanwhile wins
 }
 
-// The one place where a back-end says how many devices it has. This library is built without one,
-// so there are none, whatever the host holds.
-int num_gpus() { return 0; }
+int num_gpus() {
+  // Relaxed would do: the number never changes, and whoever comes first finds the same.
+  static std::atomic<int> known{-1};
+  int count = known.load(std::memory_order_relaxed);
+  if (count >= 0) return count;
+  const detail::GpuPlatform& platform = detail::gpu_platform();
+  if (!platform.has_gpus() ||
+      platform.cuda->get_device_count(&count) != detail::CudaStatus::SUCCESS) {
+    count = 0;
+  }
+  known.store(count, std::memory_order_relaxed);
+  return count;
+}
 
 bool Device::is_present() const { return has_present_index(*this) && has_own_labels(*this); }
 
