@@ -77,17 +77,32 @@ endif()
 crossdevice_vendor_option(CUDA FOUND "${crossdevice_cuda_found}"
                           LOOKED_FOR "a CUDA toolkit (CUDAToolkit_ROOT, CUDA_PATH, nvcc in PATH, /usr/local/cuda)")
 
-set(crossdevice_nccl_found "")
-if(NOT CROSSDEVICE_NCCL STREQUAL "OFF")
+# nccl.h, which includes CUDA's headers, is all that a build needs: the library is loaded when a program asks for it.
+set(CROSSDEVICE_WITH_NCCL OFF)
+if(CROSSDEVICE_NCCL STREQUAL "OFF")
+  crossdevice_summary_line(NCCL "out" "CROSSDEVICE_NCCL=OFF")
+else()
   set(NCCL_CUDA_HINT "${crossdevice_cuda_root}")
   find_package(NCCL QUIET MODULE)
-  if(NCCL_FOUND)
-    set(crossdevice_nccl_found "NCCL ${NCCL_VERSION} in ${NCCL_INCLUDE_DIR}")
+  if(NOT NCCL_FOUND)
+    set(crossdevice_nccl_missing "nccl.h (NCCL_ROOT, NCCL_HOME, NCCL_DIR, an NCCL CMake package, the CUDA toolkit, the system's \
+include directories and pkg-config, the Python environment's nvidia/nccl)")
+  elseif(NOT crossdevice_cuda_found)
+    set(crossdevice_nccl_missing "CUDA's headers, which NCCL ${NCCL_VERSION} in ${NCCL_INCLUDE_DIR} includes")
+  else()
+    set(crossdevice_nccl_missing "")
+  endif()
+  if(NOT crossdevice_nccl_missing)
+    set(CROSSDEVICE_WITH_NCCL ON)
+    set(CROSSDEVICE_NCCL_INCLUDE_DIRS "${NCCL_INCLUDE_DIR}" ${CUDAToolkit_INCLUDE_DIRS})
+    list(REMOVE_DUPLICATES CROSSDEVICE_NCCL_INCLUDE_DIRS)
+    crossdevice_summary_line(NCCL "in" "NCCL ${NCCL_VERSION} in ${NCCL_INCLUDE_DIR}, loaded where it is used")
+  elseif(CROSSDEVICE_NCCL STREQUAL "ON")
+    message(FATAL_ERROR "CROSSDEVICE_NCCL=ON, but it was not found. Looked for ${crossdevice_nccl_missing}.")
+  else()
+    crossdevice_summary_line(NCCL "out" "not found: ${crossdevice_nccl_missing}")
   endif()
 endif()
-crossdevice_vendor_option(NCCL FOUND "${crossdevice_nccl_found}"
-                          LOOKED_FOR "nccl.h (NCCL_ROOT, NCCL_HOME, NCCL_DIR, an NCCL CMake package, the CUDA toolkit, \
-the system's include directories and pkg-config, the Python environment's nvidia/nccl)")
 
 # UCX's headers are all that a build needs: the libraries are loaded when a program asks for them.
 set(CROSSDEVICE_WITH_UCX OFF)
