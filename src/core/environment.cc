@@ -102,6 +102,7 @@ int default_num_threads() {
 Environment parse_environment(const char* (*lookup)(const char* name)) {
   Environment result;
   result.cpu_devices = parse_count(lookup, "CROSSDEVICE_CPU_DEVICES", result.cpu_devices);
+  result.logical_gpus = parse_count(lookup, "CROSSDEVICE_LOGICAL_GPUS", result.logical_gpus);
   result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", default_num_threads());
   result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of the devices one can name this process has.
 #include <atomic>
+#include <cstdlib>
 #include <string>
 
 #include "crossdevice/core/environment.h"
@@ -10,18 +11,29 @@
 #include "crossdevice/device/gpu_platform.h"
 
 #include "device/detail/label_filter.h"
+#include "device/detail/logical_gpus.h"
 
 namespace crossdevice {
 namespace {
 
-constexpr int kMaxCpuDevices = 4096;
+constexpr int kMaxDevices = 4096;  // of hosts; logical ones of one GPU
 
 // 0: nobody has set it or asked yet, so the environment decides. A count guards no other memory, so relaxed
 // is enough.
 std::atomic<int> cpu_devices{0};
 
+// Into how many devices each GPU is split. 0: nobody has set it; n: set; -n: a device was used, so that the split is fixed, because another would
+// give the names of existing tensors' devices to other GPUs. Relaxed, as above.
+std::atomic<int> gpu_split{0};
+
 // Relaxed: the filter is a function, and whatever it reads it guards itself.
 std::atomic<detail::LabelFilter> label_filter{nullptr};
+
+/// How many devices each GPU is.
+int split_of_gpus() {
+  const int split = gpu_split.load(std::memory_order_relaxed);
+  return split == 0 ? environment().logical_gpus : std::abs(split);
+}
 
 bool has_own_labels(const Device& device) {
   const detail::LabelFilter filter = label_filter.load(std::memory_order_relaxed);
@@ -42,11 +54,44 @@ std::string counted(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+/// CUDA's count, and why there is none.
+struct FoundGpus {
+  int count = 0;
+  std::string reason_against{};
+};
+
+FoundGpus find_gpus() {
+  const detail::GpuPlatform& platform = detail::gpu_platform();
+  if (!platform.has_gpus()) return {.count = 0, .reason_against = platform.reason_against};
+  int count = 0;
+  const detail::CudaStatus status = platform.cuda->get_device_count(&count);
+  if (status == detail::CudaStatus::SUCCESS) return {.count = count};
+  return {.count = 0, .reason_against = "cudaGetDeviceCount: " + platform.cuda->error_text(status)};
+}
+
+/// Found once: the number never changes. Never destroyed, because devices are asked about until the process ends.
+const FoundGpus& found_gpus() {
+  static const FoundGpus& found = *new FoundGpus(find_gpus());
+  return found;
+}
+
+std::string missing_gpu_text() {
+  const FoundGpus& found = found_gpus();
+  std::string text = "this host has " + counted(found.count, "GPU");
+  if (found.count == 0) {
+    return found.reason_against.empty() ? text : text + ": " + found.reason_against;
+  }
+  if (const int split = split_of_gpus(); split != 1) {
+    text += ", each split into " + counted(split, "device") + " (CROSSDEVICE_LOGICAL_GPUS)";
+  }
+  return text;
+}
+
 }  // namespace
 
 void set_logical_cpu_devices(int count) {
-  if (count < 1 || count > kMaxCpuDevices) {
-    throw ValueError("set_logical_cpu_devices: expected 1 to " + std::to_string(kMaxCpuDevices) +
+  if (count < 1 || count > kMaxDevices) {
+    throw ValueError("set_logical_cpu_devices: expected 1 to " + std::to_string(kMaxDevices) +
                      " devices, got " + std::to_string(count));
   }
   cpu_devices.store(count, std::memory_order_relaxed);
@@ -60,19 +105,23 @@ int num_logical_cpu_devices() {
   return count != 0 ? count : by_default;  // what the program has set meanwhile wins
 }
 
-int num_gpus() {
-  // Relaxed would do: the number never changes, and whoever comes first finds the same.
-  static std::atomic<int> known{-1};
-  int count = known.load(std::memory_order_relaxed);
-  if (count >= 0) return count;
-  const detail::GpuPlatform& platform = detail::gpu_platform();
-  if (!platform.has_gpus() ||
-      platform.cuda->get_device_count(&count) != detail::CudaStatus::SUCCESS) {
-    count = 0;
+void set_logical_gpu_devices(int count) {
+  if (count < 1 || count > kMaxDevices) {
+    throw ValueError("set_logical_gpu_devices: expected 1 to " + std::to_string(kMaxDevices) +
+                     " devices for each GPU, got " + std::to_string(count));
   }
-  known.store(count, std::memory_order_relaxed);
-  return count;
+  int known = gpu_split.load(std::memory_order_relaxed);
+  do {
+    if (known == -count) return;
+    if (known < 0) {
+      throw FailedPreconditionError(
+          "set_logical_gpu_devices: a GPU has been used already, each is " +
+          counted(-known, "device"));
+    }
+  } while (!gpu_split.compare_exchange_weak(known, count, std::memory_order_relaxed));
 }
+
+int num_gpus() { return detail::num_physical_gpus() * split_of_gpus(); }
 
 bool Device::is_present() const { return has_present_index(*this) && has_own_labels(*this); }
 
@@ -87,12 +136,25 @@ void Device::require_present() const {
                        counted(num_logical_cpu_devices(), "logical host device") +
                        " (CROSSDEVICE_CPU_DEVICES)");
     case DeviceType::GPU:
-      throw ValueError(short_name() + ": this host has " + counted(num_gpus(), "GPU"));
+      throw ValueError(short_name() + ": " + missing_gpu_text());
   }
 }
 
 namespace detail {
+
+int num_physical_gpus() { return found_gpus().count; }
+
+int physical_gpu_of(int index) {
+  int split = gpu_split.load(std::memory_order_relaxed);
+  while (split >= 0) {
+    const int used = split == 0 ? environment().logical_gpus : split;
+    if (gpu_split.compare_exchange_weak(split, -used, std::memory_order_relaxed)) split = -used;
+  }
+  return index / -split;
+}
+
 void set_label_filter(LabelFilter filter) { label_filter.store(filter, std::memory_order_relaxed); }
+
 }  // namespace detail
 
 }  // namespace crossdevice

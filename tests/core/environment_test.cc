@@ -83,7 +83,9 @@ TEST(ParseEnvironmentTest, CountsGoFromOneTo4096) {
   EXPECT_EQ(parse({{"CROSSDEVICE_CPU_DEVICES", "4096"}}).cpu_devices, 4096);
   EXPECT_EQ(parse({{"CROSSDEVICE_NUM_THREADS", "1"}}).num_threads, 1);
   EXPECT_EQ(parse({{"CROSSDEVICE_NUM_THREADS", "4096"}}).num_threads, 4096);
-  for (const std::string name : {"CROSSDEVICE_CPU_DEVICES", "CROSSDEVICE_NUM_THREADS"}) {
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOGICAL_GPUS", "3"}}).logical_gpus, 3);
+  for (const std::string name :
+       {"CROSSDEVICE_CPU_DEVICES", "CROSSDEVICE_LOGICAL_GPUS", "CROSSDEVICE_NUM_THREADS"}) {
     for (const std::string value : {"0", "4097", "-1", "+4", "abc", "4x", " 4", "4 ", "4.0", "0x10",
                                     "99999999999999999999"}) {
       expect_error(

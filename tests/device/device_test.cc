@@ -16,6 +16,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device_spec.h"
+#include "crossdevice/device/gpu_platform.h"
 
 #include "device/detail/label_filter.h"
 #include "support/allocation_counter.h"
@@ -115,7 +116,8 @@ TEST(DeviceTest, NamesThatAreNoDeviceAreRefusedWithTheirText) {
 TEST(DeviceTest, NamingIsNotUsing) {
   const Device absent("GPU:9");
   EXPECT_FALSE(absent.is_present());
-  EXPECT_EQ(thrown<ValueError>([&] { absent.require_present(); }), "GPU:9: this host has 0 GPUs");
+  EXPECT_EQ(thrown<ValueError>([&] { absent.require_present(); }),
+            "GPU:9: this host has 0 GPUs: " + detail::gpu_platform().reason_against);
   EXPECT_EQ(num_gpus(), 0);
 }
 

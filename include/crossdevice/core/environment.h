@@ -19,6 +19,8 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_CPU_DEVICES: number of logical host devices CPU:0, CPU:1, ... (1 to 4096;
   /// default: 64).
   int cpu_devices = 64;
+  /// CROSSDEVICE_LOGICAL_GPUS: devices that each GPU is split into (1 to 4096; default: 1).
+  int logical_gpus = 1;
   /// CROSSDEVICE_NUM_THREADS: threads that reduce on hosts, the caller included (1 to 4096;
   /// default: the cores that the main thread's affinity mask admits).
   int num_threads = 1;

@@ -61,7 +61,7 @@ class CROSSDEVICE_EXPORT Device {
   [[nodiscard]] const DeviceSpec& spec() const;
   /// Whether this process has it now.
   [[nodiscard]] bool is_present() const;
-  /// Errors   ValueError "GPU:9: this host has 0 GPUs", "CPU:70: this process has 64 logical host
+  /// Errors   ValueError "GPU:9: this host has 0 GPUs: this library was built without CUDA", "CPU:70: this process has 64 logical host
   /// devices (CROSSDEVICE_CPU_DEVICES)".
   void require_present() const;
 
@@ -125,7 +125,14 @@ CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Devices& de
 /// readable.
 CROSSDEVICE_EXPORT void set_logical_cpu_devices(int count);
 [[nodiscard]] CROSSDEVICE_EXPORT int num_logical_cpu_devices();
-/// GPUs this process can use; 0 without a driver.
+/// Splits every GPU into `count` devices, as TF's virtual GPUs: GPU:i lies on CUDA's device i / count. They share its memory, its
+/// stream and its speed; what they are good for is to run, on one GPU, what is meant for several. Default:
+/// CROSSDEVICE_LOGICAL_GPUS, or 1. TF counterpart: set_logical_device_configuration, without a limit on memory.
+///
+/// Errors   ValueError: not in 1..4096. FailedPreconditionError: a GPU has been used already, with another count.
+/// Threads  any.
+CROSSDEVICE_EXPORT void set_logical_gpu_devices(int count);
+/// GPUs this process can use, logical ones counted: GPU:0 to GPU:n-1. 0 without a driver.
 [[nodiscard]] CROSSDEVICE_EXPORT int num_gpus();
 
 }  // namespace crossdevice

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Which GPU a logical GPU lies on.
+#pragma once
+
+namespace crossdevice::detail {
+
+/// CUDA's count; 0 where there is no CUDA.
+[[nodiscard]] int num_physical_gpus();
+
+/// CUDA's number of the GPU that the device GPU:`index` lies on. From the first call on the split is fixed.
+///
+/// Cost     one load.
+[[nodiscard]] int physical_gpu_of(int index);
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the GPUs, makes what each of them has once, and connects them.
+#include "crossdevice/device/gpu_device.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+#include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/shutdown.h"
+#include "crossdevice/device/tensor.h"
+
+#include "device/detail/gpu_event_pool.h"
+#include "device/detail/logical_gpus.h"
+#include "device/detail/shutdown_list.h"
+
+namespace crossdevice::detail {
+namespace {
+
+// Relaxed: the flag guards no memory. A call that is under way when it is set goes on as if it had come before.
+std::atomic<bool> is_closed{false};
+
+void close_gpus() { is_closed.store(true, std::memory_order_relaxed); }
+
+/// Set when the destructors run of what lived before the first use of a GPU, so that from then on nobody calls CUDA, which may have ended. What was
+/// made later, tensors with static storage duration too, dies before: CUDA, which was there earlier still, then still works.
+struct EndOfMain {
+  ~EndOfMain() { close_gpus(); }
+};
+
+std::vector<std::unique_ptr<GpuDevice>> make_gpus() {
+  CudaApi& cuda = *gpu_platform().cuda;
+  const int count = num_physical_gpus();
+  std::vector<std::unique_ptr<GpuDevice>> gpus;
+  gpus.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) gpus.push_back(std::make_unique<GpuDevice>(cuda, i, count));
+  stop_at_shutdown(&close_gpus);
+  static const EndOfMain end_of_main;
+  return gpus;
+}
+
+}  // namespace
+
+bool are_gpus_closed() noexcept {
+  return is_closed.load(std::memory_order_relaxed) || is_forked_child();
+}
+
+GpuDevice& GpuDevice::of(const Device& device) {
+  if (device.is_host()) {
+    throw ValueError(fmt::format("expected a GPU, got {}", device.short_name()));
+  }
+  require_not_forked();
+  device.require_present();
+  // Never destroyed: tensors with static storage duration refer to them after main.
+  static auto& gpus = *new std::vector<std::unique_ptr<GpuDevice>>(make_gpus());
+  if (are_gpus_closed()) {
+    throw FailedPreconditionError(
+        fmt::format("{}: no GPU can be used after shutdown()", device.short_name()));
+  }
+  const auto physical = static_cast<std::size_t>(physical_gpu_of(device.index()));
+  // Until that call another thread may have split the GPUs into fewer devices.
+  if (physical >= gpus.size()) device.require_present();
+  return *gpus[physical];
+}
+
+GpuDevice::GpuDevice(CudaApi& cuda, int ordinal, int num_gpus)
+    : cuda_(cuda),
+      ordinal_(ordinal),
+      num_gpus_(num_gpus),
+      events_(std::make_unique<GpuEventPool>()),
+      reaches_(std::make_unique<std::atomic<Reach>[]>(static_cast<std::size_t>(num_gpus))) {
+  require_cuda(cuda_, cuda_.get_device_properties(&properties_, ordinal_),
+               "cudaGetDeviceProperties");
+}
+
+GpuDevice::~GpuDevice() = default;
+
+CudaStream GpuDevice::own_stream() {
+  if (const CudaStream known = own_stream_.load(std::memory_order_acquire)) return known;
+  require_not_forked();
+  const std::lock_guard lock(make_mutex_);
+  CudaStream stream = own_stream_.load(std::memory_order_relaxed);
+  if (stream != nullptr) return stream;
+  const CurrentCudaDevice current(cuda_, ordinal_);
+  require_cuda(cuda_, cuda_.stream_create(&stream), "cudaStreamCreateWithPriority");
+  own_stream_.store(stream, std::memory_order_release);
+  return stream;
+}
+
+CudaPool GpuDevice::memory_pool() {
+  if (const CudaPool known = memory_pool_.load(std::memory_order_acquire)) return known;
+  require_not_forked();
+  const std::lock_guard lock(make_mutex_);
+  CudaPool pool = memory_pool_.load(std::memory_order_relaxed);
+  if (pool != nullptr) return pool;
+  if (!properties_.has_memory_pools) {
+    throw UnavailableError(
+        fmt::format("CUDA device {} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
+                    ordinal_, properties_.name));
+  }
+  const CurrentCudaDevice current(cuda_, ordinal_);
+  require_cuda(cuda_, cuda_.create_pool(&pool, ordinal_), "cudaMemPoolCreate");
+  for (int peer = 0; peer < num_gpus_; ++peer) {
+    bool can = false;
+    if (peer == ordinal_ || cuda_.can_access_peer(&can, peer, ordinal_) != CudaStatus::SUCCESS ||
+        !can) {
+      continue;
+    }
+    require_cuda(cuda_, cuda_.set_pool_access(pool, peer), "cudaMemPoolSetAccess");
+  }
+  memory_pool_.store(pool, std::memory_order_release);
+  return pool;
+}
+
+bool GpuDevice::reaches(const GpuDevice& peer) {
+  if (&peer == this) return true;
+  // Relaxed: the answer guards no memory. Two threads that ask at once both enable it; CUDA tells the second that it is.
+  std::atomic<Reach>& known = reaches_[static_cast<std::size_t>(peer.ordinal_)];
+  const Reach reach = known.load(std::memory_order_relaxed);
+  if (reach != Reach::UNKNOWN) return reach == Reach::YES;
+  require_not_forked();
+  const bool does = enable_peer(peer);
+  known.store(does ? Reach::YES : Reach::NO, std::memory_order_relaxed);
+  return does;
+}
+
+bool GpuDevice::enable_peer(const GpuDevice& peer) {
+  bool can = false;
+  require_cuda(cuda_, cuda_.can_access_peer(&can, ordinal_, peer.ordinal_),
+               "cudaDeviceCanAccessPeer");
+  if (!can) return false;
+  const CurrentCudaDevice current(cuda_, ordinal_);
+  const CudaStatus status = cuda_.enable_peer_access(peer.ordinal_);
+  if (status == CudaStatus::SUCCESS || status == CudaStatus::PEER_ACCESS_ALREADY_ENABLED) {
+    return true;
+  }
+  log(LogSeverity::WARNING,
+      fmt::format("CUDA device {} can reach device {}, but enabling it failed, so that copies take "
+                  "a longer way: {}",
+                  ordinal_, peer.ordinal_, cuda_.error_text(status)));
+  return false;
+}
+
+CudaStream gpu_stream_of(const Tensor& tensor) {
+  GpuDevice& device = GpuDevice::of(tensor.device());
+  const std::optional<StreamView> stream = tensor.stream();
+  return stream.has_value() ? stream->cuda() : device.own_stream();
+}
+
+}  // namespace crossdevice::detail
