@@ -22,7 +22,7 @@ GivenOrFound<NcclLibrary>& library() {
 const NcclLibrary& nccl_library() {
   if (const NcclLibrary* known = library().find()) return *known;
   require_not_forked();
-  return library().get(load_nccl);
+  return library().get([] { return load_nccl(); });
 }
 
 void set_nccl_library(NcclLibrary given) { library().give(std::move(given)); }

@@ -108,6 +108,8 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
   result.tuning_file = text_of(lookup, "CROSSDEVICE_TUNING_FILE").value_or("");
   result.transport = parse_transport(lookup, "CROSSDEVICE_TRANSPORT");
+  result.nccl_library = text_of(lookup, "CROSSDEVICE_NCCL_LIBRARY").value_or("");
+  result.flight_record = text_of(lookup, "CROSSDEVICE_FLIGHT_RECORD").value_or("");
   result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);
   return result;
 }

@@ -69,8 +69,12 @@ TEST(ParseEnvironmentTest, EveryVariableReachesItsMember) {
                                     {"CROSSDEVICE_DEFAULT_TIMEOUT", "2.5"},
                                     {"CROSSDEVICE_STRICT", "1"},
                                     {"CROSSDEVICE_TRANSPORT", "ucx"},
+                                    {"CROSSDEVICE_NCCL_LIBRARY", "/opt/libnccl.so.2"},
+                                    {"CROSSDEVICE_FLIGHT_RECORD", "/tmp/flight.%p.json"},
                                     {"CROSSDEVICE_LOG_LEVEL", "failure"}});
   EXPECT_EQ(result.transport, "ucx");
+  EXPECT_EQ(result.nccl_library, "/opt/libnccl.so.2");
+  EXPECT_EQ(result.flight_record, "/tmp/flight.%p.json");
   EXPECT_EQ(result.cpu_devices, 8);
   EXPECT_EQ(result.num_threads, 3);
   EXPECT_EQ(result.default_timeout_seconds, 2.5);

@@ -38,6 +38,11 @@ struct CROSSDEVICE_EXPORT Environment {
   std::string tuning_file{};
   /// CROSSDEVICE_TRANSPORT: what carries messages between machines, "tcp" or "ucx" (see message_transport.h; default: TCP).
   std::string transport{};
+  /// CROSSDEVICE_NCCL_LIBRARY: the file that is loaded as NCCL (default: the first libnccl.so.2, see nccl_library.h).
+  std::string nccl_library{};
+  /// CROSSDEVICE_FLIGHT_RECORD: the file that the last operations on GPUs are written to when one fails, "%p" in it being the process's
+  /// number (see flight_record.h; default: none).
+  std::string flight_record{};
 };
 
 /// The variables of this process, read on the first call; setting one later has no effect.

@@ -6,7 +6,7 @@
 
 namespace crossdevice::detail {
 
-NcclLibrary load_nccl() {
+NcclLibrary load_nccl(const NcclPlaces&) {
   return {.api = nullptr, .reason_against = "this library was built without NCCL"};
 }
 
