@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op x dtype x packing x number of devices x size, out of place and in place, against the slow reference, bit by bit.
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,12 +12,15 @@
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
-#include "support/reference.h"
+#include "support/reduce_cases.h"
 
 namespace crossdevice {
 namespace {
 
-using crossdevice::testing::reference_reduce;
+using crossdevice::testing::Elements;
+using crossdevice::testing::has_bytes;
+using crossdevice::testing::kReduceSizes;
+using crossdevice::testing::ReduceCase;
 
 struct Configuration {
   const char* name;
@@ -60,104 +62,27 @@ const Configuration kConfigurations[] = {
     {"NcclBytes", packed<NcclAllReduce, 1>, {.bytes_per_pack = 1}, false},
 };
 
-/// Around vectors and pack edges; 0, 1 and primes among them.
-constexpr std::size_t kSizes[] = {0, 1, 31, 64, 65, 250, 1021, 4099};
-constexpr std::byte kPoison{0xA5};
-
-/// Random bytes that are a valid element of the dtype; floats of moderate size, now and then a special one.
-void fill(DType dtype, void* data, std::size_t count, std::mt19937& random) {
-  auto* bytes = static_cast<std::uint8_t*>(data);
-  if (dtype == DType::FLOAT32 || dtype == DType::COMPLEX64) {
-    const std::size_t floats = count * size_in_bytes(dtype) / sizeof(float);
-    for (std::size_t i = 0; i < floats; ++i) {
-      const float value = std::uniform_real_distribution<float>(-8, 8)(random);
-      std::memcpy(bytes + i * sizeof(float), &value, sizeof(float));
-    }
-    return;
-  }
-  if (dtype == DType::FLOAT64 || dtype == DType::COMPLEX128) {
-    const std::size_t doubles = count * size_in_bytes(dtype) / sizeof(double);
-    for (std::size_t i = 0; i < doubles; ++i) {
-      const double value = std::uniform_real_distribution<double>(-8, 8)(random);
-      std::memcpy(bytes + i * sizeof(double), &value, sizeof(double));
-    }
-    return;
-  }
-  for (std::size_t i = 0; i < count * size_in_bytes(dtype); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(random());
-    if (dtype == DType::BOOL) bytes[i] &= 1;
-  }
-}
-
-/// One value of a batch: the replicas' memory with a guard behind it, and what the result must be.
-struct Case {
-  Case(ReduceOp op, DType value_dtype, std::size_t elements, std::size_t num_replicas, bool halves,
-       std::mt19937& random)
-      : dtype(value_dtype), count(elements) {
-    std::vector<const void*> inputs;
-    for (std::size_t r = 0; r < num_replicas; ++r) {
-      memory.emplace_back(count * size_in_bytes(dtype) + kGuard, kPoison);
-      fill(dtype, memory.back().data(), count, random);
-      inputs.push_back(memory.back().data());
-    }
-    const std::size_t first_group = halves && num_replicas > 1 ? num_replicas / 2 : 0;
-    expected = reference_reduce(op, dtype, inputs, count, first_group);
-  }
-  PerReplica value() {
-    std::vector<Tensor> components;
-    for (std::size_t r = 0; r < memory.size(); ++r) {
-      components.push_back(Tensor::view(static_cast<void*>(memory[r].data()), dtype, Shape{count},
-                                        Device("CPU:" + std::to_string(r))));
-    }
-    return PerReplica(components);
-  }
-  void expect_guards_untouched() const {
-    for (const auto& bytes : memory) {
-      for (std::size_t i = bytes.size() - kGuard; i < bytes.size(); ++i)
-        ASSERT_EQ(bytes[i], kPoison);
-    }
-  }
-
-  static constexpr std::size_t kGuard = 64;
-  DType dtype;
-  std::size_t count;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<std::byte> expected;
-};
-
-::testing::AssertionResult has_bytes(const void* data, const std::vector<std::byte>& expected) {
-  const auto* bytes = static_cast<const std::byte*>(data);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (bytes[i] != expected[i]) {
-      return ::testing::AssertionFailure()
-             << "byte " << i << " of " << expected.size() << " is " << static_cast<int>(bytes[i])
-             << ", not " << static_cast<int>(expected[i]);
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
-
 class ReduceProperty
     : public ::testing::TestWithParam<std::tuple<Configuration, std::size_t /*devices*/>> {
  protected:
   /// All sizes of one dtype, and for SUM and MAX all dtypes mixed, as one batch.
-  std::vector<Case> batch(ReduceOp op, const std::vector<DType>& dtypes) {
+  std::vector<ReduceCase> batch(ReduceOp op, const std::vector<DType>& dtypes) {
     const auto& [configuration, devices] = GetParam();
-    std::vector<Case> cases;
-    for (const std::size_t size : kSizes) {
+    std::vector<ReduceCase> cases;
+    for (const std::size_t size : kReduceSizes) {
       for (const DType dtype : dtypes) {
-        cases.emplace_back(op, dtype, size, devices, configuration.halves, random_);
+        cases.emplace_back(op, dtype, size, devices, configuration.halves, Elements::ANY, random_);
       }
     }
     return cases;
   }
 
-  void check_batch(ReduceOp op, std::vector<Case> cases) {
+  void check_batch(ReduceOp op, std::vector<ReduceCase> cases) {
     const Configuration& configuration = std::get<0>(GetParam());
     const std::shared_ptr<CrossDeviceOps> ops = configuration.make();
     std::vector<ValueDestinationPair> pairs;
     std::vector<PerReplica> in_place;
-    for (Case& c : cases) {
+    for (ReduceCase& c : cases) {
       const PerReplica value = c.value();
       pairs.push_back({value, value});
       if (result_dtype(op, c.dtype) == c.dtype) in_place.push_back(value);
@@ -173,7 +98,7 @@ class ReduceProperty
       }
     }
     ops->batch_reduce_into(op, in_place, configuration.options);
-    for (const Case& c : cases) {
+    for (const ReduceCase& c : cases) {
       SCOPED_TRACE(std::string(to_string(c.dtype)) + " " + std::to_string(c.count) + " in place");
       if (result_dtype(op, c.dtype) == c.dtype) {
         for (const auto& bytes : c.memory) ASSERT_TRUE(has_bytes(bytes.data(), c.expected));
@@ -211,9 +136,10 @@ TEST_P(ReduceProperty, EqualsTheReferenceForBatchesOfMixedDTypes) {
 TEST_P(ReduceProperty, EqualsTheReferenceForLargeTensors) {
   const auto& [configuration, devices] = GetParam();
   for (const DType dtype : {DType::FLOAT32, DType::BFLOAT16}) {
-    std::vector<Case> cases;
+    std::vector<ReduceCase> cases;
     for (const std::size_t size : {std::size_t{200'003}, std::size_t{3}, std::size_t{262'144}}) {
-      cases.emplace_back(ReduceOp::MEAN, dtype, size, devices, configuration.halves, random_);
+      cases.emplace_back(ReduceOp::MEAN, dtype, size, devices, configuration.halves, Elements::ANY,
+                         random_);
     }
     check_batch(ReduceOp::MEAN, std::move(cases));
     if (HasFatalFailure()) return;
