@@ -15,7 +15,6 @@
 
 #include "device/detail/gpu_event_pool.h"
 #include "device/detail/logical_gpus.h"
-#include "device/detail/shutdown_list.h"
 
 namespace crossdevice::detail {
 namespace {

@@ -36,7 +36,6 @@
 #include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "device/detail/shutdown_list.h"
 #include "device/detail/spin_wait.h"
 #include "device/host/futex.h"
 

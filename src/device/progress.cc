@@ -2,7 +2,7 @@
 // The one stream of asynchronous operations.
 #include "crossdevice/device/progress.h"
 
-#include "device/detail/shutdown_list.h"
+#include "crossdevice/device/shutdown.h"
 
 namespace crossdevice {
 namespace {

@@ -5,8 +5,6 @@
 #include <mutex>
 #include <vector>
 
-#include "device/detail/shutdown_list.h"
-
 namespace crossdevice {
 namespace {
 

@@ -27,8 +27,6 @@
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/device/work.h"
 
-#include "device/detail/shutdown_list.h"
-
 namespace crossdevice {
 namespace {
 

@@ -9,7 +9,7 @@
 
 namespace crossdevice {
 
-/// Stops and joins the threads the library has started for itself: progress_stream() and the HostThreadPool. Queued work
+/// Stops and joins the threads the library has started for itself: progress_stream(), the HostThreadPool and what watches GPUs. Queued work
 /// runs to its end first. Later calls on host devices still work, on the calling thread alone; asynchronous forms throw
 /// FailedPreconditionError. A Stream that the program made is the program's to end. Calling it is optional and may be
 /// repeated; in a child of fork() it does nothing.
@@ -42,6 +42,14 @@ inline void require_not_forked() {
 [[nodiscard]] inline bool is_forked_child() noexcept {
   return fork_state.load(std::memory_order_relaxed) == ForkState::CHILD;
 }
+
+/// Adds the end of a thread that the library holds for itself, for the life of the process. shutdown() calls the functions in
+/// reverse order, each time it is called; from then on this calls `stop` at once, so that what is made late starts out
+/// stopped. `stop` returns when the thread has ended, and does nothing the second time.
+///
+/// Errors   FailedPreconditionError: in a child of fork(), where the list's lock may be held for ever.
+/// Threads  any.
+void stop_at_shutdown(void (*stop)());
 
 }  // namespace detail
 }  // namespace crossdevice

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Watches what was launched on GPUs, because nobody waits for it: deadlines, CUDA's errors, NCCL's errors.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/device/device.h"
+#include "crossdevice/device/gpu_event.h"
+
+namespace crossdevice::detail {
+
+struct WatchedOperation {
+  OperationRecord record{};
+  std::string detail{};  ///< after the record, where messages name it
+  std::size_t size_bytes = 0;
+  DType dtype = DType::FLOAT32;
+  /// Nothing or 0: no deadline.
+  std::optional<double> timeout_seconds{};
+  GpuEvent start{};  ///< the clock starts when this has come
+  std::vector<GpuEvent> ends{};
+  std::shared_ptr<NcclClique> clique{};  ///< may be null
+  /// Called at most once, on the watchdog's thread: must be quick, must neither wait nor launch.
+  std::function<void(std::exception_ptr)> failed{};
+  /// Of `ends`, in their order; empty: the clique's.
+  Devices devices{};
+  /// Operations of one clique with equal streams come to an end in their order, so that only the first is asked about. Null: nothing is known of that.
+  CudaStream stream = nullptr;
+};
+
+/// Until its ends have come. A failure breaks the clique, with it fails everything else that is watched on it, and writes the flight record
+/// (flight_record.h): DeadlineExceededError "all_reduce #12 (1 value, 64.0 MiB) timed out after 5 s: waiting for GPU:2"; what CUDA reports; what NCCL
+/// reports; what broke the clique elsewhere.
+///
+/// Time     looks every eighth of the shortest time that is left, but every 1 to 100 ms; sleeps when nothing is watched. The clock starts when the
+///          watchdog sees that `start` has come.
+/// Cost     about a microsecond, and in steady state no allocation but the caller's own. One thread for the process, started by the first call.
+/// Errors   ResourceExhaustedError: no thread; the operation is not watched. After shutdown() nothing is watched.
+/// Threads  any; may be called while launch locks are held.
+CROSSDEVICE_EXPORT void watch(WatchedOperation operation);
+
+/// Whether the calling thread is the watchdog's.
+[[nodiscard]] bool is_watchdog_thread() noexcept;
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/// NCCL communicators of this process's GPUs, what breaks them, and the one way to launch on them.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/nccl_api.h"
+#include "crossdevice/core/deadline.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/device/device.h"
+#include "crossdevice/device/gpu_device.h"
+
+namespace crossdevice::detail {
+
+enum class NcclCliqueState : std::uint8_t {
+  WHOLE,
+  BROKEN,            ///< its communicators are being aborted
+  ABORTED,           ///< and have been
+  ABORT_INCOMPLETE,  ///< NCCL did not come back from it: its GPUs may be blocked until the process ends
+};
+
+/// One communicator for each of some distinct GPUs.
+///
+/// Order    all that is launched on it goes through Launch; every worker of a clique over several launches the same, in the same order.
+/// Errors   the first failure breaks it for good: all communicators are aborted on a thread of their own, and a new clique is made on request. NCCL's
+///          errors carry NCCL's text.
+/// Threads  any. Nothing here holds a lock of launches while it waits for a GPU.
+class CROSSDEVICE_EXPORT NcclClique {
+  struct Passkey {};
+
+ public:
+  struct State;
+  class Launch;
+
+  /// The one of `devices`, in this order, that this process keeps. A broken one is given as long as somebody else holds it, so that what was built
+  /// on it hears of the failure; when the last holder has let go, the next call makes a new one.
+  ///
+  /// `timeout_seconds`: for making it, which takes NCCL some seconds; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
+  /// Errors   UnavailableError: why NCCL cannot: no library, too old, two devices on one GPU, NCCL refuses, an abort on these GPUs has not come back.
+  ///          DeadlineExceededError: it took NCCL too long; what it goes on doing is undone when it comes back. ValueError: no devices, a host device.
+  [[nodiscard]] static std::shared_ptr<NcclClique> of(
+      const Devices& devices, std::optional<double> timeout_seconds = std::nullopt);
+
+  /// One of the GPUs of all members: `local` are this worker's, whose ranks follow those of the workers before. Belongs to the caller, and is not kept.
+  /// Where a member dies, or gives the job up, it breaks; when it breaks by itself, the cluster's members are told (abort_collective_ops).
+  ///
+  /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version.
+  /// Errors   as of(), on all workers, with the ranks that could not. Else as Cluster::all_gather_bytes().
+  [[nodiscard]] static std::shared_ptr<NcclClique> among(
+      std::shared_ptr<Cluster> cluster, const Devices& local,
+      std::optional<double> timeout_seconds = std::nullopt);
+
+  /// Communicators that somebody else has made, one for each of `devices`, all ranks of one clique; of(devices) gives it from now on. They are never
+  /// destroyed or aborted here; when it breaks they are revoked where NCCL can (2.28.7), and the owner aborts them.
+  ///
+  /// Errors   as of(). ValueError: another number of communicators than devices, a null one. FailedPreconditionError: there is a whole one of `devices`.
+  [[nodiscard]] static std::shared_ptr<NcclClique> adopt(const Devices& devices,
+                                                         std::vector<NcclComm> communicators);
+
+  /// Where it is whole, finalizes and destroys what it made; waits some seconds at most, and leaves the rest to a thread of its own.
+  ~NcclClique();
+  NcclClique(const NcclClique&) = delete;
+  NcclClique& operator=(const NcclClique&) = delete;
+
+  [[nodiscard]] NcclApi& api() const;
+  /// This worker's.
+  [[nodiscard]] const Devices& devices() const;
+  [[nodiscard]] int size() const;
+  /// Of all workers.
+  [[nodiscard]] int num_ranks() const;
+  /// Of device `i` among them.
+  [[nodiscard]] int rank(int i) const;
+  [[nodiscard]] GpuDevice& device(int i) const;
+  /// To be used inside a Launch.
+  [[nodiscard]] NcclComm communicator(int i) const;
+
+  /// Errors   the error that broke it, once; FailedPreconditionError, with its text, from then on.
+  void require_usable() const;
+  /// The first one counts, the others do nothing. Returns at once, throws nothing.
+  void break_with(std::exception_ptr why);
+  [[nodiscard]] NcclCliqueState state() const;
+  /// What broke it; null while it is whole.
+  [[nodiscard]] std::exception_ptr first_error() const;
+  /// Until an abort that is under way has come to its end; false: the deadline has passed.
+  bool await_end_of_abort(const Deadline& deadline) const;
+  /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block.
+  [[nodiscard]] std::exception_ptr find_async_error() const;
+
+  NcclClique(Passkey key, std::shared_ptr<State> state);
+
+ private:
+  static std::shared_ptr<NcclClique> make(const Devices& devices, const Deadline& deadline);
+  std::shared_ptr<State> state_;
+  std::shared_ptr<void> listening_;  // to the cluster; ends before the rest
+};
+
+/// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
+///
+/// Errors   (of the constructor) as require_usable().
+/// Threads  one; no other wait or lock inside.
+class CROSSDEVICE_EXPORT NcclClique::Launch {
+ public:
+  explicit Launch(NcclClique& clique);
+  /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
+  ~Launch();
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  /// Throws what a call inside the group came to.
+  ///
+  /// Errors   InternalError, UnavailableError: NCCL's text, after `what`, the name of the call.
+  void require(NcclStatus status, std::string_view what);
+  /// Launches.
+  ///
+  /// Errors   as require(); the clique is broken then. Where it was broken meanwhile: what broke it.
+  void end();
+
+ private:
+  void lock();
+  void unlock();
+  NcclStatus end_group();
+
+  const std::shared_ptr<State> state_;
+  bool has_calls_ = false;
+  bool is_open_ = false;
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The end of communicators, on threads of their own: NCCL may never come back from it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/deadline.h"
+
+namespace crossdevice::detail {
+
+/// How long NCCL may take for an abort, or for the end of a whole clique: 10 s.
+[[nodiscard]] std::chrono::nanoseconds nccl_grace();
+/// For tests.
+void set_nccl_grace(std::chrono::nanoseconds grace);
+
+/// From now on who makes communicators of these GPUs waits for reap() to come to its end.
+void begin_reaping(NcclClique::State& state);
+
+/// Aborts the communicators of a clique that has broken, and sets its state when that has come to its end, or when the grace is over. Returns at once.
+///
+/// NCCL takes its resources back when every rank of the process has been aborted, so all are: from 2.28.7 on each is revoked first, which frees
+/// nothing that a launch may still use; from 2.22 on they are aborted in one group; before that, each on a thread, because one may wait for another.
+void reap(std::shared_ptr<NcclClique::State> state, bool is_known_everywhere) noexcept;
+
+/// Finalizes and destroys the communicators of a whole clique that nobody uses any more. Waits for it at most the grace, or not at all.
+void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept;
+
+/// Aborts communicators that nobody has seen; may block.
+void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicators) noexcept;
+
+/// Until nothing on these GPUs is being aborted or destroyed.
+///
+/// Errors   UnavailableError: one has not come back. DeadlineExceededError.
+void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline);
+
+}  // namespace crossdevice::detail

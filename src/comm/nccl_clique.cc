@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/comm/nccl_clique.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/comm/gpu_watchdog.h"
+#include "crossdevice/core/backoff.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/exception_text.h"
+#include "comm/detail/nccl_clique_making.h"
+#include "comm/detail/nccl_clique_state.h"
+#include "comm/detail/nccl_error.h"
+#include "comm/detail/nccl_reaper.h"
+
+namespace crossdevice::detail {
+
+// ---------------------------------------------------------------------------------------------- what is shared
+
+void NcclClique::State::require_usable() {
+  if (is_whole()) return;
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(is_told, true)) std::rethrow_exception(first_error);
+  const bool is_stuck = state.load(std::memory_order_relaxed) == NcclCliqueState::ABORT_INCOMPLETE;
+  throw FailedPreconditionError(fmt::format(
+      "NCCL's communicators of {} are broken since {}{}", devices.to_string(), broken_text,
+      is_stuck ? "; NCCL has not come back from their abort, so only the process's end is safe"
+               : ""));
+}
+
+void NcclClique::State::break_with(std::exception_ptr why, bool is_known_everywhere) noexcept {
+  if (why == nullptr) why = std::make_exception_ptr(InternalError("a failure without a reason"));
+  {
+    const std::lock_guard lock(mutex);
+    if (!is_whole()) return;
+    broken_text = exception_text(why);
+    first_error = std::move(why);
+    begin_reaping(*this);  // before anybody can see that it is broken, and make another
+    state.store(NcclCliqueState::BROKEN, std::memory_order_release);
+  }
+  changed.notify_all();
+  reap(shared_from_this(), is_known_everywhere);
+}
+
+void NcclClique::State::set_state(NcclCliqueState next) {
+  {
+    const std::lock_guard lock(mutex);
+    state.store(next, std::memory_order_release);
+  }
+  changed.notify_all();
+}
+
+void NcclClique::State::give_up_communicators(const Deadline& deadline) {
+  std::unique_lock lock(mutex);
+  (void)changed.wait_until(lock, deadline.moment(), [this] { return num_launches == 0; });
+  are_given_up = true;
+}
+
+std::exception_ptr NcclClique::State::find_async_error() const {
+  const std::lock_guard lock(mutex);
+  if (are_given_up) return nullptr;
+  for (std::size_t i = 0; i < communicators.size(); ++i) {
+    NcclStatus error = NcclStatus::SUCCESS;
+    NcclStatus status = nccl->comm_get_async_error(communicators[i], &error);
+    if (status == NcclStatus::SUCCESS) status = error;
+    if (status == NcclStatus::SUCCESS || status == NcclStatus::IN_PROGRESS) continue;
+    try {
+      require_nccl(*nccl, communicators[i], status,
+                   fmt::format("NCCL on {}", devices[i].short_name()));
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  return nullptr;
+}
+
+void NcclClique::State::await_progress(const Deadline& deadline) const {
+  Backoff backoff;
+  for (std::size_t i = 0; i < communicators.size(); ++i) {
+    for (;;) {
+      NcclStatus error = NcclStatus::SUCCESS;
+      require_nccl(*nccl, communicators[i], nccl->comm_get_async_error(communicators[i], &error),
+                   "ncclCommGetAsyncError");
+      if (error != NcclStatus::IN_PROGRESS) {
+        require_nccl(*nccl, communicators[i], error, "a call that NCCL had in progress");
+        break;
+      }
+      if (!is_whole()) return;  // who called asks for the reason
+      if (deadline.has_passed()) {
+        throw DeadlineExceededError(
+            fmt::format("NCCL did not come to the end of a call on {}", devices[i].short_name()));
+      }
+      backoff.pause(deadline);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- the kept ones
+
+namespace {
+
+/// Never destroyed: who holds a clique may do so after main.
+struct Kept {
+  std::mutex mutex;  // guards the rest
+  std::condition_variable changed;
+  bool is_making = false;  // one at a time: NCCL allocates on every GPU meanwhile
+  std::unordered_map<Devices, std::shared_ptr<NcclClique>> cliques;
+};
+
+Kept& kept() {
+  static Kept& instance = *new Kept;
+  return instance;
+}
+
+std::shared_ptr<NcclClique> find_whole(const Devices& devices) {
+  const std::lock_guard lock(kept().mutex);
+  const auto found = kept().cliques.find(devices);
+  if (found == kept().cliques.end()) return nullptr;
+  return found->second->state() == NcclCliqueState::WHOLE ? found->second : nullptr;
+}
+
+void keep(const Devices& devices, std::shared_ptr<NcclClique> clique) {
+  {
+    const std::lock_guard lock(kept().mutex);
+    kept().cliques[devices].swap(clique);
+  }
+  // The one before, which is broken, dies here, without the lock.
+}
+
+/// The right to make one.
+class MakersTurn {
+ public:
+  MakersTurn(const Devices& devices, const Deadline& deadline) {
+    Kept& all = kept();
+    std::unique_lock lock(all.mutex);
+    if (!all.changed.wait_until(lock, deadline.moment(), [&all] { return !all.is_making; })) {
+      throw DeadlineExceededError(
+          fmt::format("NCCL's communicators of {} must wait for others that are being made",
+                      devices.to_string()));
+    }
+    all.is_making = true;
+  }
+  ~MakersTurn() {
+    {
+      const std::lock_guard lock(kept().mutex);
+      kept().is_making = false;
+    }
+    kept().changed.notify_all();
+  }
+  MakersTurn(const MakersTurn&) = delete;
+  MakersTurn& operator=(const MakersTurn&) = delete;
+};
+
+}  // namespace
+
+std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices,
+                                           std::optional<double> timeout_seconds) {
+  require_not_forked();
+  if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
+  const Deadline deadline = nccl_making_deadline(timeout_seconds);
+  const MakersTurn turn(devices, deadline);
+  if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
+  std::shared_ptr<NcclClique> made = make(devices, deadline);
+  keep(devices, made);
+  return made;
+}
+
+std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadline& deadline) {
+  const std::shared_ptr<State> state = prepare_clique(devices);
+  await_reapers(state->gpus, deadline);
+  NcclUniqueId id;
+  require_nccl(*state->nccl, nullptr, state->nccl->get_unique_id(&id), "ncclGetUniqueId");
+  make_communicators(state, id, deadline);
+  auto clique = std::make_shared<NcclClique>(Passkey(), state);
+  warm_up(*clique, deadline);
+  return clique;
+}
+
+std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
+                                              std::vector<NcclComm> communicators) {
+  require_not_forked();
+  const std::shared_ptr<State> state = prepare_clique(devices);
+  if (communicators.size() != devices.size()) {
+    throw ValueError(fmt::format("{} communicators for the {} devices {}", communicators.size(),
+                                 devices.size(), devices.to_string()));
+  }
+  for (const NcclComm each : communicators) {
+    if (each == nullptr) throw ValueError("a null communicator cannot be adopted");
+  }
+  state->communicators = std::move(communicators);
+  state->is_adopted = true;
+  const MakersTurn turn(devices, nccl_making_deadline(std::nullopt));
+  if (find_whole(devices) != nullptr) {
+    throw FailedPreconditionError(
+        fmt::format("{} have NCCL communicators already: adopt yours before their first use",
+                    devices.to_string()));
+  }
+  auto clique = std::make_shared<NcclClique>(Passkey(), state);
+  keep(devices, clique);
+  return clique;
+}
+
+// ---------------------------------------------------------------------------------------------- one clique
+
+NcclClique::NcclClique(Passkey, std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+NcclClique::~NcclClique() {
+  if (is_forked_child()) return;
+  listening_.reset();
+  // A broken one is the reaper's. While the process ends CUDA must be left alone.
+  if (state_->is_adopted || !state_->is_whole() || are_gpus_closed()) return;
+  end_clique(state_, /*waits=*/!is_watchdog_thread());
+}
+
+NcclApi& NcclClique::api() const { return *state_->nccl; }
+const Devices& NcclClique::devices() const { return state_->devices; }
+int NcclClique::size() const { return static_cast<int>(state_->gpus.size()); }
+int NcclClique::num_ranks() const { return state_->num_ranks; }
+int NcclClique::rank(int i) const { return state_->first_rank + i; }
+GpuDevice& NcclClique::device(int i) const { return *state_->gpus[static_cast<std::size_t>(i)]; }
+NcclComm NcclClique::communicator(int i) const {
+  return state_->communicators[static_cast<std::size_t>(i)];
+}
+void NcclClique::require_usable() const { state_->require_usable(); }
+void NcclClique::break_with(std::exception_ptr why) { state_->break_with(std::move(why)); }
+NcclCliqueState NcclClique::state() const { return state_->state.load(std::memory_order_acquire); }
+
+std::exception_ptr NcclClique::first_error() const {
+  if (state_->is_whole()) return nullptr;
+  const std::lock_guard lock(state_->mutex);
+  return state_->first_error;
+}
+
+bool NcclClique::await_end_of_abort(const Deadline& deadline) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, deadline.moment(),
+                                    [this] { return state() != NcclCliqueState::BROKEN; });
+}
+
+std::exception_ptr NcclClique::find_async_error() const { return state_->find_async_error(); }
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cliques over the GPUs of several workers. Before NCCL is entered, and again when all have come out of it, the workers say to each other how it stands:
+// NCCL itself would wait, without an end, for one that does not come.
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "comm/detail/exception_text.h"
+#include "comm/detail/nccl_clique_making.h"
+#include "comm/detail/nccl_clique_state.h"
+#include "comm/detail/nccl_error.h"
+#include "comm/detail/nccl_loader.h"
+#include "comm/detail/nccl_reaper.h"
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using State = NcclClique::State;
+
+/// How much longer than NCCL may take a worker waits to hear from the others that it took too long there.
+constexpr double kMarginSeconds = 10;
+constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
+
+/// What a worker says: how many GPUs it brings and which NCCL, or what is wrong.
+struct Word {
+  std::string trouble;  // empty: nothing
+  std::uint32_t num_gpus = 0;
+  std::uint32_t version = 0;
+
+  [[nodiscard]] std::string pack() const {
+    return WireWriter()
+        .text(trouble.substr(0, kMaxTroubleBytes))
+        .number(num_gpus)
+        .number(version)
+        .take();
+  }
+  static Word unpack(const std::string& bytes) {
+    WireReader reader(bytes);
+    Word word;
+    word.trouble = reader.text();
+    word.num_gpus = reader.number<std::uint32_t>();
+    word.version = reader.number<std::uint32_t>();
+    return word;
+  }
+};
+
+/// Everybody's.
+///
+/// Errors   UnavailableError: somebody is in trouble; on all workers.
+std::vector<Word> exchange(Cluster& cluster, const Word& mine, double timeout_seconds) {
+  std::vector<Word> words;
+  std::string troubles;
+  std::vector<RankInfo> culprits;
+  for (const std::string& bytes : cluster.all_gather_bytes(mine.pack(), timeout_seconds)) {
+    words.push_back(Word::unpack(bytes));
+    if (words.back().trouble.empty()) continue;
+    const RankInfo who = cluster.worker(static_cast<int>(words.size()) - 1);
+    troubles +=
+        fmt::format("{}{}: {}", troubles.empty() ? "" : "; ", to_string(who), words.back().trouble);
+    culprits.push_back(who);
+  }
+  if (!troubles.empty()) throw UnavailableError(troubles, {.culprits = std::move(culprits)});
+  return words;
+}
+
+void require_one_version(const Cluster& cluster, const std::vector<Word>& words) {
+  std::string versions;
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    versions += fmt::format("{}rank {}: {}", rank == 0 ? "" : ", ", rank,
+                            nccl_version_text(static_cast<int>(words[rank].version)));
+  }
+  const bool is_one = std::all_of(words.begin(), words.end(), [&words](const Word& each) {
+    return each.version == words[0].version;
+  });
+  if (is_one) return;
+  throw UnavailableError(fmt::format("NCCL needs one version on all {} workers, and has {}",
+                                     cluster.num_workers(), versions));
+}
+
+NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, double timeout_seconds) {
+  NcclUniqueId id;
+  std::string bytes;
+  Word word;
+  if (cluster.rank() == 0) {
+    try {
+      require_nccl(nccl, nullptr, nccl.get_unique_id(&id), "ncclGetUniqueId");
+    } catch (const OpError& error) {
+      word.trouble = error.what();
+    }
+    bytes = WireWriter().text(word.trouble).raw({id.bytes.data(), id.bytes.size()}).take();
+  }
+  const std::string told = cluster.broadcast_bytes(bytes, 0, timeout_seconds);
+  WireReader reader(told);
+  const std::string trouble = reader.text();
+  if (!trouble.empty()) throw UnavailableError("rank 0: " + trouble);
+  const std::string_view raw = reader.raw(id.bytes.size());
+  std::copy(raw.begin(), raw.end(), id.bytes.begin());
+  return id;
+}
+
+/// `state` hears of the others' end. It must not end the listening itself, so it is the clique that holds that.
+std::shared_ptr<void> listen(Cluster& cluster, const std::shared_ptr<State>& state) {
+  const std::weak_ptr<State> weak = state;
+  return cluster.listen(
+      {.on_lost =
+           [weak](const RankInfo& member, const std::string& why) {
+             if (const std::shared_ptr<State> alive = weak.lock()) {
+               alive->break_with(std::make_exception_ptr(UnavailableError(
+                                     fmt::format("{} is gone: {}", to_string(member), why),
+                                     {.culprits = {member}})),
+                                 /*is_known_everywhere=*/true);
+             }
+           },
+       .on_abort =
+           [weak](const RankInfo& origin, const std::string& text) {
+             if (const std::shared_ptr<State> alive = weak.lock()) {
+               alive->break_with(std::make_exception_ptr(AbortedError(
+                                     fmt::format("{} has given up: {}", to_string(origin), text),
+                                     {.culprits = {origin}})),
+                                 /*is_known_everywhere=*/true);
+             }
+           }});
+}
+
+}  // namespace
+
+std::shared_ptr<NcclClique> NcclClique::among(std::shared_ptr<Cluster> cluster,
+                                              const Devices& local,
+                                              std::optional<double> timeout_seconds) {
+  require_not_forked();
+  const Deadline deadline = nccl_making_deadline(timeout_seconds);
+  const double patience =
+      kMarginSeconds +
+      std::chrono::duration<double>(deadline.moment() - Deadline::Clock::now()).count();
+  Word mine;
+  std::shared_ptr<State> state;
+  try {
+    state = prepare_clique(local);
+    await_reapers(state->gpus, deadline);
+    mine.num_gpus = static_cast<std::uint32_t>(local.size());
+    mine.version = static_cast<std::uint32_t>(state->nccl->version());
+  } catch (const std::exception& error) {
+    mine.trouble = error.what();
+  }
+  const std::vector<Word> words = exchange(*cluster, mine, patience);
+  require_one_version(*cluster, words);
+  state->num_ranks = 0;
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    if (rank == static_cast<std::size_t>(cluster->rank())) state->first_rank = state->num_ranks;
+    state->num_ranks += static_cast<int>(words[rank].num_gpus);
+  }
+  const NcclUniqueId id = share_id(*cluster, *state->nccl, patience);
+  std::shared_ptr<NcclClique> clique;
+  try {
+    make_communicators(state, id, deadline);
+    clique = std::make_shared<NcclClique>(Passkey(), state);
+    warm_up(*clique, deadline);
+  } catch (const std::exception& error) {
+    mine.trouble = error.what();
+  }
+  try {
+    (void)exchange(*cluster, mine, patience);
+  } catch (...) {
+    if (clique != nullptr) clique->break_with(std::current_exception());
+    throw;
+  }
+  state->cluster = cluster;
+  clique->listening_ = listen(*cluster, state);
+  return clique;
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/nccl_reaper.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+#include "crossdevice/device/service_thread.h"
+
+#include "comm/detail/nccl_clique_state.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using State = NcclClique::State;
+using StatePtr = std::shared_ptr<State>;
+
+std::atomic<std::chrono::nanoseconds::rep> grace_ns{
+    std::chrono::nanoseconds(std::chrono::seconds(10)).count()};
+
+/// The GPUs on which something is being aborted, or has not come back from it. Never destroyed.
+struct Wards {
+  struct Count {
+    int under_way = 0;
+    int stuck = 0;
+  };
+  std::mutex mutex;  // guards `gpus`
+  std::condition_variable changed;
+  std::map<int, Count> gpus;  // by ordinal
+
+  void add(const State& state, int under_way, int stuck) {
+    {
+      const std::lock_guard lock(mutex);
+      for (const GpuDevice* const gpu : state.gpus) {
+        gpus[gpu->ordinal()].under_way += under_way;
+        gpus[gpu->ordinal()].stuck += stuck;
+      }
+    }
+    changed.notify_all();
+  }
+};
+
+Wards& wards() {
+  static Wards& instance = *new Wards;
+  return instance;
+}
+
+Deadline part_of_grace(int divisor) { return Deadline::after(nccl_grace() / divisor); }
+
+bool has_group_abort(const State& state) { return state.nccl->version() >= kNcclWithGroupAbort; }
+
+/// Who is stuck inside NCCL in a launch comes out by the flags that this sets; before 2.28.7, by the abort itself.
+void revoke(State& state) {
+  if (state.nccl->version() < kNcclWithRevoke) return;
+  for (const NcclComm each : state.communicators) (void)state.nccl->comm_revoke(each);
+}
+
+/// The last of the threads that abort says that it is over, also when nobody waits for that any more.
+void finish_aborting(State& state) {
+  bool was_late = false;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (--state.num_aborting != 0) return;
+    was_late = state.state.load(std::memory_order_relaxed) == NcclCliqueState::ABORT_INCOMPLETE;
+    state.state.store(NcclCliqueState::ABORTED, std::memory_order_release);
+  }
+  state.changed.notify_all();
+  wards().add(state, -1, was_late ? -1 : 0);
+  if (was_late) {
+    log(LogSeverity::WARNING, fmt::format("the abort of NCCL's communicators of {} came back late",
+                                          state.devices.to_string()));
+  }
+}
+
+/// On a thread of its own, or here where there is none to be had.
+void abort_beside(const StatePtr& state, NcclComm communicator) {
+  {
+    const std::lock_guard lock(state->mutex);
+    ++state->num_aborting;
+  }
+  const auto end_it = [state, communicator] {
+    (void)state->nccl->comm_abort(communicator);
+    finish_aborting(*state);
+  };
+  try {
+    start_service_thread("xdev-nccl-abort", end_it).detach();
+  } catch (const OpError&) {
+    end_it();
+  }
+}
+
+void start_aborting(const StatePtr& state) {
+  state->num_aborting = 1;  // the thread below
+  start_service_thread("xdev-nccl-abort", [state] {
+    revoke(*state);
+    state->give_up_communicators(part_of_grace(4));
+    if (state->is_adopted) {
+      // Their owner aborts them.
+    } else if (has_group_abort(*state)) {
+      abort_communicators(*state->nccl, state->communicators);
+    } else {
+      for (const NcclComm each : state->communicators) abort_beside(state, each);
+    }
+    finish_aborting(*state);
+  }).detach();
+}
+
+void tell_peers(State& state) noexcept {
+  try {
+    if (state.cluster != nullptr) state.cluster->abort_collective_ops(state.broken_text);
+  } catch (const std::exception& error) {
+    log(LogSeverity::WARNING,
+        fmt::format("the other workers could not be told that NCCL's communicators are broken: {}",
+                    error.what()));
+  }
+}
+
+void give_up_abort(State& state, const std::string& why) {
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.state.load(std::memory_order_relaxed) != NcclCliqueState::BROKEN) return;
+    state.state.store(NcclCliqueState::ABORT_INCOMPLETE, std::memory_order_release);
+    state.are_given_up = true;
+  }
+  state.changed.notify_all();
+  wards().add(state, 0, 1);
+  log(LogSeverity::FAILURE,
+      fmt::format("the abort of NCCL's communicators of {} {}: these GPUs may be blocked, and only "
+                  "the process's end is safe",
+                  state.devices.to_string(), why));
+}
+
+void supervise(State& state, bool is_known_everywhere) {
+  if (!is_known_everywhere) tell_peers(state);
+  const Deadline deadline = part_of_grace(1);
+  {
+    std::unique_lock lock(state.mutex);
+    (void)state.changed.wait_until(lock, deadline.moment(), [&state] {
+      return state.state.load(std::memory_order_relaxed) != NcclCliqueState::BROKEN;
+    });
+  }
+  give_up_abort(state, fmt::format("has not come back within {:.3g} s",
+                                   std::chrono::duration<double>(nccl_grace()).count()));
+}
+
+}  // namespace
+
+std::chrono::nanoseconds nccl_grace() {
+  return std::chrono::nanoseconds(grace_ns.load(std::memory_order_relaxed));
+}
+
+void set_nccl_grace(std::chrono::nanoseconds grace) {
+  grace_ns.store(grace.count(), std::memory_order_relaxed);
+}
+
+void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicators) noexcept {
+  const bool is_group = nccl.version() >= kNcclWithGroupAbort;
+  if (is_group) (void)nccl.group_start();
+  for (const NcclComm each : communicators) {
+    if (each != nullptr) (void)nccl.comm_abort(each);
+  }
+  if (is_group) (void)nccl.group_end();
+}
+
+void begin_reaping(NcclClique::State& state) { wards().add(state, 1, 0); }
+
+void reap(std::shared_ptr<NcclClique::State> state, bool is_known_everywhere) noexcept {
+  try {
+    start_aborting(state);
+    start_service_thread("xdev-nccl-reaper", [state, is_known_everywhere] {
+      supervise(*state, is_known_everywhere);
+    }).detach();
+  } catch (const std::exception& error) {
+    give_up_abort(*state, fmt::format("has no thread ({})", error.what()));
+  }
+}
+
+void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept {
+  wards().add(*state, 1, 0);
+  try {
+    start_service_thread("xdev-nccl-end", [state] {
+      NcclApi& nccl = *state->nccl;
+      state->give_up_communicators(part_of_grace(1));
+      // What is enqueued comes to its end first; then each rank's part is its own, but the process's are freed together.
+      (void)nccl.group_start();
+      for (const NcclComm each : state->communicators) (void)nccl.comm_finalize(each);
+      if (nccl.group_end() == NcclStatus::IN_PROGRESS) {
+        try {
+          state->await_progress(part_of_grace(1));
+        } catch (const OpError&) {
+          // Destroying is what is left to do, whatever came of it.
+        }
+      }
+      (void)nccl.group_start();
+      for (const NcclComm each : state->communicators) (void)nccl.comm_destroy(each);
+      (void)nccl.group_end();
+      state->set_state(NcclCliqueState::ABORTED);
+      wards().add(*state, -1, 0);
+    }).detach();
+    if (!waits) return;
+    std::unique_lock lock(state->mutex);
+    const bool is_over = state->changed.wait_until(lock, part_of_grace(1).moment(), [&state] {
+      return state->state.load(std::memory_order_relaxed) == NcclCliqueState::ABORTED;
+    });
+    if (is_over) return;
+    log(LogSeverity::WARNING,
+        fmt::format("NCCL does not come to the end of its communicators of {}: left to a thread",
+                    state->devices.to_string()));
+  } catch (const std::exception& error) {
+    wards().add(*state, -1, 0);
+    log(LogSeverity::WARNING, fmt::format("NCCL's communicators of {} are left as they are: {}",
+                                          state->devices.to_string(), error.what()));
+  }
+}
+
+void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline) {
+  const Deadline end = Deadline::earlier(deadline, part_of_grace(1));
+  Wards& all = wards();
+  std::unique_lock lock(all.mutex);
+  const GpuDevice* waits_for = nullptr;
+  bool is_stuck = false;
+  const auto is_quiet = [&] {
+    waits_for = nullptr;
+    for (const GpuDevice* const gpu : gpus) {
+      const auto found = all.gpus.find(gpu->ordinal());
+      if (found == all.gpus.end() || found->second.under_way == 0) continue;
+      waits_for = gpu;
+      if (found->second.stuck > 0) is_stuck = true;
+    }
+    return waits_for == nullptr || is_stuck;
+  };
+  (void)all.changed.wait_until(lock, end.moment(), is_quiet);
+  if (waits_for == nullptr) return;
+  const std::string text =
+      fmt::format("the end of NCCL's former communicators on CUDA device {} has not come{}",
+                  waits_for->ordinal(), is_stuck ? ": only the process's end is safe" : "");
+  if (is_stuck) throw UnavailableError(text);
+  throw DeadlineExceededError(text);
+}
+
+}  // namespace crossdevice::detail
