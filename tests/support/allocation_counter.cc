@@ -16,6 +16,10 @@
 namespace crossdevice::testing {
 namespace {
 thread_local std::size_t num_allocations = 0;
+
+[[maybe_unused]] void count_allocation() {
+  if (!UncountedAllocations::is_there()) ++num_allocations;
+}
 }  // namespace
 
 std::size_t num_allocations_of_this_thread() { return num_allocations; }
@@ -42,29 +46,29 @@ void* __libc_memalign(std::size_t alignment, std::size_t size);
 // NOLINTEND(bugprone-reserved-identifier)
 
 __attribute__((visibility("default"))) void* malloc(std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   return __libc_malloc(size);
 }
 __attribute__((visibility("default"))) void* calloc(std::size_t count, std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   return __libc_calloc(count, size);
 }
 __attribute__((visibility("default"))) void* realloc(void* memory, std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   return __libc_realloc(memory, size);
 }
 __attribute__((visibility("default"))) void* memalign(std::size_t alignment, std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   return __libc_memalign(alignment, size);
 }
 __attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment,
                                                            std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   return __libc_memalign(alignment, size);
 }
 __attribute__((visibility("default"))) int posix_memalign(void** result, std::size_t alignment,
                                                           std::size_t size) {
-  ++num_allocations;
+  count_allocation();
   *result = __libc_memalign(alignment, size);
   return *result == nullptr ? ENOMEM : 0;
 }

@@ -12,4 +12,17 @@ namespace crossdevice::testing {
 /// Calls of malloc, calloc, realloc, memalign and their relatives (operator new ends there) by this thread so far.
 [[nodiscard]] std::size_t num_allocations_of_this_thread();
 
+/// What this thread allocates while one lives is not counted: an emulation's own bookkeeping. Needs no allocation_counter.cc.
+class UncountedAllocations {
+ public:
+  UncountedAllocations() { ++depth; }
+  ~UncountedAllocations() { --depth; }
+  UncountedAllocations(const UncountedAllocations&) = delete;
+  UncountedAllocations& operator=(const UncountedAllocations&) = delete;
+  [[nodiscard]] static bool is_there() { return depth > 0; }
+
+ private:
+  inline static constinit thread_local int depth = 0;
+};
+
 }  // namespace crossdevice::testing

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Devices, streams, events, and what every call and every operation goes through. Memory and capture have files of their own.
+#include "support/emulated_cuda.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "support/emulated_cuda_call.h"
+
+namespace crossdevice::testing {
+namespace {
+
+using detail::CudaStatus;
+
+constexpr int kCudaVersion = 13000;
+
+// Of the emulation that the thread asked last; another one finds device 0.
+struct CurrentDevice {
+  const void* owner = nullptr;
+  int device = 0;
+};
+thread_local CurrentDevice current;
+
+}  // namespace
+
+EmulatedCuda::EmulatedCuda(int num_devices, std::size_t bytes_per_device)
+    : num_devices_(num_devices),
+      memory_(num_devices, bytes_per_device),
+      kept_(static_cast<std::size_t>(num_devices), CudaStatus::SUCCESS),
+      peers_(static_cast<std::size_t>(num_devices),
+             std::vector<bool>(static_cast<std::size_t>(num_devices), true)),
+      streams_(machine_) {
+  auto lock = machine_.lock();
+  defaults_.reserve(static_cast<std::size_t>(num_devices));
+  for (int device = 0; device < num_devices; ++device) {
+    defaults_.push_back(&streams_.create(lock, device));
+    defaults_.back()->is_default = true;
+  }
+  current = {};
+}
+
+EmulatedCuda::~EmulatedCuda() { stop(); }
+
+void EmulatedCuda::stop() { streams_.stop(); }
+
+int EmulatedCuda::current_device() const { return current.owner == this ? current.device : 0; }
+
+// ---- what every call goes through
+
+std::optional<CudaStatus> EmulatedCuda::Call::note(int device, const void* handle,
+                                                   std::size_t size_bytes, bool is_query) {
+  if (HostFunctionScope::is_inside()) {
+    cuda_.machine_.report(lock, fmt::format("{} was called by a host function", function_));
+    return kNotPermitted;
+  }
+  if (cuda_.machine_.is_stopping(lock)) {
+    (void)std::fprintf(stderr, "emulated GPUs: a call of CUDA after its end\n");
+    return kCudartUnloading;
+  }
+  const EmulatedCall call{function_, device, handle, std::this_thread::get_id(), size_bytes};
+  EmulatedCalls::Outcome outcome = cuda_.calls_.begin(lock, call, is_query);
+  fault = std::move(outcome.operation);
+  if (outcome.status.has_value()) return CudaStatus{*outcome.status};
+  return std::nullopt;
+}
+
+std::optional<CudaStatus> EmulatedCuda::Call::begin(int device, const void* handle,
+                                                    std::size_t size_bytes) {
+  if (const auto refused = note(device, handle, size_bytes, false)) return refused;
+  if (device < 0 || device >= cuda_.num_devices_) return CudaStatus::INVALID_DEVICE;
+  const CudaStatus kept = cuda_.kept_[static_cast<std::size_t>(device)];
+  if (kept != CudaStatus::SUCCESS) return kept;
+  return std::nullopt;
+}
+
+std::optional<CudaStatus> EmulatedCuda::Call::begin_query(int device, const void* handle) {
+  return note(device, handle, 0, true);
+}
+
+std::optional<CudaStatus> EmulatedCuda::Call::begin_on(detail::CudaStream handle,
+                                                       std::size_t size_bytes) {
+  stream = cuda_.find_stream(lock, handle);
+  if (stream == nullptr) {
+    cuda_.machine_.report(lock,
+                          fmt::format("{}: the stream was destroyed, or never created", function_));
+    return kInvalidResourceHandle;
+  }
+  return begin(stream->device, handle, size_bytes);
+}
+
+EmulatedStream* EmulatedCuda::find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle) {
+  if (handle == nullptr) return defaults_[static_cast<std::size_t>(current_device())];
+  EmulatedStream* const stream = streams_.find(lock, handle);
+  return stream == nullptr || stream->is_destroyed || stream->is_default ? nullptr : stream;
+}
+
+EmulatedCuda::Event* EmulatedCuda::find_event(EmulatedMachine::Lock& lock,
+                                              detail::CudaEvent handle) {
+  if (live_events_.contains(handle)) return reinterpret_cast<Event*>(handle);
+  machine_.report(lock, "an event was used that was destroyed, or never created");
+  return nullptr;
+}
+
+void EmulatedCuda::fail_device(EmulatedMachine::Lock& lock, int device, CudaStatus status,
+                               const std::string& text) {
+  if (!text.empty()) machine_.report(lock, text);
+  CudaStatus& kept = kept_[static_cast<std::size_t>(device)];
+  if (kept == CudaStatus::SUCCESS) kept = status;
+  machine_.notify();
+}
+
+// ---- what every operation goes through
+
+std::function<void()> EmulatedCuda::checked(EmulatedStream& stream, std::string function,
+                                            std::vector<ResolvedUse> uses, bool is_kernel,
+                                            EmulatedBody body) {
+  return [this, device = stream.device, function = std::move(function), uses = std::move(uses),
+          is_kernel, body = std::move(body)] {
+    std::vector<std::byte*> views;
+    views.reserve(uses.size());
+    {
+      auto lock = machine_.lock();
+      if (kept_[static_cast<std::size_t>(device)] != CudaStatus::SUCCESS) return;
+      for (const ResolvedUse& use : uses) {
+        const std::string wrong = memory_.check_now(use, device, is_kernel);
+        if (!wrong.empty()) {
+          fail_device(lock, device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
+          return;
+        }
+        views.push_back(use.view);
+      }
+    }
+    body(views);
+  };
+}
+
+void EmulatedCuda::apply_fault(EmulatedMachine::Lock& lock, EmulatedStream& stream,
+                               const Fault& fault) {
+  if (fault.kind == FaultKind::HANG_OPERATION) {
+    streams_.push_gate(lock, stream);
+  } else if (fault.kind == FaultKind::DELAY_OPERATION) {
+    streams_.push(lock, stream, [this, delay = fault.delay] {
+      auto held = machine_.lock();
+      (void)machine_.await_for(held, delay, [] { return false; });
+    });
+  } else if (fault.kind == FaultKind::FAIL_OPERATION) {
+    streams_.push(lock, stream, [this, device = stream.device, status = CudaStatus{fault.status}] {
+      auto held = machine_.lock();
+      fail_device(held, device, status, "");
+    });
+  }
+}
+
+CudaStatus EmulatedCuda::submit(EmulatedMachine::Lock& lock, EmulatedStream& stream,
+                                std::string_view function, const std::vector<MemoryUse>& uses,
+                                bool is_kernel, MakeBody make, const std::optional<Fault>& fault) {
+  std::vector<ResolvedUse> resolved(uses.size());
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    const std::string wrong = memory_.resolve(uses[use], &resolved[use]);
+    if (wrong.empty()) continue;
+    fail_device(lock, stream.device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
+    return kIllegalAddress;
+  }
+  if (is_kernel && current_device() != stream.device) {
+    machine_.report(lock, fmt::format("{}: the current device is {}, the stream's is {}", function,
+                                      current_device(), stream.device));
+    return kInvalidResourceHandle;
+  }
+  if (stream.capture != nullptr) {
+    EmulatedCapture& capture = *stream.capture;
+    if (!capture.is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
+    capture.steps.push_back({EmulatedCapture::StepKind::RUN, capture.branch_of(stream), 0,
+                             [this, &stream, function = std::string(function), resolved, is_kernel,
+                              make = std::move(make)](EmulatedMachine::Lock& held) {
+                               return checked(stream, function, resolved, is_kernel, make(held));
+                             }});
+    return CudaStatus::SUCCESS;
+  }
+  if (fault.has_value()) apply_fault(lock, stream, *fault);
+  streams_.push(lock, stream,
+                checked(stream, std::string(function), std::move(resolved), is_kernel, make(lock)));
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::launch(EmulatedLaunch launch) {
+  Call call(*this, launch.function);
+  if (const auto refused = call.begin_on(launch.stream, launch.size_bytes)) return *refused;
+  return submit(
+      call.lock, *call.stream, launch.function, launch.uses, launch.is_kernel,
+      [body = std::move(launch.body)](EmulatedMachine::Lock&) { return body; }, call.fault);
+}
+
+CudaStatus EmulatedCuda::launch_host_function(detail::CudaStream stream, void (*function)(void*),
+                                              void* argument) {
+  return launch({"cuda.launch_host_function",
+                 stream,
+                 0,
+                 {},
+                 false,
+                 [function, argument](std::span<std::byte* const>) {
+                   const HostFunctionScope scope;
+                   function(argument);
+                 }});
+}
+
+// ---- what there is
+
+CudaStatus EmulatedCuda::driver_version(int* version) {
+  *version = kCudaVersion;
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::runtime_version(int* version) {
+  *version = kCudaVersion;
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::get_device_count(int* count) {
+  Call call(*this, "cuda.get_device_count");
+  if (const auto refused = call.begin_query(-1)) return *refused;
+  *count = num_devices_;
+  return num_devices_ == 0 ? CudaStatus::NO_DEVICE : CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::get_device_properties(detail::CudaDeviceProperties* properties,
+                                               int device) {
+  Call call(*this, "cuda.get_device_properties");
+  if (const auto refused = call.begin_query(device)) return *refused;
+  if (device < 0 || device >= num_devices_) return CudaStatus::INVALID_DEVICE;
+  *properties = {};
+  properties->name = "Emulated GPU";
+  properties->uuid.fill(static_cast<unsigned char>(device + 1));
+  properties->pci_bus_id = fmt::format("0000:{:02x}:00.0", device + 1);
+  properties->compute_capability = 90;
+  properties->num_multiprocessors = 132;
+  properties->total_memory_bytes = memory_.bytes_per_device();
+  properties->has_memory_pools = true;
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::get_device(int* device) {
+  Call call(*this, "cuda.get_device");
+  if (const auto refused = call.begin_query(current_device())) return *refused;
+  *device = current_device();
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::set_device(int device) {
+  Call call(*this, "cuda.set_device");
+  if (const auto refused = call.begin_query(device)) return *refused;
+  if (device < 0 || device >= num_devices_) return CudaStatus::INVALID_DEVICE;
+  current = {this, device};
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::can_access_peer(bool* can, int device, int peer) {
+  Call call(*this, "cuda.can_access_peer");
+  if (const auto refused = call.begin_query(device)) return *refused;
+  const bool are_devices = device >= 0 && device < num_devices_ && peer >= 0 && peer < num_devices_;
+  if (!are_devices) return CudaStatus::INVALID_DEVICE;
+  *can = device != peer && peers_[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)];
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::enable_peer_access(int peer) {
+  Call call(*this, "cuda.enable_peer_access");
+  const int device = current_device();
+  if (const auto refused = call.begin(device)) return *refused;
+  if (const auto refused = refuse_while_capturing(call.lock)) return *refused;
+  if (peer < 0 || peer >= num_devices_ || peer == device) return CudaStatus::INVALID_DEVICE;
+  if (!peers_[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)]) {
+    return kPeerAccessUnsupported;
+  }
+  if (memory_.has_access(device, peer)) return CudaStatus::PEER_ACCESS_ALREADY_ENABLED;
+  memory_.allow_access(device, peer);
+  return CudaStatus::SUCCESS;
+}
+
+std::string EmulatedCuda::error_text(CudaStatus status) const {
+  return fmt::format("cudaError{}: an emulated GPU says so", static_cast<int>(status));
+}
+
+// ---- streams
+
+CudaStatus EmulatedCuda::stream_create(detail::CudaStream* stream) {
+  Call call(*this, "cuda.stream_create");
+  if (const auto refused = call.begin(current_device())) return *refused;
+  if (const auto refused = refuse_while_capturing(call.lock)) return *refused;
+  *stream = to_handle<detail::CudaStream>(&streams_.create(call.lock, current_device()));
+  ++num_live_streams_;
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::stream_destroy(detail::CudaStream stream) {
+  Call call(*this, "cuda.stream_destroy");
+  if (const auto refused = call.begin_on(stream)) return *refused;
+  if (call.stream->is_default) return kInvalidResourceHandle;
+  if (call.stream->capture != nullptr) {
+    machine_.report(call.lock, "a stream was destroyed while it captured");
+    return invalidate(call.lock, *call.stream->capture, CudaStatus::STREAM_CAPTURE_UNSUPPORTED);
+  }
+  call.stream->is_destroyed = true;
+  call.stream->wake.notify_all();
+  --num_live_streams_;
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::stream_query(detail::CudaStream stream) {
+  Call call(*this, "cuda.stream_query");
+  EmulatedStream* const found = find_stream(call.lock, stream);
+  if (const auto refused = call.begin_query(found == nullptr ? -1 : found->device, stream)) {
+    return *refused;
+  }
+  if (found == nullptr) {
+    machine_.report(call.lock, "cuda.stream_query: the stream was destroyed, or never created");
+    return kInvalidResourceHandle;
+  }
+  if (const auto refused = refuse_while_capturing(call.lock)) return *refused;
+  if (found->capture != nullptr) {
+    return invalidate(call.lock, *found->capture, CudaStatus::STREAM_CAPTURE_UNSUPPORTED);
+  }
+  const CudaStatus kept = kept_[static_cast<std::size_t>(found->device)];
+  if (kept != CudaStatus::SUCCESS) return kept;
+  return found->is_idle() ? CudaStatus::SUCCESS : CudaStatus::NOT_READY;
+}
+
+CudaStatus EmulatedCuda::stream_wait_event(detail::CudaStream stream, detail::CudaEvent event) {
+  Call call(*this, "cuda.stream_wait_event");
+  if (const auto refused = call.begin_on(stream)) return *refused;
+  const Event* const awaited = find_event(call.lock, event);
+  if (awaited == nullptr) return kInvalidResourceHandle;
+  EmulatedStream& waits = *call.stream;
+  EmulatedCapture* const source = awaited->capture.get();
+  if (waits.capture == nullptr && source == nullptr) {
+    if (awaited->moment == nullptr || awaited->moment->has_come) return CudaStatus::SUCCESS;
+    if (call.fault.has_value()) apply_fault(call.lock, waits, *call.fault);
+    streams_.push_wait(call.lock, waits, awaited->moment);
+    return CudaStatus::SUCCESS;
+  }
+  if (waits.capture == nullptr) {
+    const bool is_active =
+        std::find(captures_.begin(), captures_.end(), awaited->capture) != captures_.end();
+    if (!is_active) return kCapturedEvent;
+    if (waits.is_default) return invalidate(call.lock, *source, kCaptureImplicit);
+    waits.capture = awaited->capture;
+    source->branches.push_back(&waits);
+  } else if (source == nullptr) {
+    if (awaited->moment == nullptr) return CudaStatus::SUCCESS;
+    return invalidate(call.lock, *waits.capture, kCaptureIsolation);
+  } else if (source != waits.capture.get()) {
+    return invalidate(call.lock, *waits.capture, kCaptureMerge);
+  }
+  if (!source->is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
+  source->steps.push_back(
+      {EmulatedCapture::StepKind::WAIT, source->branch_of(waits), awaited->slot, nullptr});
+  return CudaStatus::SUCCESS;
+}
+
+// ---- events
+
+CudaStatus EmulatedCuda::event_create(detail::CudaEvent* event) {
+  Call call(*this, "cuda.event_create");
+  if (const auto refused = call.begin(current_device())) return *refused;
+  events_.push_back(std::make_unique<Event>());
+  events_.back()->device = current_device();
+  live_events_.insert(events_.back().get());
+  *event = to_handle<detail::CudaEvent>(events_.back().get());
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::event_destroy(detail::CudaEvent event) {
+  Call call(*this, "cuda.event_destroy");
+  if (const auto refused = call.begin_query(-1, event)) return *refused;
+  Event* const destroyed = find_event(call.lock, event);
+  if (destroyed == nullptr) return kInvalidResourceHandle;
+  live_events_.erase(event);
+  *destroyed = {};
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::event_record(detail::CudaEvent event, detail::CudaStream stream) {
+  Call call(*this, "cuda.event_record");
+  if (const auto refused = call.begin_on(stream)) return *refused;
+  Event* const recorded = find_event(call.lock, event);
+  if (recorded == nullptr) return kInvalidResourceHandle;
+  if (recorded->device != call.stream->device) {
+    machine_.report(call.lock, fmt::format("an event of device {} was recorded on a stream of {}",
+                                           recorded->device, call.stream->device));
+    return kInvalidResourceHandle;
+  }
+  if (call.stream->capture != nullptr) {
+    EmulatedCapture& capture = *call.stream->capture;
+    if (!capture.is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
+    recorded->moment = nullptr;
+    recorded->capture = call.stream->capture;
+    recorded->slot = capture.num_slots++;
+    capture.steps.push_back({EmulatedCapture::StepKind::RECORD, capture.branch_of(*call.stream),
+                             recorded->slot, nullptr});
+    return CudaStatus::SUCCESS;
+  }
+  if (call.fault.has_value()) apply_fault(call.lock, *call.stream, *call.fault);
+  recorded->capture = nullptr;
+  recorded->moment = streams_.push_moment(call.lock, *call.stream);
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::event_query(detail::CudaEvent event) {
+  Call call(*this, "cuda.event_query");
+  if (const auto refused = call.begin_query(-1, event)) return *refused;
+  const Event* const asked = find_event(call.lock, event);
+  if (asked == nullptr) return kInvalidResourceHandle;
+  if (const auto refused = refuse_while_capturing(call.lock)) return *refused;
+  if (asked->capture != nullptr) return invalidate(call.lock, *asked->capture, kCapturedEvent);
+  const CudaStatus kept = kept_[static_cast<std::size_t>(asked->device)];
+  if (kept != CudaStatus::SUCCESS) return kept;
+  const bool has_come = asked->moment == nullptr || asked->moment->has_come;
+  return has_come ? CudaStatus::SUCCESS : CudaStatus::NOT_READY;
+}
+
+// ---- for tests
+
+void EmulatedCuda::clear_violations() {
+  machine_.clear_violations();
+  const auto lock = machine_.lock();
+  kept_.assign(kept_.size(), CudaStatus::SUCCESS);
+}
+
+void EmulatedCuda::block_stream(detail::CudaStream stream) {
+  auto lock = machine_.lock();
+  if (EmulatedStream* const blocked = find_stream(lock, stream)) streams_.push_gate(lock, *blocked);
+}
+
+void EmulatedCuda::release_stream(detail::CudaStream stream) {
+  auto lock = machine_.lock();
+  if (EmulatedStream* const blocked = find_stream(lock, stream))
+    streams_.open_gates(lock, *blocked);
+}
+
+void EmulatedCuda::release_everything() {
+  auto lock = machine_.lock();
+  machine_.release_everything(lock);
+}
+
+bool EmulatedCuda::synchronize(std::chrono::milliseconds limit) {
+  auto lock = machine_.lock();
+  std::vector<std::pair<const EmulatedStream*, std::uint64_t>> goals;
+  for (const auto& stream : streams_.all(lock))
+    goals.emplace_back(stream.get(), stream->num_enqueued);
+  return machine_.await_for(lock, limit, [&] {
+    return std::all_of(goals.begin(), goals.end(),
+                       [](const auto& goal) { return goal.first->num_completed >= goal.second; });
+  });
+}
+
+bool EmulatedCuda::synchronize(detail::CudaStream handle, std::chrono::milliseconds limit) {
+  auto lock = machine_.lock();
+  const EmulatedStream* const stream = find_stream(lock, handle);
+  if (stream == nullptr) return false;
+  const std::uint64_t goal = stream->num_enqueued;
+  return machine_.await_for(lock, limit, [&] { return stream->num_completed >= goal; });
+}
+
+void EmulatedCuda::set_peers(int device, int peer, bool can) {
+  const auto lock = machine_.lock();
+  peers_.at(static_cast<std::size_t>(device)).at(static_cast<std::size_t>(peer)) = can;
+}
+
+void EmulatedCuda::fail_device(int device, CudaStatus status) {
+  auto lock = machine_.lock();
+  fail_device(lock, device, status, "");
+}
+
+std::size_t EmulatedCuda::num_streams() {
+  const auto lock = machine_.lock();
+  return num_live_streams_;
+}
+
+std::size_t EmulatedCuda::num_events() {
+  const auto lock = machine_.lock();
+  return live_events_.size();
+}
+
+}  // namespace crossdevice::testing

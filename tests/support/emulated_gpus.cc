@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/emulated_gpus.h"
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "crossdevice/device/gpu_platform.h"
+
+namespace crossdevice::testing {
+namespace {
+
+struct EmulatedGpus {
+  explicit EmulatedGpus(int count) : cuda(std::make_shared<EmulatedCuda>(count)) {}
+  const ::pid_t process = ::getpid();
+  std::shared_ptr<EmulatedCuda> cuda;
+  std::shared_ptr<EmulatedKernels> kernels = std::make_shared<EmulatedKernels>(cuda);
+};
+
+// Never destroyed: the library keeps the tables after main.
+EmulatedGpus* installed = nullptr;
+
+EmulatedGpus& gpus() {
+  if (installed == nullptr) throw std::logic_error("install_emulated_gpus() was not called");
+  return *installed;
+}
+
+// A forked child has the tables, but none of their threads.
+void end_threads() {
+  if (::getpid() == installed->process) installed->cuda->stop();
+}
+
+}  // namespace
+
+void install_emulated_gpus(int count) {
+  if (installed != nullptr) throw std::logic_error("install_emulated_gpus() was called twice");
+  static auto& instance = *new EmulatedGpus(count);
+  installed = &instance;
+  detail::set_gpu_platform({instance.cuda, instance.kernels, ""});
+  (void)std::atexit(end_threads);
+}
+
+EmulatedCuda& emulated_cuda() { return *gpus().cuda; }
+EmulatedKernels& emulated_kernels() { return *gpus().kernels; }
+
+}  // namespace crossdevice::testing

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/// This test process's GPUs, emulated.
+#pragma once
+
+#include "support/emulated_cuda.h"
+#include "support/emulated_kernels.h"
+
+namespace crossdevice::testing {
+
+/// Gives the library emulated tables: before its first question for GPUs, from main or a static initialiser; once. They end with the process.
+void install_emulated_gpus(int count = 8);
+
+/// Of install_emulated_gpus().
+[[nodiscard]] EmulatedCuda& emulated_cuda();
+[[nodiscard]] EmulatedKernels& emulated_kernels();
+
+}  // namespace crossdevice::testing
