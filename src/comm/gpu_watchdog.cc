@@ -106,6 +106,7 @@ bool have_ends_come(const WatchedOperation& operation) {
                      [](const GpuEvent& end) { return end.has_completed(); });
 }
 
+/// Null: all has come meanwhile.
 std::exception_ptr deadline_error(const WatchedOperation& operation) {
   const Devices& devices = devices_of(operation);
   std::string names;

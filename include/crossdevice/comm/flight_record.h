@@ -42,7 +42,7 @@ inline constexpr std::size_t kFlightRecordSize = 1000;
 ///
 /// Threads  any.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<FlightEntry> flight_record();
-/// The same as JSON: {"pid": 4711, "written_ns": ..., "operations": [{"number": 1, "operation": "all_reduce #1 (1 value, 4.0 KiB)", "kind": "all_reduce",
+/// The same as JSON: {"pid": 4711, "written_ns": ..., "operations": [{"number": 1, "operation": "all_reduce #1 (1 value, 4 KiB)", "kind": "all_reduce",
 /// "sequence": 1, "detail": "", "size_bytes": 4096, "dtype": "float32", "devices": ["GPU:0"], "timeout_seconds": null, "state": "completed",
 /// "enqueued_ns": ..., "started_ns": ..., "ended_ns": ..., "error": ""}]}. On a failure it is written to the file that CROSSDEVICE_FLIGHT_RECORD names.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string flight_record_json();

@@ -38,7 +38,7 @@ struct WatchedOperation {
 };
 
 /// Until its ends have come. A failure breaks the clique, with it fails everything else that is watched on it, and writes the flight record
-/// (flight_record.h): DeadlineExceededError "all_reduce #12 (1 value, 64.0 MiB) timed out after 5 s: waiting for GPU:2"; what CUDA reports; what NCCL
+/// (flight_record.h): DeadlineExceededError "all_reduce #12 (1 value, 64 MiB) timed out after 5 s: waiting for GPU:2"; what CUDA reports; what NCCL
 /// reports; what broke the clique elsewhere.
 ///
 /// Time     looks every eighth of the shortest time that is left, but every 1 to 100 ms; sleeps when nothing is watched. The clock starts when the
