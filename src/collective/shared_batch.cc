@@ -3,8 +3,11 @@
 
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/host_thread_pool.h"
+#include "crossdevice/device/memory_pool.h"
 
 #include "collective/detail/shared_location.h"
 
@@ -63,6 +66,7 @@ void SharedBatch::announce(const CollectiveRequest& request,
   own.clear();
   first_buffers_.clear();
   num_emptied_ = 0;
+  num_moves_ = MemoryPool::num_moves();
   BatchHead head;
   for (const CollectiveValue& value : values) {
     first_buffers_.push_back(own.size());
@@ -86,7 +90,19 @@ void SharedBatch::announce(const CollectiveRequest& request,
   SlotWriter mine(group_.slot());
   mine.put(head);
   for (const Buffer& buffer : own) mine.put(buffer.head);
+  require_unmoved(request);
   group_.announce(info, request.sequence);
+}
+
+void SharedBatch::require_unmoved(const CollectiveRequest& request) const {
+  if (MemoryPool::num_moves() == num_moves_) return;
+  for (const Tensor& tensor : announced_) {
+    if (locate(tensor).has_value()) continue;  // it was another segment
+    throw AbortedError(
+        fmt::format("{} #{}: another operation of this process has failed, and memory of this one "
+                    "was moved out of the other workers' reach with that of the other",
+                    request.kind, request.sequence));
+  }
 }
 
 void SharedBatch::learn(const CollectiveRequest& request, std::span<const CollectiveValue> values) {

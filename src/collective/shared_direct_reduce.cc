@@ -206,34 +206,27 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
             .is_single_threaded = single_threaded});
     group.finish();
     group.await_ends(request.deadline);
+    batch.require_unmoved(request);
     batch.empty(values, window);
     if (++window == batch.num_windows()) return;
     batch.fill(request, values, window);
+    batch.require_unmoved(request);
   }
 }
 
-/// After a failure: whoever may still write, writes into memory that is not ours any more. Whether that is so of all memory.
+/// After a failure: whoever may still write, writes into memory that is not ours any more. Whether that is so of all memory. Only what was announced is
+/// written by others, so the blocks beside it need no copy; and no thread of this process loses a write to any of them, see MemorySegment::withdraw.
 bool SharedDirectReduce::State::withdraw() const {
   if (!group.may_be_written()) return true;
   bool is_withdrawn = true;
-  std::vector<std::uint64_t> moved;
   for (const Tensor& tensor : batch.announced()) {
-    MemoryPool& pool = MemoryPool::of(tensor.device());
-    const std::optional<SegmentLocation> location = pool.locate(tensor.data());
-    if (!location.has_value() ||
-        std::find(moved.begin(), moved.end(), location->segment_id) != moved.end()) {
-      continue;
-    }
     try {
-      pool.move_segment(tensor.data());
+      MemoryPool::of(tensor.device()).move_segment(tensor.data());
     } catch (const std::exception& error) {
       is_withdrawn = false;
       log(LogSeverity::FAILURE,
           fmt::format("memory that another worker may still write to could not be moved: {}",
                       error.what()));
-    }
-    if (const std::optional<SegmentLocation> fresh = pool.locate(tensor.data())) {
-      moved.push_back(fresh->segment_id);
     }
   }
   return is_withdrawn;

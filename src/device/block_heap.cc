@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "device/detail/poison.h"
@@ -72,6 +73,13 @@ std::size_t BlockHeap::deallocate(void* data, std::size_t size_bytes) noexcept {
   if (block.size_bytes != block_bytes_for(size_bytes)) return 0;
   Bin& bin = *block.bin;
   poison(block.begin, block.size_bytes);
+  if (Segment& segment = *block.segment; segment.is_retired) {
+    const std::size_t freed_bytes = block.size_bytes;
+    --bin.num_in_use;
+    block.state = BlockState::RETIRED;
+    if (--segment.num_in_use == 0) drop_retired(segment);
+    return freed_bytes;
+  }
   block.state = BlockState::BINNED;
   block.next_in_list = std::exchange(bin.first, &block);
   --bin.num_in_use;
@@ -121,6 +129,7 @@ BlockHeap::Block* BlockHeap::take_free(std::size_t size_bytes) {
 BlockHeap::Block* BlockHeap::take_fresh(std::size_t size_bytes) {
   for (const auto& owned : segments_) {
     Segment& segment = *owned;
+    if (segment.is_retired) continue;
     Block* last = segment.last;
     const bool extend = last != nullptr && last->state == BlockState::FREE;
     std::byte* begin = extend ? last->begin : segment.fresh;
@@ -234,6 +243,46 @@ void BlockHeap::retract(Segment& segment) {
   const auto kept = static_cast<std::size_t>(segment.fresh - segment.memory->begin());
   segment.committed =
       std::min(segment.committed, segment.memory->begin() + kept / kHugePage * kHugePage);
+}
+
+bool BlockHeap::withdraw(const void* pointer) {
+  const auto found = std::find_if(segments_.begin(), segments_.end(), [&](const auto& segment) {
+    return segment->memory->contains(pointer);
+  });
+  if (found == segments_.end()) return true;
+  Segment& segment = **found;
+  const Block* block = segment.last;
+  while (block != nullptr && std::less<const void*>()(pointer, block->begin))
+    block = block->previous;
+  if (block == nullptr || block->state != BlockState::IN_USE) return true;
+  const bool is_withdrawn = segment.memory->withdraw(block->begin, block->size_bytes);
+  if (!segment.is_retired && segment.memory->fd() < 0) retire(segment);
+  return is_withdrawn;
+}
+
+/// Takes everything that is not in use out of the lists.
+void BlockHeap::retire(Segment& segment) {
+  flush_bins();
+  segment.is_retired = true;
+  for (Block* block = segment.last; block != nullptr; block = block->previous) {
+    if (block->state == BlockState::IN_USE) {
+      ++segment.num_in_use;
+    } else {
+      unlink_free(block);
+      block->state = BlockState::RETIRED;
+    }
+  }
+}
+
+void BlockHeap::drop_retired(const Segment& segment) {
+  for (const Block* block = segment.last; block != nullptr;) {
+    const Block* const previous = block->previous;
+    blocks_.erase(block->begin);
+    block = previous;
+  }
+  bytes_reserved_ -= segment.memory->size_bytes();
+  unpoison(segment.memory->begin(), segment.memory->size_bytes());
+  std::erase_if(segments_, [&](const auto& each) { return each.get() == &segment; });
 }
 
 MemorySegment* BlockHeap::find_segment(const void* pointer) const {

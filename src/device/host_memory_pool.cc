@@ -93,20 +93,19 @@ std::optional<SegmentLocation> HostMemoryPool::locate(const void* pointer) const
                          .segment_size_bytes = segment->size_bytes()};
 }
 
-MemorySegment* HostMemoryPool::find_segment(const void* pointer) const {
-  MemorySegment* const segment = large_.find_segment(pointer);
+const MemorySegment* HostMemoryPool::find_segment(const void* pointer) const {
+  const MemorySegment* const segment = large_.find_segment(pointer);
   return segment != nullptr ? segment : small_.find_segment(pointer);
 }
 
 void HostMemoryPool::move_segment(const void* pointer) {
   require_not_forked();
   const std::lock_guard lock(mutex_);
-  MemorySegment* const segment = find_segment(pointer);
-  if (segment != nullptr && !segment->move()) {
-    throw ResourceExhaustedError(
-        fmt::format("{}: the system has no memory to move a segment of {} bytes", device_name_,
-                    segment->size_bytes()));
-  }
+  count_move();  // before it happens
+  if (large_.withdraw(pointer) && small_.withdraw(pointer)) return;
+  throw ResourceExhaustedError(device_name_ +
+                               ": the system has no memory to move a block out of other "
+                               "processes' reach");
 }
 
 MemoryPoolStatistics HostMemoryPool::statistics() const {

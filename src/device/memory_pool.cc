@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 
@@ -14,6 +15,9 @@
 
 namespace crossdevice {
 namespace {
+
+/// Sequentially consistent, as is the system call behind it: who reads the old count has done all that it did before while the memory was shared.
+std::atomic<std::uint64_t> num_moves_begun{0};
 
 /// Pools by device: found without a lock, added under one, never removed.
 class PoolTable {
@@ -60,5 +64,8 @@ MemoryPool& MemoryPool::of(const Device& device) {
   static PoolTable& table = *new PoolTable;
   return table.of(device);
 }
+
+std::uint64_t MemoryPool::num_moves() { return num_moves_begun.load(); }
+void MemoryPool::count_move() { num_moves_begun.fetch_add(1); }
 
 }  // namespace crossdevice

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/sendfile.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -23,6 +22,10 @@
 // Since Linux 6.1.
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
+#endif
+// Since Linux 5.14.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
 #endif
 
 namespace crossdevice::detail {
@@ -83,17 +86,21 @@ std::uint64_t make_id() {
   return next_id.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Copies what one file holds, but not its holes, to another. The kernel does it: to a sanitizer, most of a pool is out of bounds.
-bool copy_data(int from, int to, std::size_t size_bytes) {
-  auto end = off_t{0};
-  while (static_cast<std::size_t>(end) < size_bytes) {
-    off_t begin = lseek(from, end, SEEK_DATA);
-    if (begin < 0) return errno == ENXIO;  // nothing but a hole is left
-    end = lseek(from, begin, SEEK_HOLE);
-    if (end < 0 || lseek(to, begin, SEEK_SET) < 0) return false;
-    while (begin < end) {
-      if (sendfile(to, from, &begin, static_cast<std::size_t>(end - begin)) <= 0) return false;
-    }
+/// Makes the pages that hold [begin, begin + size_bytes), which are mapped privately, this process's own. Their bytes stay as they are.
+#if defined(__clang__) || defined(__GNUC__)
+__attribute__((no_sanitize("address", "thread")))  // most of a pool is out of bounds, and any thread may write to it
+#endif
+bool own_pages(const std::byte* begin, std::size_t size_bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(begin) % page;
+  auto* const first = const_cast<std::byte*>(begin) - before;
+  const std::size_t length = (before + size_bytes + page - 1) / page * page;
+  if (madvise(first, length, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  // An older kernel. An atomic addition of nothing is a write that loses nobody else's; volatile, so that it is made.
+  for (std::size_t done = 0; done < length; done += page) {
+    (void)__atomic_fetch_or(reinterpret_cast<volatile unsigned char*>(first + done), 0,
+                            __ATOMIC_RELAXED);
   }
   return true;
 }
@@ -147,20 +154,22 @@ bool MemorySegment::commit_huge_pages(std::byte* begin, std::size_t size_bytes) 
   return madvise(begin, size_bytes, MADV_COLLAPSE) == 0;
 }
 
-bool MemorySegment::move() {
-  if (fd_ < 0) return true;  // nobody else can have mapped it
-  const int fresh = make_memfd(size_bytes_, "crossdevice moved");
-  if (fresh < 0) return false;
-  if (!copy_data(fd_, fresh, size_bytes_) || mmap(begin_, size_bytes_, PROT_READ | PROT_WRITE,
-                                                  MAP_SHARED | MAP_FIXED, fresh, 0) == MAP_FAILED) {
-    close(fresh);
-    return false;
+/// Why no thread of this process loses a write. The shared mapping gives way to a private one of the same file at the same address in one step of the
+/// kernel: what is written before goes to the file, and what is written afterwards to a copy that the kernel makes of the page then, with all
+/// that the file holds. So no byte is ever copied while somebody could write to the original, and it does not matter who writes what to which block.
+/// A page that has its copy follows the file no more; own_pages() makes the copies of the pages that others may write to.
+bool MemorySegment::withdraw(const std::byte* begin, std::size_t size_bytes) {
+  if (!is_withdrawn_) {
+    if (fd_ < 0) return true;  // nobody else can have mapped it
+    if (mmap(begin_, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+             fd_, 0) == MAP_FAILED) {
+      return false;
+    }
+    (void)madvise(begin_, size_bytes_, MADV_DONTFORK);
+    id_ = make_id();
+    is_withdrawn_ = true;
   }
-  (void)madvise(begin_, size_bytes_, MADV_DONTFORK);
-  close(fd_);
-  fd_ = fresh;
-  id_ = make_id();
-  return true;
+  return own_pages(begin, size_bytes);
 }
 
 void MemorySegment::discard(std::byte* begin, std::size_t size_bytes) const {
@@ -169,7 +178,7 @@ void MemorySegment::discard(std::byte* begin, std::size_t size_bytes) const {
   const auto last = (reinterpret_cast<std::uintptr_t>(begin) + size_bytes) / page * page;
   if (first >= last) return;
   std::byte* pages = begin_ + (first - reinterpret_cast<std::uintptr_t>(begin_));
-  (void)madvise(pages, last - first, fd_ >= 0 ? MADV_REMOVE : MADV_DONTNEED);
+  (void)madvise(pages, last - first, fd() >= 0 ? MADV_REMOVE : MADV_DONTNEED);
 }
 
 }  // namespace crossdevice::detail

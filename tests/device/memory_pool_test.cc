@@ -261,7 +261,7 @@ TEST(MemoryPoolTest, LocateKnowsNothingOfForeignMemory) {
   EXPECT_FALSE(pool.locate(&outside).has_value());
 }
 
-TEST(MemoryPoolTest, AMovedSegmentKeepsItsBytesAndNobodyElseCanWriteThem) {
+TEST(MemoryPoolTest, AMovedBlockKeepsItsBytesAndNobodyElseCanWriteThem) {
   HostMemoryPool pool("test", 0);
   constexpr std::size_t kBytes = 3 * kMiB + 17;
   auto* const block = static_cast<std::byte*>(pool.allocate(kBytes));
@@ -277,27 +277,101 @@ TEST(MemoryPoolTest, AMovedSegmentKeepsItsBytesAndNobodyElseCanWriteThem) {
 
   const SegmentLocation after = pool.locate(block).value();
   EXPECT_NE(after.segment_id, before.segment_id);
+  EXPECT_EQ(after.segment_fd, -1);  // shared with nobody any more
   EXPECT_EQ(after.offset_bytes, before.offset_bytes);
   EXPECT_EQ(after.segment_size_bytes, before.segment_size_bytes);
-  std::memset(foreign, 0x5A, before.segment_size_bytes);  // a late writer
+  other[17] = std::byte{3};
+  std::memset(static_cast<std::byte*>(foreign) + before.offset_bytes, 0x5A,
+              kBytes);  // a late writer
   for (std::size_t i = 0; i < kBytes; i += 4093) {
     ASSERT_EQ(block[i], static_cast<std::byte>(i % 251)) << i;
   }
-  EXPECT_EQ(other[kBytes / 2], std::byte{0});  // what was never written still reads as zero
+  EXPECT_EQ(block[1], std::byte{0});  // what was never written still reads as zero
+  EXPECT_EQ(other[17], std::byte{3});
+  EXPECT_EQ(other[kBytes / 2], std::byte{0});
   munmap(foreign, before.segment_size_bytes);
 
-  // It can be shared again.
-  block[5] = std::byte{42};
-  void* const again =
-      mmap(nullptr, after.segment_size_bytes, PROT_READ, MAP_SHARED, after.segment_fd, 0);
-  ASSERT_NE(again, MAP_FAILED);
-  EXPECT_EQ(static_cast<const std::byte*>(again)[after.offset_bytes + 5], std::byte{42});
-  munmap(again, after.segment_size_bytes);
   int on_stack = 0;
   pool.move_segment(&on_stack);  // not the pool's: nothing happens
   EXPECT_EQ(pool.locate(block)->segment_id, after.segment_id);
   pool.deallocate(block, kBytes);
   pool.deallocate(other, kBytes);
+}
+
+TEST(MemoryPoolTest, NothingIsHandedOutOfASegmentAfterABlockOfItWasMoved) {
+  HostMemoryPool pool("test", 0);
+  for (const std::size_t size_bytes : {std::size_t{192}, kMiB}) {
+    std::vector<void*> blocks;
+    blocks.reserve(5);
+    for (int i = 0; i < 5; ++i) blocks.push_back(pool.allocate(size_bytes));
+    pool.deallocate(blocks[1], size_bytes);  // cached
+    pool.deallocate(blocks[3], size_bytes);
+    pool.move_segment(blocks[2]);
+    const std::uint64_t moved = pool.locate(blocks[2])->segment_id;
+    const std::size_t num_segments = pool.statistics().num_segments;
+    pool.deallocate(blocks[0], size_bytes);
+    for (int i = 0; i < 3; ++i) {
+      void* const block = pool.allocate(size_bytes);
+      EXPECT_GE(pool.locate(block)->segment_fd, 0);
+      EXPECT_NE(pool.locate(block)->segment_id, moved);
+      pool.deallocate(block, size_bytes);
+    }
+    pool.release_cached();
+    pool.move_segment(blocks[4]);  // of the same segment
+    EXPECT_EQ(pool.locate(blocks[4])->segment_id, moved);
+    pool.deallocate(blocks[2], size_bytes);
+    EXPECT_EQ(pool.statistics().num_segments, num_segments);
+    pool.deallocate(blocks[4], size_bytes);  // the last one in use
+    EXPECT_EQ(pool.statistics().num_segments, num_segments - 1);
+    EXPECT_FALSE(pool.locate(blocks[4]).has_value());
+  }
+  EXPECT_EQ(pool.statistics().bytes_in_use, 0U);
+  pool.release_cached();
+  EXPECT_EQ(pool.statistics().bytes_reserved, 0U);
+}
+
+// Threads count in blocks of their own, beside the one that moves: not one count may be lost, whichever page it shares with whom.
+TEST(MemoryPoolTest, WhatOtherThreadsWriteWhileABlockIsMovedIsNotLost) {
+  for (const std::size_t size_bytes : {std::size_t{64}, std::size_t{192}, 65 * kMiB / 64}) {
+    HostMemoryPool pool("test", 3);  // blocks begin in the middle of a page
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::uint64_t*> blocks;
+      blocks.reserve(3);
+      for (int i = 0; i < 3; ++i) {
+        blocks.push_back(static_cast<std::uint64_t*>(pool.allocate(size_bytes)));
+      }
+      const std::size_t last = size_bytes / sizeof(std::uint64_t) - 1;
+      blocks[0][last] = 0;
+      blocks[2][0] = 0;
+      blocks[1][0] = 77;
+      std::atomic<int> num_counting{0};
+      std::atomic<bool> is_over{false};
+      const auto count = [&](std::uint64_t& counter) {
+        std::uint64_t expected = 0;
+        volatile std::uint64_t& place = counter;
+        do {
+          const std::uint64_t seen = place;
+          if (seen != expected) break;  // so it stays for the comparison
+          place = ++expected;
+          if (expected == 1000) ++num_counting;
+        } while (!is_over.load(std::memory_order_relaxed));
+        return expected;
+      };
+      std::uint64_t before = 0;
+      std::uint64_t after = 0;
+      std::thread first([&] { before = count(blocks[0][last]); });
+      std::thread second([&] { after = count(blocks[2][0]); });
+      while (num_counting.load() < 2) std::this_thread::yield();
+      pool.move_segment(blocks[1]);
+      is_over = true;
+      first.join();
+      second.join();
+      EXPECT_EQ(blocks[0][last], before);
+      EXPECT_EQ(blocks[2][0], after);
+      EXPECT_EQ(blocks[1][0], 77U);
+      for (std::uint64_t* const block : blocks) pool.deallocate(block, size_bytes);
+    }
+  }
 }
 
 TEST(MemoryPoolTest, SegmentIdsAreNeverReused) {

@@ -2,6 +2,7 @@
 // CollectiveAllReduce among processes: on one machine, as if on two, and as if each were on a machine of its own.
 #include "crossdevice/ops/collective_all_reduce.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/memory_pool.h"
 
 #include "support/worker_processes.h"
 
@@ -336,6 +338,40 @@ int be_late(Cluster& cluster) {
   return result;
 }
 
+/// While rank 1 does not come, a thread of the others counts in a tensor beside the one that is reduced, which is moved out of the others' reach.
+int count_beside(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const Replicas mine = replicas(cluster, 1, 300'000, 1, true);
+  const Tensor beside = Tensor::zeros(DType::INT64, Shape({20'000}), Device("CPU:0"));
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> has_begun{false};
+  std::int64_t count = 0;
+  std::thread counter([&] {
+    volatile std::int64_t* const place = beside.span<std::int64_t>().data();
+    while (!is_over.load(std::memory_order_relaxed)) {
+      if (*place != count) break;  // so it stays
+      *place = ++count;
+      has_begun = true;
+    }
+  });
+  while (!has_begun) std::this_thread::yield();
+  int result = 0;
+  if (cluster.rank() == 1) {
+    cluster.barrier();
+  } else {
+    result = expect_error<DeadlineExceededError>("reduce #1", 1, [&] {
+      ops.reduce_into(ReduceOp::SUM, mine.value, mine.value, {.timeout_seconds = 0.3});
+    });
+    if (MemoryPool::num_moves() == 0) result += 10;
+    cluster.barrier();
+  }
+  is_over = true;
+  counter.join();
+  if (beside.span<std::int64_t>()[0] != count) result += 20;
+  if (beside.span<std::int64_t>()[19'999] != 0) result += 40;
+  return result;
+}
+
 int differ(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const Replicas mine = replicas(cluster, 1, cluster.rank() == 2 ? 5001 : 5000, 1, true);
@@ -485,6 +521,7 @@ const Works& works() {
                             {"lose one", lose_one},
                             {"stop one", stop_one},
                             {"be late", be_late},
+                            {"count beside", count_beside},
                             {"differ", differ},
                             {"differ in the last pack", differ_in_the_last_pack},
                             {"gather along different axes", gather_along_different_axes},
@@ -556,6 +593,10 @@ TEST_P(CollectiveAllReduceTest, AStoppedWorkerThatGoesOnChangesNothing) {
 TEST_P(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
   EXPECT_EQ(run("be late", 2), all_well(2));
   EXPECT_EQ(run("be late", 4), all_well(4));
+}
+
+TEST(CollectiveAllReduceMemory, WhatOtherThreadsWriteDuringAFailureIsNotLost) {
+  EXPECT_EQ(run_workers("count beside", 3), all_well(3));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentCallsTouchNothing) {

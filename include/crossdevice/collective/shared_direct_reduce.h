@@ -21,8 +21,8 @@ namespace crossdevice {
 /// Memory   host tensors. Memory from a pool is read and written where it lies; other memory goes through buffers from the pool, which costs a copy in and
 ///          one out. Small batches travel in slots of the group's own memory.
 /// Errors   ValueError: a tensor that is on no host. Else as SharedMemoryGroup; inputs_intact() is false when outputs that are inputs may have
-///          been written. Before an error is thrown while a worker that is not proven dead may still write, every segment it may write to
-///          is moved, so that it does not (see MemoryPool::move_segment).
+///          been written. Before an error is thrown while a worker that is not proven dead may still write, every block it may write to
+///          is moved out of its reach (see MemoryPool::move_segment); from then on the blocks of such segments are copied like other memory.
 /// Order    inputs are combined by rank, then in their order here: the bits do not depend on which worker reduces what.
 /// Threads  one at a time.
 /// Cost     with W workers, N inputs and M outputs of S bytes each: a W-th of (N W + M W) S bytes of memory traffic per worker, and two meetings

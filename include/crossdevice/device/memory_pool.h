@@ -64,11 +64,16 @@ class CROSSDEVICE_EXPORT MemoryPool {
   virtual void deallocate(void* block, std::size_t size_bytes) noexcept = 0;
   /// Where `pointer` lies, or nothing if it is not this pool's.
   [[nodiscard]] virtual std::optional<SegmentLocation> locate(const void* pointer) const = 0;
-  /// Puts the segment that `pointer` lies in into fresh memory at the same address, under a new id: other processes that have mapped it keep the old
-  /// memory, and whatever they write there is not seen here. No thread of this process may write to the segment meanwhile.
+  /// Puts the block that `pointer` lies in into memory of this process alone, at the same address: whatever other processes write to their mapping of
+  /// it is not seen here any more. Threads of this process may read and write meanwhile, that block and all others. Its segment gets a new id and
+  /// has no descriptor from then on, so its blocks cannot be shared again; nothing more is handed out of it.
   ///
-  /// Errors   ResourceExhaustedError: the system has no memory for it; nothing has changed then.
+  /// Errors   ResourceExhaustedError: the system has no memory for it; what the block holds is as it was, but others may still write to it.
+  /// Cost     a copy of the block.
   virtual void move_segment(const void* pointer) = 0;
+  /// Calls of move_segment() that have begun in this process, of all pools. While it has not changed since a block was located, what others write there
+  /// is seen here, and they see what is written here.
+  [[nodiscard]] static std::uint64_t num_moves();
   [[nodiscard]] virtual MemoryPoolStatistics statistics() const = 0;
   virtual void reset_peak() = 0;
   /// Returns segments without a block in use to the system, and the pages of cached blocks in the others.
@@ -76,6 +81,8 @@ class CROSSDEVICE_EXPORT MemoryPool {
 
  protected:
   MemoryPool() = default;
+  /// For move_segment(), before it moves anything.
+  static void count_move();
 };
 
 }  // namespace crossdevice

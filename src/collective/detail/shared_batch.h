@@ -60,6 +60,12 @@ class SharedBatch {
 
   /// Windows that have been emptied: of them results are written.
   [[nodiscard]] std::size_t num_emptied() const { return num_emptied_; }
+  /// Another operation of this process may fail while this one runs, and move memory of this one out of the others' reach, where it lies in the same
+  /// segment: what they write to it is lost then, and what was staged after that is not seen by them. To be called before an announcement and
+  /// after an end.
+  ///
+  /// Errors   AbortedError: so it was.
+  void require_unmoved(const CollectiveRequest& request) const;
   /// Whose memory the others may touch.
   [[nodiscard]] std::span<const Tensor> announced() const { return announced_; }
   /// Lets go of the caller's tensors.
@@ -111,6 +117,7 @@ class SharedBatch {
   std::vector<std::vector<std::byte*>> places_;  // [rank][buffer of the window's slices]
   std::vector<Copy> copies_;
   std::size_t num_emptied_ = 0;
+  std::uint64_t num_moves_ = 0;  // when memory was located
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   std::vector<DirectReduceTensor> tensors_;

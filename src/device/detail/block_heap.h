@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Cuts segments into blocks and keeps those that come back: the bookkeeping of a host pool, without locks.
 ///
-/// A block is in one of three states:
+/// A block is in one of four states:
 ///   IN_USE   handed out
 ///   BINNED   given back and kept as it is, in the bin of its exact size: the fast path, a list operation
 ///   FREE     given back and merged with free neighbours; best fit, split to size
+///   RETIRED  given back, in a segment that was withdrawn; never handed out again
 /// The end of each segment, [fresh, end), belongs to no block: its pages are not there yet, so it is cut last. Bookkeeping lies outside of the blocks, which other processes may write to.
 #pragma once
 
@@ -54,6 +55,11 @@ class BlockHeap {
   /// another size does, and nothing happened.
   [[nodiscard]] std::size_t deallocate(void* data, std::size_t size_bytes) noexcept;
 
+  /// Takes the block that `pointer` lies in out of other processes' reach, whatever threads of this one write meanwhile; nothing if it lies in none. The
+  /// rest of its segment cannot be shared any more, so nothing more is handed out of it, and it is unmapped with its last block in use. False:
+  /// see MemorySegment::withdraw.
+  [[nodiscard]] bool withdraw(const void* pointer);
+
   /// Unmaps segments without a block in use, and discards the pages of free blocks in the others.
   void release_cached();
 
@@ -62,7 +68,7 @@ class BlockHeap {
   [[nodiscard]] std::size_t num_segments() const { return segments_.size(); }
 
  private:
-  enum class BlockState : unsigned char { IN_USE, BINNED, FREE };
+  enum class BlockState : unsigned char { IN_USE, BINNED, FREE, RETIRED };
   struct Block;
 
   struct Bin {
@@ -75,6 +81,8 @@ class BlockHeap {
     std::byte* fresh = nullptr;      // nothing from here on is handed out
     std::byte* committed = nullptr;  // up to here pages were fetched; a multiple of the huge page
     Block* last = nullptr;           // the block that ends at `fresh`
+    bool is_retired = false;
+    std::size_t num_in_use = 0;  // blocks, once it is retired
     [[nodiscard]] std::byte* end() const { return memory->begin() + memory->size_bytes(); }
   };
   struct Block {
@@ -96,6 +104,8 @@ class BlockHeap {
   [[nodiscard]] bool grow(std::size_t size_bytes);
   void commit(Segment& segment) const;
   void retract(Segment& segment);
+  void retire(Segment& segment);
+  void drop_retired(const Segment& segment);
   void flush_bins();
   void make_free(Block* block);
   void absorb_next(Block* block);

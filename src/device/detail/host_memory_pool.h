@@ -36,7 +36,7 @@ class HostMemoryPool final : public MemoryPool {
   [[nodiscard]] BlockHeap& heap_of(std::size_t size_bytes) {
     return size_bytes < kLargeBlockBytes ? small_ : large_;
   }
-  [[nodiscard]] MemorySegment* find_segment(const void* pointer) const;
+  [[nodiscard]] const MemorySegment* find_segment(const void* pointer) const;
   [[noreturn]] void throw_exhausted(std::size_t size_bytes) const;
 
   const std::string device_name_;

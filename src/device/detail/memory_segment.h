@@ -32,8 +32,8 @@ class MemorySegment {
     const auto first = reinterpret_cast<std::uintptr_t>(begin_);
     return address >= first && address - first < size_bytes_;
   }
-  /// -1 for anonymous memory.
-  [[nodiscard]] int fd() const { return fd_; }
+  /// -1 for memory that cannot be shared, or not any more.
+  [[nodiscard]] int fd() const { return is_withdrawn_ ? -1 : fd_; }
   /// Never reused in this process.
   [[nodiscard]] std::uint64_t id() const { return id_; }
 
@@ -45,9 +45,10 @@ class MemorySegment {
   ///          some 10 % faster afterwards.
   [[nodiscard]] bool commit_huge_pages(std::byte* begin, std::size_t size_bytes) const;
 
-  /// Puts what it holds into fresh memory at the same address, under a new id: processes that have mapped it keep the old memory, and nothing they
-  /// write there is seen here. Nobody may write meanwhile in this process. False where the system has no memory; nothing has changed then.
-  [[nodiscard]] bool move();
+  /// Takes it out of the others' reach, under a new id and without a descriptor: what other processes write to their mapping of it from now on is not
+  /// seen in [begin, begin + size_bytes), nor anywhere else that this process has written to since. Threads of this process may read and write it
+  /// meanwhile; see memory_segment.cc. It cannot be shared again. False where the system has no memory: then others may still write to it.
+  [[nodiscard]] bool withdraw(const std::byte* begin, std::size_t size_bytes);
 
   /// Gives the whole pages in [begin, begin + size_bytes) back to the system; they read as zero afterwards.
   void discard(std::byte* begin, std::size_t size_bytes) const;
@@ -57,8 +58,9 @@ class MemorySegment {
 
   std::byte* begin_;
   std::size_t size_bytes_;
-  int fd_;
+  int fd_;  // kept until the end: who has been told of it must not open another file under its number
   std::uint64_t id_;
+  bool is_withdrawn_ = false;  // a private mapping of a file that others may write to
 };
 
 }  // namespace crossdevice::detail
