@@ -2,6 +2,7 @@
 #include "comm/detail/control_connection.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <asio/buffer.hpp>
@@ -97,7 +98,7 @@ void ControlConnection::read_body(std::size_t size) {
                        const Frame frame = decode_frame_body(self->body_);
                        const OnFrame on_frame = self->on_frame_;  // which may replace itself
                        if (on_frame) on_frame(frame);
-                     } catch (const WireError& broken) {
+                     } catch (const std::exception& broken) {
                        return self->end(broken.what());
                      }
                      if (!self->closed_) self->read_head();

@@ -2,9 +2,13 @@
 #include "comm/detail/reception.h"
 
 #include <chrono>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include <asio/steady_timer.hpp>
+
+#include "crossdevice/core/log.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -34,7 +38,7 @@ void Reception::close() {
 void Reception::accept_next() {
   acceptor_->async_accept([this](std::error_code error, tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (!error && strangers_.size() < kMaxStrangers) greet(std::move(socket));
+    if (!error && strangers_.size() < kMaxStrangers) receive(std::move(socket));
     if (!error) return accept_next();
     // Out of descriptors, most likely: they do not come back faster for being asked for at once.
     auto pause = std::make_shared<asio::steady_timer>(io_, kPause);
@@ -44,11 +48,21 @@ void Reception::accept_next() {
   });
 }
 
+/// Where nobody is behind it to hear of an error, a stranger is turned away, and may come again.
+void Reception::receive(tcp::socket socket) {
+  try {
+    greet(std::move(socket));
+  } catch (const std::exception& error) {
+    log_once("reception", LogSeverity::WARNING,
+             std::string("somebody who wanted to connect was turned away: ") + error.what());
+  }
+}
+
 void Reception::greet(tcp::socket socket) {
+  const Nonce challenge = make_nonce();  // first: it may throw
   auto connection = std::make_shared<ControlConnection>(std::move(socket));
   connection->set_max_frame_bytes(max_frame_bytes_);
   strangers_.insert(connection);
-  const Nonce challenge = make_nonce();
   auto timer = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
   const std::weak_ptr<ControlConnection> weak = connection;
   timer->async_wait([this, timer, weak](std::error_code stopped) {

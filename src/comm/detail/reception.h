@@ -19,7 +19,7 @@ namespace crossdevice::detail {
 /// Threads  the io_context's alone (open() before it runs, too).
 class Reception {
  public:
-  /// A stranger's answer to `challenge`. A WireError that leaves it ends the connection.
+  /// A stranger's answer to `challenge`. An exception that leaves it ends the connection.
   using OnAnswer = std::function<void(const std::shared_ptr<ControlConnection>&,
                                       const Nonce& challenge, const Frame&)>;
 
@@ -34,6 +34,7 @@ class Reception {
 
  private:
   void accept_next();
+  void receive(asio::ip::tcp::socket socket);
   void greet(asio::ip::tcp::socket socket);
 
   asio::io_context& io_;
