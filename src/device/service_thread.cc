@@ -17,12 +17,13 @@ namespace {
 // A thread inherits its maker's mask, so the maker's is narrowed while it makes one: the new thread never runs without it.
 class BlockedSignals {
  public:
-  BlockedSignals() {
+  explicit BlockedSignals(std::initializer_list<int> also_open) {
     sigset_t blocked;
     sigfillset(&blocked);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
       sigdelset(&blocked, fault);
     }
+    for (const int each : also_open) sigdelset(&blocked, each);
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -37,9 +38,10 @@ constexpr std::size_t kLongestName = 15;  // the kernel's limit, without the ter
 
 }  // namespace
 
-std::thread start_service_thread(std::string_view name, std::function<void()> body) {
+std::thread start_service_thread(std::string_view name, std::function<void()> body,
+                                 std::initializer_list<int> also_open) {
   std::string shown(name.substr(0, kLongestName));
-  const BlockedSignals blocked;
+  const BlockedSignals blocked(also_open);
   try {
     return std::thread([shown = std::move(shown), body = std::move(body)] {
       pthread_setname_np(pthread_self(), shown.c_str());

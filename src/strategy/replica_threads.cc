@@ -8,14 +8,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
-#include <pthread.h>
 #include <signal.h>
 
-#include "crossdevice/core/error.h"
+#include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
@@ -24,26 +22,6 @@ namespace {
 
 // Watching for the next run, or for the last replica's return, before sleeping: steps of a training loop follow each other closely.
 constexpr int kYields = 50;
-
-/// Threads started while this lives take no signals that are meant for the process: their handlers run on the program's own
-/// threads. What a replica raises by its own fault still reaches the program's handlers, and profilers still see it.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) {
-      sigdelset(&blocked, own);
-    }
-    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -105,19 +83,16 @@ ReplicaThreads::~ReplicaThreads() {
 void ReplicaThreads::start_missing_threads() {
   State& state = *state_;
   if (state.threads.size() + 1 >= state.num_replicas) return;
-  const BlockedSignals blocked;
   state.threads.reserve(state.num_replicas - 1);
   while (state.threads.size() + 1 < state.num_replicas) {
     const std::size_t replica = state.threads.size() + 1;
-    try {
-      state.threads.emplace_back([shared = state_, replica, seen = state.run.load()] {
-        pthread_setname_np(pthread_self(), ("cd-replica-" + std::to_string(replica)).c_str());
-        State::serve(shared, replica, seen);
-      });
-    } catch (const std::system_error& error) {
-      throw ResourceExhaustedError("could not start a thread for replica " +
-                                   std::to_string(replica) + ": " + error.what());
-    }
+    // Profilers see replicas, which run the program's code.
+    state.threads.push_back(
+        start_service_thread("cd-replica-" + std::to_string(replica),
+                             [shared = state_, replica, seen = state.run.load()] {
+                               State::serve(shared, replica, seen);
+                             },
+                             {SIGPROF}));
   }
 }
 
