@@ -92,8 +92,8 @@ struct SharedDirectReduce::State {
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
   std::size_t num_combined = 0;
 
-  explicit State(std::shared_ptr<Cluster> cluster)
-      : group(std::move(cluster), kSlotBytes),
+  State(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& names)
+      : group(std::move(cluster), kSlotBytes, names),
         single_threaded(is_single_threaded(group.num_workers())),
         batch(group, single_threaded) {}
 
@@ -232,8 +232,9 @@ bool SharedDirectReduce::State::withdraw() const {
   return is_withdrawn;
 }
 
-SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster)
-    : state_(std::make_unique<State>(std::move(cluster))) {}
+SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster,
+                                       const std::vector<RankInfo>& names)
+    : state_(std::make_unique<State>(std::move(cluster), names)) {}
 SharedDirectReduce::~SharedDirectReduce() = default;
 
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,

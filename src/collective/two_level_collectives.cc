@@ -6,8 +6,7 @@
 ///
 /// How a failure ends both levels. Every worker of an operation waits either for messages, or for the workers beside it, and then it looks at the transport
 /// every few milliseconds. So what one tells the transport (stop()) ends everybody's waiting, with the same words. Who fails on its machine tells the
-/// transport first. Then all meet in one inquest of the whole cluster, whichever level they were in. The ranks in the errors of a machine's group are
-/// places on that machine, so only the transport's words are passed on, or what can be said of the culprits alone.
+/// transport first. Then all meet in one inquest of the whole cluster, whichever level they were in.
 #include "crossdevice/collective/two_level_collectives.h"
 
 #include <algorithm>
@@ -210,7 +209,10 @@ struct TwoLevelCollectives::State {
 void TwoLevelCollectives::State::meet_beside() {
   std::string trouble;
   try {
-    beside = std::make_unique<SharedDirectReduce>(cluster->subgroup(grid.beside));
+    std::vector<RankInfo> names;
+    names.reserve(grid.beside.size());
+    for (const int rank : grid.beside) names.push_back(cluster->worker(rank));
+    beside = std::make_unique<SharedDirectReduce>(cluster->subgroup(grid.beside), names);
   } catch (const std::exception& error) {
     trouble = error.what();
   }
@@ -262,9 +264,9 @@ void TwoLevelCollectives::State::pass_on(const OpError& failure, const Deadline&
   std::vector<RankInfo> culprits;
   std::string names;
   for (const RankInfo& culprit : failure.culprits()) {
-    if (culprit.rank < 0 || static_cast<std::size_t>(culprit.rank) >= grid.beside.size()) continue;
-    culprits.push_back(cluster->worker(grid.beside[static_cast<std::size_t>(culprit.rank)]));
-    names += (names.empty() ? "" : ", ") + to_string(culprits.back());
+    if (culprit.rank < 0) continue;  // not of this cluster
+    culprits.push_back(culprit);
+    names += (names.empty() ? "" : ", ") + to_string(culprit);
   }
   std::string text = fmt::format("on the machine of rank {}: {}", cluster->rank(), failure.what());
   if (code == StatusCode::DEADLINE_EXCEEDED && !culprits.empty()) {

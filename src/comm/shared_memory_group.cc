@@ -87,7 +87,8 @@ int num_cores() {
 
 struct SharedMemoryGroup::State {
   struct Peer {
-    RankInfo info;
+    int place = 0;                    // rank in this group
+    RankInfo info;                    // as errors and the log call it
     std::unique_ptr<Mapping> memory;  // flags and slots
     std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
     [[nodiscard]] GroupFlags& flags() const {
@@ -119,6 +120,11 @@ struct SharedMemoryGroup::State {
   [[nodiscard]] const Peer& peer(int of_rank) const {
     return peers[static_cast<std::size_t>(of_rank)];
   }
+  /// As this group calls somebody of whom the cluster speaks; also one who is in the job alone.
+  [[nodiscard]] RankInfo named(const RankInfo& member) const {
+    const bool is_member = member.rank >= 0 && member.rank < num_workers;
+    return is_member ? peer(member.rank).info : member;
+  }
   [[nodiscard]] std::byte* slot_of(int of_rank, std::uint64_t announcement) const {
     return peer(of_rank).memory->begin() + detail::kFlagsBytes + announcement % 2 * slot_size;
   }
@@ -137,7 +143,7 @@ struct SharedMemoryGroup::State {
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
-  void meet();
+  void meet(const std::vector<RankInfo>& names);
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
   std::string open_peer(int of_rank, const std::string& announcement);
@@ -163,7 +169,6 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
   detail::WireReader theirs(announcement);
   Peer& opening = peer(of_rank);
-  opening.info = cluster->worker(of_rank);
   if (theirs.number<std::uint8_t>() == 0) return to_string(opening.info) + " has no shared memory";
   const auto fd = theirs.number<std::int32_t>();
   FileIdentity announced;
@@ -182,7 +187,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   return opening.memory->begin() == nullptr ? "no address space for shared memory" : "";
 }
 
-void SharedMemoryGroup::State::meet() {
+void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
   rank = cluster->rank();
   num_workers = cluster->num_workers();
   if (cluster->num_local_workers() != num_workers) {
@@ -205,6 +210,11 @@ void SharedMemoryGroup::State::meet() {
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
   std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
+  for (int each = 0; each < num_workers; ++each) {
+    peer(each).place = each;
+    peer(each).info =
+        names.empty() ? cluster->worker(each) : names.at(static_cast<std::size_t>(each));
+  }
   const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), kMeetingSeconds);
   for (int each = 0; each < num_workers && trouble.empty(); ++each) {
     trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
@@ -215,30 +225,30 @@ void SharedMemoryGroup::State::meet() {
   for (int each = 0; each < num_workers; ++each) {
     const std::string& text = troubles[static_cast<std::size_t>(each)];
     if (!text.empty()) {
-      throw FailedPreconditionError(fmt::format("rank {}: {}", each, text));
+      throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
     }
   }
   listen();
 }
 
 void SharedMemoryGroup::State::listen() {
-  listening =
-      cluster->listen({.on_lost =
-                           [this](const RankInfo& member, const std::string& why) {
-                             const std::lock_guard lock(failure_mutex);
-                             if (failure.load() != Failure::NONE) return;
-                             failure_text = fmt::format("{} is gone: {}", to_string(member), why);
-                             failure_culprit = member;
-                             failure.store(Failure::LOST);
-                           },
-                       .on_abort =
-                           [this](const RankInfo& origin, const std::string& text) {
-                             const std::lock_guard lock(failure_mutex);
-                             if (failure.load() == Failure::ABORTED) return;
-                             failure_text = fmt::format("{} aborted: {}", to_string(origin), text);
-                             failure_culprit = origin;
-                             failure.store(Failure::ABORTED);
-                           }});
+  listening = cluster->listen(
+      {.on_lost =
+           [this](const RankInfo& member, const std::string& why) {
+             const std::lock_guard lock(failure_mutex);
+             if (failure.load() != Failure::NONE) return;
+             failure_culprit = named(member);
+             failure_text = fmt::format("{} is gone: {}", to_string(failure_culprit), why);
+             failure.store(Failure::LOST);
+           },
+       .on_abort =
+           [this](const RankInfo& origin, const std::string& text) {
+             const std::lock_guard lock(failure_mutex);
+             if (failure.load() == Failure::ABORTED) return;
+             failure_culprit = named(origin);
+             failure_text = fmt::format("{} aborted: {}", to_string(failure_culprit), text);
+             failure.store(Failure::ABORTED);
+           }});
 }
 
 void SharedMemoryGroup::State::require_whole() const {
@@ -305,10 +315,11 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
 void SharedMemoryGroup::State::warn_of_stall() const {
   std::string names;
   for (const Peer& each : peers) {
-    if (!has_come(each.info.rank)) names += (names.empty() ? "" : ", ") + to_string(each.info);
+    if (!has_come(each.place)) names += (names.empty() ? "" : ", ") + to_string(each.info);
   }
   if (names.empty()) return;  // it has just come
-  log(LogSeverity::WARNING, fmt::format("rank {} still waits in {} for {}", rank, name(), names));
+  log(LogSeverity::WARNING,
+      fmt::format("rank {} still waits in {} for {}", peer(rank).info.rank, name(), names));
 }
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
@@ -342,12 +353,12 @@ std::string SharedMemoryGroup::State::name() const {
 void SharedMemoryGroup::State::require_equal_operations() {
   const GroupOperation& mine = announced(rank, num_announced);
   for (const Peer& each : peers) {
-    const GroupOperation& theirs = announced(each.info.rank, num_announced);
+    const GroupOperation& theirs = announced(each.place, num_announced);
     if (theirs == mine) continue;
     peer(rank).flags().given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
-               fmt::format("workers make different calls: rank {} {}, {} {}", rank, to_string(mine),
-                           to_string(each.info), to_string(theirs)),
+               fmt::format("workers make different calls: rank {} {}, {} {}", peer(rank).info.rank,
+                           to_string(mine), to_string(each.info), to_string(theirs)),
                {each.info});
   }
 }
@@ -359,7 +370,7 @@ SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
   bool has_anybody_heard = false;
   bool is_certain = false;
   for (const Peer& each : peers) {
-    if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each)) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
     if (why == 0) return Failure::NONE;
     has_anybody_heard = true;
@@ -384,7 +395,7 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
 const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() const {
   const Peer* leaver = nullptr;
   for (const Peer& each : peers) {
-    if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each)) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
     if (why == 0) return nullptr;
     if (why == GroupFlags::kLeft) leaver = &each;
@@ -431,7 +442,7 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
                {leaver->info});
   }
   for (const Peer& each : peers) {
-    if (each.info.rank == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each)) continue;
     if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
@@ -463,11 +474,12 @@ void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& te
                  {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
 }
 
-SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes)
+SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes,
+                                     const std::vector<RankInfo>& names)
     : state_(std::make_unique<State>()) {
   state_->cluster = std::move(cluster);
   state_->slot_size = (slot_bytes + 4095) / 4096 * 4096;
-  state_->meet();
+  state_->meet(names);
 }
 
 SharedMemoryGroup::~SharedMemoryGroup() {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -65,6 +66,35 @@ TEST(SharedMemoryGroupTest, AStallIsSpokenOf) {
   };
   EXPECT_EQ(run_clusters(3, work, {.timeout_seconds = 60, .stall_warning_seconds = 0.02}),
             no_errors(3));
+}
+
+TEST(SharedMemoryGroupTest, MembersAreCalledAsTheGroupIsTold) {
+  LogKeeper log;
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    if (cluster->rank() == 0) return;
+    const std::vector<RankInfo> names = {cluster->worker(2), cluster->worker(1)};
+    SharedMemoryGroup group(cluster->subgroup({2, 1}), 4096, names);
+    group.announce({.kind = "test"}, 7);
+    group.await_announcements(soon());
+    group.finish();
+    if (cluster->rank() == 1) {
+      EXPECT_TRUE(log.await("rank 2 still waits in test #7 for rank 1 (", soon()));
+      group.await_ends(soon());
+      group.give_up("no more");
+      return;
+    }
+    group.announce({.kind = "test"}, 7);
+    try {
+      group.await_announcements(soon());
+      ADD_FAILURE() << "no error";
+    } catch (const OpError& error) {
+      ASSERT_EQ(error.culprits().size(), 1U) << error.what();
+      EXPECT_EQ(error.culprits()[0].rank, 1) << error.what();
+      EXPECT_NE(std::string(error.what()).find("rank 1 ("), std::string::npos) << error.what();
+    }
+  };
+  const JoinOptions options{.timeout_seconds = 60, .stall_warning_seconds = 0.02};
+  EXPECT_EQ(run_clusters(3, work, options), no_errors(3));
 }
 
 /// What the one that leaves has done is whole for the others; what it does not do any more ends their wait.

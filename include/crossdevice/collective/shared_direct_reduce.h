@@ -12,6 +12,7 @@
 #include "crossdevice/collective/collective_request.h"
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/tensor.h"
 
@@ -32,8 +33,9 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
   /// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
   static constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
 
-  /// Collective. Errors   as SharedMemoryGroup.
-  explicit SharedDirectReduce(std::shared_ptr<Cluster> cluster);
+  /// Collective. `names` and errors as SharedMemoryGroup's.
+  explicit SharedDirectReduce(std::shared_ptr<Cluster> cluster,
+                              const std::vector<RankInfo>& names = {});
   ~SharedDirectReduce();
   SharedDirectReduce(const SharedDirectReduce&) = delete;
   SharedDirectReduce& operator=(const SharedDirectReduce&) = delete;

@@ -9,10 +9,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/deadline.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 
 namespace crossdevice {
@@ -45,12 +47,14 @@ struct SharedLocation {
 /// Cost     announce and await_announcements: one cache line per worker, some 0.2 us between two cores.
 class CROSSDEVICE_EXPORT SharedMemoryGroup {
  public:
-  /// Collective over `cluster`, whose members must share one machine.
+  /// Collective over `cluster`, whose members must share one machine. `names`: what errors and the log call them, by rank, where that is not what the
+  /// cluster does: a subgroup's ranks say nothing to who runs the job.
   ///
   /// Errors   ValueError: they do not. ResourceExhaustedError: no memory. FailedPreconditionError: the system does not let one process open another's
   ///          memory; says what refused.
   explicit SharedMemoryGroup(std::shared_ptr<Cluster> cluster,
-                             std::size_t slot_bytes = std::size_t{64} << 10);
+                             std::size_t slot_bytes = std::size_t{64} << 10,
+                             const std::vector<RankInfo>& names = {});
   ~SharedMemoryGroup();
   SharedMemoryGroup(const SharedMemoryGroup&) = delete;
   SharedMemoryGroup& operator=(const SharedMemoryGroup&) = delete;
