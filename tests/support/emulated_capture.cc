@@ -124,8 +124,10 @@ CudaStatus EmulatedCuda::end_capture(detail::CudaStream stream, EmulatedGraph* g
   }
   for (EmulatedStream* branch : capture->branches) branch->capture = nullptr;
   captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
-  if (!capture->is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
-  if (!capture->is_joined()) return kCaptureUnjoined;
+  if (!capture->is_valid() || !capture->is_joined()) {
+    release(call.lock, *capture);
+    return capture->is_valid() ? kCaptureUnjoined : CudaStatus::STREAM_CAPTURE_INVALIDATED;
+  }
   capture->queues.reserve(capture->branches.size());
   for (const EmulatedStream* branch : capture->branches) {
     capture->queues.push_back(&streams_.create(call.lock, branch->device));
@@ -178,8 +180,16 @@ void EmulatedCuda::launch_steps(EmulatedMachine::Lock& lock, EmulatedCapture& gr
   streams_.push_wait(lock, stream, streams_.push_moment(lock, *graph.queues.front()));
 }
 
+void EmulatedCuda::release(EmulatedMachine::Lock& lock, EmulatedCapture& graph) {
+  for (const auto& allocation : graph.allocations) {
+    memory_.forget(*allocation);
+    memory_.return_bytes(allocation->device, allocation->address, allocation->capacity_bytes);
+  }
+  for (const auto& end : graph.at_end) end(lock);
+  machine_.notify();
+}
+
 CudaStatus EmulatedCuda::destroy_graph(EmulatedGraph graph) {
-  std::vector<std::shared_ptr<void>> held;  // let go without the lock
   Call call(*this, "cuda.destroy_graph");
   if (const auto refused = call.begin_query(-1, graph)) return *refused;
   const auto found = std::find_if(graphs_.begin(), graphs_.end(),
@@ -192,13 +202,8 @@ CudaStatus EmulatedCuda::destroy_graph(EmulatedGraph graph) {
     queue->is_destroyed = true;
     queue->wake.notify_all();
   }
-  for (const auto& allocation : (*found)->allocations) {
-    memory_.forget(*allocation);
-    memory_.return_bytes(allocation->device, allocation->address, allocation->capacity_bytes);
-  }
-  held.swap((*found)->held);
+  release(call.lock, **found);
   graphs_.erase(found);
-  machine_.notify();
   return CudaStatus::SUCCESS;
 }
 

@@ -41,7 +41,8 @@ struct EmulatedCapture {
   std::vector<Step> steps;
   std::size_t num_slots = 0;
   std::vector<std::shared_ptr<Allocation>> allocations;  ///< taken while capturing, the graph's
-  std::vector<std::shared_ptr<void>> held;               ///< lives as long as the graph
+  /// Called when the graph is destroyed, or not made.
+  std::vector<std::function<void(EmulatedMachine::Lock&)>> at_end;
 
   [[nodiscard]] bool is_valid() const { return error == detail::CudaStatus::SUCCESS; }
   [[nodiscard]] std::size_t branch_of(const EmulatedStream& stream) const;

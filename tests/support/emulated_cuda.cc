@@ -93,7 +93,12 @@ std::optional<CudaStatus> EmulatedCuda::Call::begin_on(detail::CudaStream handle
 }
 
 EmulatedStream* EmulatedCuda::find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle) {
-  if (handle == nullptr) return defaults_[static_cast<std::size_t>(current_device())];
+  return find_stream(lock, handle, current_device());
+}
+
+EmulatedStream* EmulatedCuda::find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle,
+                                          int device) {
+  if (handle == nullptr) return defaults_[static_cast<std::size_t>(device)];
   EmulatedStream* const stream = streams_.find(lock, handle);
   return stream == nullptr || stream->is_destroyed || stream->is_default ? nullptr : stream;
 }
@@ -165,11 +170,6 @@ CudaStatus EmulatedCuda::submit(EmulatedMachine::Lock& lock, EmulatedStream& str
     fail_device(lock, stream.device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
     return kIllegalAddress;
   }
-  if (is_kernel && current_device() != stream.device) {
-    machine_.report(lock, fmt::format("{}: the current device is {}, the stream's is {}", function,
-                                      current_device(), stream.device));
-    return kInvalidResourceHandle;
-  }
   if (stream.capture != nullptr) {
     EmulatedCapture& capture = *stream.capture;
     if (!capture.is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
@@ -189,6 +189,11 @@ CudaStatus EmulatedCuda::submit(EmulatedMachine::Lock& lock, EmulatedStream& str
 CudaStatus EmulatedCuda::launch(EmulatedLaunch launch) {
   Call call(*this, launch.function);
   if (const auto refused = call.begin_on(launch.stream, launch.size_bytes)) return *refused;
+  if (launch.is_kernel && current_device() != call.stream->device) {
+    machine_.report(call.lock, fmt::format("{}: the current device is {}, the stream's is {}",
+                                           launch.function, current_device(), call.stream->device));
+    return kInvalidResourceHandle;
+  }
   return submit(
       call.lock, *call.stream, launch.function, launch.uses, launch.is_kernel,
       [body = std::move(launch.body)](EmulatedMachine::Lock&) { return body; }, call.fault);

@@ -115,12 +115,21 @@ class EmulatedCuda final : public detail::CudaApi {
   [[nodiscard]] int num_devices() const { return num_devices_; }
   /// The stream of a handle, null the current device's default one; null: there is none.
   [[nodiscard]] EmulatedStream* find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle);
+  [[nodiscard]] EmulatedStream* find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle,
+                                            int device);
   /// Enqueues, or records where the stream captures. `make` gives the body each time that it is launched.
   using MakeBody = std::function<EmulatedBody(EmulatedMachine::Lock& lock)>;
   detail::CudaStatus submit(EmulatedMachine::Lock& lock, EmulatedStream& stream,
                             std::string_view function, const std::vector<MemoryUse>& uses,
                             bool is_kernel, MakeBody make,
                             const std::optional<Fault>& fault = std::nullopt);
+  /// What the device keeps.
+  [[nodiscard]] detail::CudaStatus kept(EmulatedMachine::Lock& /*lock*/, int device) const {
+    return kept_[static_cast<std::size_t>(device)];
+  }
+  /// The capture becomes invalid, for that reason, which is returned.
+  detail::CudaStatus invalidate(EmulatedMachine::Lock& lock, EmulatedCapture& capture,
+                                detail::CudaStatus status);
   /// The device keeps `status`; a violation of that text.
   void fail_device(EmulatedMachine::Lock& lock, int device, detail::CudaStatus status,
                    const std::string& text);
@@ -170,7 +179,6 @@ class EmulatedCuda final : public detail::CudaApi {
   struct Event;
   class Call;
 
-  void check_device(EmulatedMachine::Lock& lock, int device);
   Event* find_event(EmulatedMachine::Lock& lock, detail::CudaEvent handle);
   EmulatedPool* find_pool(EmulatedMachine::Lock& lock, detail::CudaPool handle);
   void trim(EmulatedMachine::Lock& lock, EmulatedPool& pool);
@@ -179,10 +187,10 @@ class EmulatedCuda final : public detail::CudaApi {
   std::function<void()> checked(EmulatedStream& stream, std::string function,
                                 std::vector<ResolvedUse> uses, bool is_kernel, EmulatedBody body);
   void apply_fault(EmulatedMachine::Lock& lock, EmulatedStream& stream, const Fault& fault);
-  detail::CudaStatus invalidate(EmulatedMachine::Lock& lock, EmulatedCapture& capture,
-                                detail::CudaStatus status);
   /// Refuses what must not happen while somebody captures, and invalidates that capture.
   std::optional<detail::CudaStatus> refuse_while_capturing(EmulatedMachine::Lock& lock);
+  /// What a graph, or a capture that came to nothing, holds.
+  void release(EmulatedMachine::Lock& lock, EmulatedCapture& graph);
   void launch_steps(EmulatedMachine::Lock& lock, EmulatedCapture& graph, EmulatedStream& stream);
 
   const int num_devices_;
@@ -198,7 +206,6 @@ class EmulatedCuda final : public detail::CudaApi {
   std::vector<std::shared_ptr<EmulatedCapture>> captures_;  ///< that were begun and have not ended
   std::vector<std::shared_ptr<EmulatedCapture>> graphs_;
   std::uint64_t num_live_streams_ = 0;
-  bool is_stopped_ = false;
   EmulatedStreams streams_;  // last: its threads use the rest
 };
 

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/device/gpu_platform.h"
 
 namespace crossdevice::testing {
@@ -18,6 +19,7 @@ struct EmulatedGpus {
   const ::pid_t process = ::getpid();
   std::shared_ptr<EmulatedCuda> cuda;
   std::shared_ptr<EmulatedKernels> kernels = std::make_shared<EmulatedKernels>(cuda);
+  std::shared_ptr<EmulatedNccl> nccl = std::make_shared<EmulatedNccl>(cuda);
 };
 
 // Never destroyed: the library keeps the tables after main.
@@ -40,10 +42,12 @@ void install_emulated_gpus(int count) {
   static auto& instance = *new EmulatedGpus(count);
   installed = &instance;
   detail::set_gpu_platform({instance.cuda, instance.kernels, ""});
+  detail::set_nccl_library({instance.nccl, ""});
   (void)std::atexit(end_threads);
 }
 
 EmulatedCuda& emulated_cuda() { return *gpus().cuda; }
 EmulatedKernels& emulated_kernels() { return *gpus().kernels; }
+EmulatedNccl& emulated_nccl() { return *gpus().nccl; }
 
 }  // namespace crossdevice::testing

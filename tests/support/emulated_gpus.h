@@ -4,6 +4,7 @@
 
 #include "support/emulated_cuda.h"
 #include "support/emulated_kernels.h"
+#include "support/emulated_nccl.h"
 
 namespace crossdevice::testing {
 
@@ -13,5 +14,6 @@ void install_emulated_gpus(int count = 8);
 /// Of install_emulated_gpus().
 [[nodiscard]] EmulatedCuda& emulated_cuda();
 [[nodiscard]] EmulatedKernels& emulated_kernels();
+[[nodiscard]] EmulatedNccl& emulated_nccl();
 
 }  // namespace crossdevice::testing

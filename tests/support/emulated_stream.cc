@@ -26,9 +26,10 @@ EmulatedStream* EmulatedStreams::find(EmulatedMachine::Lock& /*lock*/, const voi
 
 void EmulatedStreams::push(EmulatedMachine::Lock& lock, EmulatedStream& stream,
                            std::function<void()> operation) {
-  if (machine_.is_stopping(lock)) return;
+  // Also when nothing runs any more: what an operation holds must not be let go under the lock.
   stream.queue.push_back(std::move(operation));
   ++stream.num_enqueued;
+  if (machine_.is_stopping(lock)) return;
   if (!stream.thread.joinable()) {
     stream.thread = std::thread([this, &stream] { serve(stream); });
   }
