@@ -12,6 +12,7 @@
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/backoff.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/exception_text.h"
@@ -46,7 +47,33 @@ void NcclClique::State::break_with(std::exception_ptr why, bool is_known_everywh
     state.store(NcclCliqueState::BROKEN, std::memory_order_release);
   }
   changed.notify_all();
-  reap(shared_from_this(), is_known_everywhere);
+  // First: they wait for this worker, which may end when it hears of the failure.
+  if (!is_known_everywhere) tell_peers();
+  reap(shared_from_this());
+}
+
+void NcclClique::State::tell_peers() noexcept {
+  try {
+    if (const std::shared_ptr<Cluster> alive = cluster.lock()) {
+      alive->abort_collective_ops(broken_text);
+    }
+  } catch (const std::exception& error) {
+    log(LogSeverity::WARNING,
+        fmt::format("the other workers could not be told that NCCL's communicators are broken: {}",
+                    error.what()));
+  }
+}
+
+void NcclClique::State::take_back() {
+  {
+    const std::lock_guard lock(mutex);
+    if (!is_whole()) return;
+    broken_text = "their owner took them back";
+    first_error = std::make_exception_ptr(FailedPreconditionError(fmt::format(
+        "NCCL's communicators of {} are not there: {}", devices.to_string(), broken_text)));
+    state.store(NcclCliqueState::ABORTED, std::memory_order_release);
+  }
+  give_up_communicators(Deadline::after(nccl_grace()));
 }
 
 void NcclClique::State::set_state(NcclCliqueState next) {
@@ -205,6 +232,23 @@ std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
   keep(devices, clique);
   return clique;
+}
+
+void NcclClique::end_adoption(const Devices& devices) {
+  require_not_forked();
+  std::shared_ptr<NcclClique> clique;
+  {
+    const std::lock_guard lock(kept().mutex);
+    const auto found = kept().cliques.find(devices);
+    if (found != kept().cliques.end() && found->second->state_->is_adopted) {
+      clique = std::move(found->second);
+      kept().cliques.erase(found);
+    }
+  }
+  if (clique == nullptr) {
+    throw ValueError("no NCCL communicators of " + devices.to_string() + " were adopted");
+  }
+  clique->state_->take_back();
 }
 
 // ---------------------------------------------------------------------------------------------- one clique

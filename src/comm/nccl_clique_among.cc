@@ -175,6 +175,7 @@ std::shared_ptr<NcclClique> NcclClique::among(std::shared_ptr<Cluster> cluster,
     throw;
   }
   state->cluster = cluster;
+  clique->cluster_ = cluster;
   clique->listening_ = listen(*cluster, state);
   return clique;
 }

@@ -40,6 +40,9 @@ struct Attempt {
 /// All ranks of this process in one group. CUDA's current device says whose each is.
 void init_ranks(State& state, const NcclUniqueId& id, const Deadline& deadline) {
   NcclApi& nccl = *state.nccl;
+  // A device that cannot be made current must be found before the group: NCCL would wait for its rank.
+  for (GpuDevice* const gpu : state.gpus)
+    const CurrentCudaDevice current(gpu->cuda(), gpu->ordinal());
   require_nccl(nccl, nullptr, nccl.group_start(), "ncclGroupStart");
   std::exception_ptr error;
   for (std::size_t i = 0; i < state.gpus.size() && error == nullptr; ++i) {
@@ -73,10 +76,13 @@ void attempt(const StatePtr& state, const NcclUniqueId& id, const Deadline& dead
     shared.is_over = true;
     shared.error = error;
     is_abandoned = shared.is_abandoned;
+    if (error != nullptr && !is_abandoned) begin_reaping(*state);
   }
   shared.changed.notify_all();
+  if (error == nullptr && !is_abandoned) return;
   // Those that were made nobody else has seen.
-  if (error != nullptr || is_abandoned) abort_communicators(*state->nccl, state->communicators);
+  abort_communicators(*state->nccl, state->communicators);
+  end_reaping(*state);
 }
 
 /// Its memory on each GPU of a clique, for as long as it lives.
@@ -191,6 +197,7 @@ void make_communicators(const std::shared_ptr<NcclClique::State>& state, const N
   std::unique_lock lock(shared->mutex);
   if (!shared->changed.wait_until(lock, deadline.moment(), [&shared] { return shared->is_over; })) {
     shared->is_abandoned = true;
+    begin_reaping(*state);  // ends in attempt()
     throw DeadlineExceededError(
         fmt::format("NCCL did not come to the end of making communicators of {} ({} ranks)",
                     state->devices.to_string(), state->num_ranks));

@@ -114,16 +114,6 @@ void start_aborting(const StatePtr& state) {
   }).detach();
 }
 
-void tell_peers(State& state) noexcept {
-  try {
-    if (state.cluster != nullptr) state.cluster->abort_collective_ops(state.broken_text);
-  } catch (const std::exception& error) {
-    log(LogSeverity::WARNING,
-        fmt::format("the other workers could not be told that NCCL's communicators are broken: {}",
-                    error.what()));
-  }
-}
-
 void give_up_abort(State& state, const std::string& why) {
   {
     const std::lock_guard lock(state.mutex);
@@ -139,8 +129,7 @@ void give_up_abort(State& state, const std::string& why) {
                   state.devices.to_string(), why));
 }
 
-void supervise(State& state, bool is_known_everywhere) {
-  if (!is_known_everywhere) tell_peers(state);
+void supervise(State& state) {
   const Deadline deadline = part_of_grace(1);
   {
     std::unique_lock lock(state.mutex);
@@ -172,13 +161,12 @@ void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicato
 }
 
 void begin_reaping(NcclClique::State& state) { wards().add(state, 1, 0); }
+void end_reaping(NcclClique::State& state) { wards().add(state, -1, 0); }
 
-void reap(std::shared_ptr<NcclClique::State> state, bool is_known_everywhere) noexcept {
+void reap(std::shared_ptr<NcclClique::State> state) noexcept {
   try {
     start_aborting(state);
-    start_service_thread("xdev-nccl-reaper", [state, is_known_everywhere] {
-      supervise(*state, is_known_everywhere);
-    }).detach();
+    start_service_thread("xdev-nccl-reaper", [state] { supervise(*state); }).detach();
   } catch (const std::exception& error) {
     give_up_abort(*state, fmt::format("has no thread ({})", error.what()));
   }
@@ -234,7 +222,8 @@ void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline
       const auto found = all.gpus.find(gpu->ordinal());
       if (found == all.gpus.end() || found->second.under_way == 0) continue;
       waits_for = gpu;
-      if (found->second.stuck > 0) is_stuck = true;
+      is_stuck = found->second.stuck > 0;
+      if (is_stuck) break;
     }
     return waits_for == nullptr || is_stuck;
   };

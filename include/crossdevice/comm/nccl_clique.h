@@ -38,8 +38,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   struct State;
   class Launch;
 
-  /// The one of `devices`, in this order, that this process keeps. A broken one is given as long as somebody else holds it, so that what was built
-  /// on it hears of the failure; when the last holder has let go, the next call makes a new one.
+  /// The one of `devices`, in this order, that this process keeps. After a failure the next call makes a new one, as soon as the old one has been
+  /// aborted; who holds the old one hears of the failure there.
   ///
   /// `timeout_seconds`: for making it, which takes NCCL some seconds; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
   /// Errors   UnavailableError: why NCCL cannot: no library, too old, two devices on one GPU, NCCL refuses, an abort on these GPUs has not come back.
@@ -62,6 +62,11 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// Errors   as of(). ValueError: another number of communicators than devices, a null one. FailedPreconditionError: there is a whole one of `devices`.
   [[nodiscard]] static std::shared_ptr<NcclClique> adopt(const Devices& devices,
                                                          std::vector<NcclComm> communicators);
+
+  /// Their owner takes them back: no launch is under way when this returns, and none begins. What holds the clique finds it broken.
+  ///
+  /// Errors   ValueError: there are no adopted ones of `devices`.
+  static void end_adoption(const Devices& devices);
 
   /// Where it is whole, finalizes and destroys what it made; waits some seconds at most, and leaves the rest to a thread of its own.
   ~NcclClique();
@@ -97,7 +102,8 @@ class CROSSDEVICE_EXPORT NcclClique {
  private:
   static std::shared_ptr<NcclClique> make(const Devices& devices, const Deadline& deadline);
   std::shared_ptr<State> state_;
-  std::shared_ptr<void> listening_;  // to the cluster; ends before the rest
+  std::shared_ptr<Cluster> cluster_;  // null: of this process alone
+  std::shared_ptr<void> listening_;   // to the cluster; ends before the rest
 };
 
 /// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
@@ -116,6 +122,8 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   ///
   /// Errors   InternalError, UnavailableError: NCCL's text, after `what`, the name of the call.
   void require(NcclStatus status, std::string_view what);
+  /// As if require() had seen a call that succeeded: for calls that it does not see.
+  void assume_calls() { has_calls_ = true; }
   /// Launches.
   ///
   /// Errors   as require(); the clique is broken then. Where it was broken meanwhile: what broke it.

@@ -31,8 +31,8 @@ struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
   int num_ranks = 0;
   int first_rank = 0;
   bool is_adopted = false;
-  std::string name;                  // NCCL may keep the pointer
-  std::shared_ptr<Cluster> cluster;  // null: a clique of this process alone
+  std::string name;                // NCCL may keep the pointer
+  std::weak_ptr<Cluster> cluster;  // the clique's; empty: of this process alone
 
   std::atomic<NcclCliqueState> state{NcclCliqueState::WHOLE};  // changes under mutex
   mutable std::mutex mutex;                                    // guards the rest; held for moments
@@ -50,6 +50,10 @@ struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
   void require_usable();
   /// `is_known_everywhere`: the cluster's members need not be told.
   void break_with(std::exception_ptr why, bool is_known_everywhere = false) noexcept;
+  /// The other workers, where there are some: through the control plane, which waits for nothing.
+  void tell_peers() noexcept;
+  /// Of adopted ones.
+  void take_back();
   void set_state(NcclCliqueState next);
   /// No launch is under way, or the deadline has passed; then nobody else asks the communicators for anything.
   void give_up_communicators(const Deadline& deadline);

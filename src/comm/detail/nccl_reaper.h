@@ -16,14 +16,15 @@ namespace crossdevice::detail {
 /// For tests.
 void set_nccl_grace(std::chrono::nanoseconds grace);
 
-/// From now on who makes communicators of these GPUs waits for reap() to come to its end.
+/// From now on who makes communicators of these GPUs waits, until reap() has come to its end or end_reaping() is called.
 void begin_reaping(NcclClique::State& state);
+void end_reaping(NcclClique::State& state);
 
 /// Aborts the communicators of a clique that has broken, and sets its state when that has come to its end, or when the grace is over. Returns at once.
 ///
 /// NCCL takes its resources back when every rank of the process has been aborted, so all are: from 2.28.7 on each is revoked first, which frees
 /// nothing that a launch may still use; from 2.22 on they are aborted in one group; before that, each on a thread, because one may wait for another.
-void reap(std::shared_ptr<NcclClique::State> state, bool is_known_everywhere) noexcept;
+void reap(std::shared_ptr<NcclClique::State> state) noexcept;
 
 /// Finalizes and destroys the communicators of a whole clique that nobody uses any more. Waits for it at most the grace, or not at all.
 void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cliques over several workers, which are threads with GPUs of their own.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/device/device.h"
+
+#include "comm/nccl_clique_fixture.h"
+#include "support/log_keeper.h"
+#include "support/threaded_cluster.h"
+
+namespace crossdevice {
+namespace {
+
+using testing::all_reduce;
+using ::testing::AllOf;
+using testing::await;
+using ::testing::Each;
+using testing::emulated_cuda;
+using testing::emulated_nccl;
+using testing::Failure;
+using testing::GpuEvent;
+using ::testing::HasSubstr;
+using testing::kLong;
+using testing::Lanes;
+using testing::NcclClique;
+using testing::NcclCliqueState;
+using testing::no_errors;
+using testing::run_clusters;
+using testing::thrown;
+using testing::watched;
+using ClusterPtr = std::shared_ptr<Cluster>;
+
+const bool is_installed = (testing::install_emulated_gpus(8), true);
+
+/// Worker r's GPUs: the next `counts[r]`.
+Devices devices_of(const std::vector<int>& counts, int rank) {
+  int first = 0;
+  for (int r = 0; r < rank; ++r) first += counts[static_cast<std::size_t>(r)];
+  std::vector<Device> devices;
+  for (int i = 0; i < counts[static_cast<std::size_t>(rank)]; ++i) {
+    devices.emplace_back("GPU:" + std::to_string(first + i));
+  }
+  return Devices(devices);
+}
+
+class NcclCliqueAmongTest : public testing::NcclCliqueFixture {
+ protected:
+  void TearDown() override {
+    detail::set_nccl_grace(std::chrono::seconds(10));
+    NcclCliqueFixture::TearDown();
+  }
+};
+
+TEST_F(NcclCliqueAmongTest, RanksFollowTheWorkersAndTheirGpus) {
+  for (const std::vector<int>& counts : std::vector<std::vector<int>>{
+           {1}, {3}, {1, 1}, {2, 1}, {1, 2, 3}, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}}) {
+    const std::vector<std::string> errors =
+        run_clusters(counts.size(), [&](const ClusterPtr& cluster) {
+          const auto clique = NcclClique::among(cluster, devices_of(counts, cluster->rank()), 60);
+          int first = 0;
+          int all = 0;
+          for (std::size_t r = 0; r < counts.size(); ++r) {
+            if (static_cast<int>(r) < cluster->rank()) first += counts[r];
+            all += counts[r];
+          }
+          EXPECT_EQ(clique->rank(0), first);
+          EXPECT_EQ(clique->num_ranks(), all);
+          Lanes lanes(*clique);
+          all_reduce(*clique, lanes);
+          EXPECT_TRUE(lanes.synchronize());
+          EXPECT_TRUE(lanes.have_sums());
+          cluster->barrier(60);
+        });
+    EXPECT_EQ(errors, no_errors(counts.size()));
+    // Each worker's go with its clique: destroyed, or aborted where another worker has left before.
+    EXPECT_TRUE(await([] {
+      return emulated_nccl().num_communicators() == 0 && emulated_nccl().num_unreclaimed() == 0;
+    }));
+  }
+}
+
+TEST_F(NcclCliqueAmongTest, EachIsFinalizedBeforeAnyIsDestroyed) {
+  EXPECT_EQ(run_clusters(1,
+                         [](const ClusterPtr& cluster) {
+                           auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, 60);
+                           emulated_cuda().calls().clear();
+                         }),
+            no_errors(1));
+  std::vector<std::string> ends;
+  for (const testing::EmulatedCall& call : emulated_cuda().calls().list()) {
+    if (call.function.substr(0, 5) == "nccl.") ends.emplace_back(call.function.substr(5));
+  }
+  EXPECT_THAT(ends,
+              ::testing::ElementsAre("group_start", "comm_finalize", "comm_finalize", "group_end",
+                                     "group_start", "comm_destroy", "comm_destroy", "group_end"));
+}
+
+TEST_F(NcclCliqueAmongTest, AnEndThatNeverComesHoldsUpNoDestructor) {
+  const testing::LogKeeper log;
+  detail::set_nccl_grace(std::chrono::milliseconds(100));
+  EXPECT_EQ(run_clusters(1,
+                         [](const ClusterPtr& cluster) {
+                           auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, 60);
+                           inject({.function = "nccl.comm_finalize",
+                                   .kind = testing::FaultKind::HANG_CALL});
+                         }),
+            no_errors(1));
+  EXPECT_THAT(log.texts(), HasSubstr("left to a thread"));
+  emulated_cuda().calls().release_hangs();
+  EXPECT_TRUE(await([] { return emulated_nccl().num_communicators() == 0; }));
+}
+
+TEST_F(NcclCliqueAmongTest, NobodyEntersNcclAlone) {
+  const std::vector<std::string> errors = run_clusters(3, [](const ClusterPtr& cluster) {
+    const Devices devices =
+        cluster->rank() == 1 ? Devices{"GPU:1", "GPU:1"} : devices_of({1, 1, 1}, cluster->rank());
+    (void)NcclClique::among(cluster, devices, 60);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1 "), HasSubstr("are the same GPU"))));
+  EXPECT_EQ(count("nccl.comm_init_rank"), 0U);
+  EXPECT_EQ(count("nccl.get_unique_id"), 0U);
+}
+
+TEST_F(NcclCliqueAmongTest, AnIdThatCannotBeMadeIsEverybodysTrouble) {
+  inject({.function = "nccl.get_unique_id", .status = 2});
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("ncclGetUniqueId")));
+  EXPECT_EQ(count("nccl.comm_init_rank"), 0U);
+}
+
+TEST_F(NcclCliqueAmongTest, WhenOneCannotComeInAllHearOfIt) {
+  inject({.function = "nccl.comm_init_rank", .skip = 1, .status = 2});
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 0.5);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("ncclCommInitRankConfig")));
+}
+
+TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
+  const std::vector<std::string> errors = run_clusters(3, [](const ClusterPtr& cluster) {
+    const auto clique = NcclClique::among(cluster, devices_of({1, 2, 1}, cluster->rank()), 60);
+    Lanes lanes(*clique);
+    if (cluster->rank() == 1) {
+      clique->break_with(std::make_exception_ptr(InternalError("GPU:1 smells of smoke")));
+    } else {
+      // Rank 1 never comes; it may have broken the clique before this.
+      (void)thrown<OpError>([&] { all_reduce(*clique, lanes); });
+    }
+    EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    const std::string said = detail::exception_text(clique->first_error());
+    EXPECT_THAT(said, HasSubstr("GPU:1 smells of smoke"));
+    if (cluster->rank() != 1) {
+      EXPECT_THAT(said, HasSubstr("rank 1 "));
+    }
+    EXPECT_TRUE(lanes.synchronize());
+  });
+  EXPECT_EQ(errors, no_errors(3));
+  EXPECT_TRUE(await([] { return emulated_nccl().num_communicators() == 0; }));
+}
+
+TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    const auto clique = NcclClique::among(cluster, devices_of({2, 1}, cluster->rank()), 60);
+    Lanes lanes(*clique);
+    Failure failure;
+    if (cluster->rank() == 0) {
+      const GpuEvent start = lanes.record(0);
+      all_reduce(*clique, lanes);
+      detail::watch(watched(clique, lanes, 4, 0.1, start, failure));
+      EXPECT_TRUE(failure.await());
+      EXPECT_THAT(failure.text(), HasSubstr("all_reduce #4 (1 value, 3.9 KiB) timed out"));
+    }
+    EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    EXPECT_THAT(thrown<OpError>([&] { clique->require_usable(); }), HasSubstr("all_reduce #4"));
+    EXPECT_TRUE(lanes.synchronize());
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    const auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
+    if (cluster->rank() == 0) cluster->abort_collective_ops("bad data");
+    EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    EXPECT_THAT(thrown<AbortedError>([&] { clique->require_usable(); }),
+                AllOf(HasSubstr("rank 0 "), HasSubstr("has given up: bad data")));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+}  // namespace
+}  // namespace crossdevice
