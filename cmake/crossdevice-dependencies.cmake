@@ -23,6 +23,18 @@ macro(crossdevice_find_target target)
         target_compile_definitions(asio::asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
                                                          ASIO_DISABLE_VISIBILITY) # our symbols stay ours
       endif()
+    elseif("${target}" STREQUAL "CUDA::cudart_static") # not by FindCUDAToolkit, which wants an nvcc that nobody needs here
+      find_library(CROSSDEVICE_CUDART_STATIC_LIBRARY cudart_static
+                   HINTS "${CUDAToolkit_ROOT}" ENV CUDAToolkit_ROOT ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda
+                   PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib targets/sbsa-linux/lib)
+      mark_as_advanced(CROSSDEVICE_CUDART_STATIC_LIBRARY)
+      if(CROSSDEVICE_CUDART_STATIC_LIBRARY)
+        find_package(Threads QUIET)
+        add_library(CUDA::cudart_static STATIC IMPORTED GLOBAL)
+        set_target_properties(
+          CUDA::cudart_static PROPERTIES IMPORTED_LOCATION "${CROSSDEVICE_CUDART_STATIC_LIBRARY}"
+                                         INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};rt")
+      endif()
     elseif("${target}" STREQUAL "CLI11::CLI11")
       find_package(CLI11 2.1 QUIET)
     elseif("${target}" STREQUAL "Eigen3::Eigen")

@@ -46,7 +46,9 @@ elseif(WAY STREQUAL "add_subdirectory")
   # Compiled as our own build is, so that a compiler cache knows every file; installed from there too, which the static
   # library's test uses.
   file(REMOVE_RECURSE "${static_prefix}")
-  run(${configure} -DCROSSDEVICE_SOURCE_TREE=${ROOT} -DCROSSDEVICE_INSTALL=ON -DCROSSDEVICE_WERROR=ON -DCMAKE_BUILD_TYPE=Release)
+  string(REPLACE "|" "\\;" cuda_targets "${CUDA_TARGETS}")
+  run(${configure} -DCROSSDEVICE_SOURCE_TREE=${ROOT} -DCROSSDEVICE_INSTALL=ON -DCROSSDEVICE_WERROR=ON -DCMAKE_BUILD_TYPE=Release
+      "-DCROSSDEVICE_CUDA_ARCHITECTURES=${cuda_targets}")
   foreach(part IN ITEMS tests programs bench)
     if(EXISTS "${tree}/crossdevice/${part}/CMakeFiles")
       message(FATAL_ERROR "${part} must be off by default when the project is not top level")

@@ -22,13 +22,14 @@ struct CopyRange {
   std::size_t num_elements = 0;
 };
 
-/// Packs and unpacks: many ranges, one launch (one for each kMaxCopyRanges). The ranges are copied into the launch, so that it may be captured.
+/// Packs and unpacks: many ranges, one launch (one for each kMaxCopyRanges of them). The ranges are copied into the launch, so that it may be captured.
 ///
 /// Shapes   sources of source_dtype, destinations of destination_dtype: the same, or both floating (float8 to float64). Any alignment that the
 ///          dtype admits; 16 bytes on both sides are the fast case.
 /// Memory   ranges overlap nothing of the launch, but a range whose two ends are the same memory, of equal dtypes, is divided where it lies.
-/// Arithmetic  divisor 1: copied bit by bit, or converted with one rounding. Else (floating and complex dtypes): divided as divide_elements does,
-///          then rounded once to the destination's dtype.
+/// Arithmetic  divisor 1: copied bit by bit, or converted with one rounding (from float64 to a small type too: not by way of float32). Else (floating
+///          and complex dtypes): divided in the type that divide_elements divides the source's dtype in, then rounded once to the destination's dtype. A NaN
+///          that is converted or divided becomes the quiet one without sign and payload; what is too large for float8_e4m3 becomes that NaN too.
 struct CopyLaunch {
   std::span<const CopyRange> ranges{};
   DType source_dtype = DType::FLOAT32;

@@ -13,9 +13,12 @@
 
 #if defined(__device__)  // CUDA's compiler
 #define CROSSDEVICE_BOTH __host__ __device__ __forceinline__
-#define CROSSDEVICE_UNROLL _Pragma("unroll")
 #else
 #define CROSSDEVICE_BOTH inline
+#endif
+#if defined(__CUDA_ARCH__)  // its pass for the GPU
+#define CROSSDEVICE_UNROLL _Pragma("unroll")
+#else
 #define CROSSDEVICE_UNROLL
 #endif
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions and divisions of ranges of bfloat16.
+#include "device/cuda/copy_launch.cuh"
+#include "device/cuda/launchers.h"
+
+namespace crossdevice::cuda {
+
+int launch_conversions_from_bfloat16(const detail::CopyLaunch& launch) {
+  const CopyLauncher launcher{launch.stream};
+  return run_conversions_from<BFloat16>(launch, launcher);
+}
+
+}  // namespace crossdevice::cuda

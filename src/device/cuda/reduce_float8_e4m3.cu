@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions of float8_e4m3.
+#include "device/cuda/launchers.h"
+#include "device/cuda/reduce_launch.cuh"
+
+namespace crossdevice::cuda {
+
+int launch_float8_e4m3(const ReducePlan& plan, detail::CudaStream stream) {
+  const ReduceLauncher launcher{stream};
+  return run_float_rule<Float8E4M3>(plan, launcher);
+}
+
+}  // namespace crossdevice::cuda
