@@ -10,7 +10,8 @@ add_custom_target(tests-tsan)
 # Links GoogleTest's main, gmock and the library's hidden symbols; PUBLIC links what users link instead. WHOLE makes
 # the program a single ctest: for suites of so many parameters that starting a process for each would be the cost.
 # HEAVY is for tests that compute so much themselves that optimising them saves more than it costs the compiler.
-# LABELS asan and tsan put it into the runs under that sanitizer, long keeps it out of all but the full run.
+# LABELS asan and tsan put it into the runs under that sanitizer, long keeps it out of all but the full run, gpu puts it into
+# what cmake/gpu-bundle makes.
 function(crossdevice_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PUBLIC;WHOLE;HEAVY" "NAME;TIMEOUT" "SOURCES;LABELS;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_LABELS)
@@ -42,6 +43,10 @@ function(crossdevice_test)
       add_dependencies(tests-${sanitizer} ${arg_NAME})
     endif()
   endforeach()
+
+  if("gpu" IN_LIST arg_LABELS)
+    set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_GPU_TESTS ${arg_NAME})
+  endif()
 
   if(arg_WHOLE)
     add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
@@ -97,4 +102,22 @@ function(crossdevice_check_tests_listed)
       message(FATAL_ERROR "${file} belongs to no test: add it to the CMakeLists.txt of its folder")
     endif()
   endforeach()
+endfunction()
+
+# The target gpu-programs: what needs a GPU, and gpu-programs.txt, which lists the files for cmake/gpu-bundle.
+function(crossdevice_gpu_programs)
+  get_property(tests GLOBAL PROPERTY CROSSDEVICE_GPU_TESTS)
+  set(lines "")
+  foreach(name IN LISTS tests)
+    string(APPEND lines "tests $<TARGET_FILE:${name}>\n")
+  endforeach()
+  set(benches "")
+  foreach(name IN ITEMS bench_gpu_kernels crossdevice-bench)
+    if(TARGET ${name})
+      list(APPEND benches ${name})
+      string(APPEND lines "bench $<TARGET_FILE:${name}>\n")
+    endif()
+  endforeach()
+  add_custom_target(gpu-programs DEPENDS ${tests} ${benches})
+  file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/gpu-programs.txt" CONTENT "${lines}")
 endfunction()
