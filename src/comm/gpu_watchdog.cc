@@ -102,6 +102,7 @@ Seconds tick_for(Seconds remaining) {
 }
 
 bool have_ends_come(const WatchedOperation& operation) {
+  if (operation.is_over != nullptr) return operation.is_over->load(std::memory_order_acquire);
   return std::all_of(operation.ends.begin(), operation.ends.end(),
                      [](const GpuEvent& end) { return end.has_completed(); });
 }
@@ -117,6 +118,8 @@ std::exception_ptr deadline_error(const WatchedOperation& operation) {
     names += i < devices.size() ? devices[i].short_name() : fmt::format("part {}", i);
     details.culprits.push_back({.replica = static_cast<int>(i)});
   }
+  if (operation.is_over != nullptr) names = "NCCL to launch it";
+  if (names.empty()) return nullptr;
   return std::make_exception_ptr(
       DeadlineExceededError(fmt::format("{} timed out after {:.3g} s: waiting for {}",
                                         name_of(operation), *operation.timeout_seconds, names),

@@ -3,12 +3,11 @@
 //
 // Why no two cliques can wait for each other: each takes all its GPUs' locks, ascending, before its group begins and until NCCL has launched it, so of
 // two groups that share a GPU one is launched whole before the other, on every GPU they share.
+#include <atomic>
 #include <exception>
-#include <string>
-#include <utility>
+#include <memory>
 
-#include <fmt/format.h>
-
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 
@@ -35,6 +34,13 @@ NcclClique::Launch::Launch(NcclClique& clique) : state_(clique.state_) {
     throw;
   }
   is_open_ = true;
+}
+
+NcclClique::Launch::Launch(NcclClique& clique, const OperationRecord& operation,
+                           std::optional<double> timeout_seconds)
+    : Launch(clique) {
+  operation_ = operation;
+  if (timeout_seconds.has_value() && *timeout_seconds > 0) timeout_seconds_ = timeout_seconds;
 }
 
 void NcclClique::Launch::lock() {
@@ -71,12 +77,28 @@ NcclStatus NcclClique::Launch::end_group() {
   return state_->nccl->group_end();
 }
 
-void NcclClique::Launch::end() {
+NcclStatus NcclClique::Launch::end_watched_group() {
+  if (!timeout_seconds_.has_value()) return end_group();
+  const auto is_over = std::make_shared<std::atomic<bool>>(false);
+  watch({.record = operation_,
+         .detail = "(launch)",
+         .size_bytes = operation_.size_bytes,
+         .timeout_seconds = timeout_seconds_,
+         .failed = [state = state_](const std::exception_ptr& why) { state->break_with(why); },
+         .devices = state_->devices,
+         .is_over = is_over});
   const NcclStatus status = end_group();
+  is_over->store(true, std::memory_order_release);
+  return status;
+}
+
+void NcclClique::Launch::end() {
+  const NcclStatus status = end_watched_group();
   std::exception_ptr failure;
   try {
     if (status == NcclStatus::IN_PROGRESS) {
-      state_->await_progress(Deadline::after(std::chrono::duration<double>(kMeetingSeconds)));
+      state_->await_progress(
+          Deadline::after_timeout_seconds(timeout_seconds_.value_or(kMeetingSeconds)));
     }
     require_nccl(*state_->nccl, nullptr, status, "ncclGroupEnd");
   } catch (...) {

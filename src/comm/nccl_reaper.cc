@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/nccl_reaper.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -15,6 +16,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/service_thread.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/nccl_clique_state.h"
 
@@ -208,6 +210,22 @@ void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept {
     log(LogSeverity::WARNING, fmt::format("NCCL's communicators of {} are left as they are: {}",
                                           state->devices.to_string(), error.what()));
   }
+}
+
+void await_reapers_at_shutdown() {
+  static const bool is_known = [] {
+    stop_at_shutdown([] {
+      Wards& all = wards();
+      std::unique_lock lock(all.mutex);
+      (void)all.changed.wait_until(lock, part_of_grace(1).moment(), [&all] {
+        return std::all_of(all.gpus.begin(), all.gpus.end(), [](const auto& each) {
+          return each.second.under_way <= each.second.stuck;
+        });
+      });
+    });
+    return true;
+  }();
+  (void)is_known;
 }
 
 void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline) {

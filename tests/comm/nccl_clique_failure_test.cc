@@ -10,6 +10,7 @@
 #include "crossdevice/comm/flight_record.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "comm/nccl_clique_fixture.h"
 #include "support/log_keeper.h"
@@ -226,8 +227,8 @@ TEST_F(NcclCliqueFailureTest, AStreamThatTheUserBlocksKeepsTheAbortFromComingBac
   ASSERT_TRUE(failure.await());
   EXPECT_THAT(failure.text(), HasSubstr("waiting for GPU:0, GPU:1, GPU:2"));
   ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORT_INCOMPLETE));
-  EXPECT_THAT(log.texts(), AllOf(HasSubstr("has not come back within 0.2 s"),
-                                 HasSubstr("only the process's end is safe")));
+  EXPECT_TRUE(log.await("has not come back within 0.2 s", Deadline::after(kLong)));
+  EXPECT_THAT(log.texts(), HasSubstr("only the process's end is safe"));
   EXPECT_NE(thrown<DeadlineExceededError>([&] { clique->require_usable(); }), "");
   EXPECT_THAT(thrown<FailedPreconditionError>([&] { clique->require_usable(); }),
               HasSubstr("only the process's end is safe"));
@@ -319,6 +320,84 @@ TEST_F(NcclCliqueFailureTest, WhoIsStuckInALaunchComesOutAndHearsWhy) {
   EXPECT_EQ(said, "a peer is gone");
   ASSERT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
   EXPECT_EQ(emulated_nccl().num_communicators(), 0U);
+}
+
+TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
+  detail::set_nccl_grace(std::chrono::milliseconds(200));
+  const auto clique = NcclClique::of(kThree);
+  Lanes lanes(*clique);
+  inject({.function = "nccl.group_end", .kind = FaultKind::HANG_CALL});
+  std::string said;
+  std::thread launcher([&] {
+    said = thrown<DeadlineExceededError>([&] {
+      NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 6, .num_values = 1},
+                                0.05);
+      launch.end();
+    });
+  });
+  ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORTED));
+  emulated_cuda().calls().release_hangs();
+  launcher.join();
+  EXPECT_THAT(said,
+              AllOf(StartsWith("all_reduce #6 (1 value, "),
+                    HasSubstr("(launch) timed out after 0.05 s: waiting for NCCL to launch it")));
+}
+
+TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailure) {
+  const auto clique = NcclClique::of(kThree);
+  Lanes lanes(*clique);
+  for (int i = 0; i < 3; ++i) {
+    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 30);
+    launch.end();
+  }
+  EXPECT_TRUE(await([] {
+    const auto all = flight_record();
+    return std::all_of(all.begin(), all.end(), [](const FlightEntry& each) {
+      return each.state == FlightState::COMPLETED;
+    });
+  }));
+  EXPECT_EQ(clique->state(), NcclCliqueState::WHOLE);
+}
+
+TEST_F(NcclCliqueFailureTest, AnAbortMayWaitForAnotherCliquesKernel) {
+  detail::set_nccl_grace(std::chrono::milliseconds(200));
+  emulated_nccl().set_abort_waits_for_device(true);
+  emulated_nccl().set_exclusive_devices(false);
+  const auto first = NcclClique::of({"GPU:0", "GPU:1"});
+  const auto second = NcclClique::of({"GPU:1", "GPU:2"});
+  Lanes first_lanes(*first);
+  Lanes second_lanes(*second);
+  all_reduce(*first, first_lanes, 1);    // GPU:1 never comes
+  all_reduce(*second, second_lanes, 1);  // GPU:2 never comes
+  first->break_with(error("enough"));
+  ASSERT_TRUE(await_state(*first, NcclCliqueState::ABORT_INCOMPLETE));
+  // The other's abort lets both go.
+  second->break_with(error("enough of this too"));
+  ASSERT_TRUE(await_state(*second, NcclCliqueState::ABORTED));
+  ASSERT_TRUE(await_state(*first, NcclCliqueState::ABORTED));
+  EXPECT_EQ(NcclClique::of(kThree)->size(), 3);
+}
+
+TEST_F(NcclCliqueFailureTest, ShutdownWaitsForAnAbortThatIsUnderWay) {
+  const auto clique = NcclClique::of(kThree);
+  inject({.function = "nccl.comm_abort",
+          .kind = FaultKind::DELAY_CALL,
+          .delay = std::chrono::milliseconds(100)});
+  clique->break_with(error("enough"));
+  shutdown();
+  EXPECT_EQ(clique->state(), NcclCliqueState::ABORTED);
+}
+
+TEST_F(NcclCliqueFailureTest, ShutdownWaitsForNoAbortThatDoesNotComeBack) {
+  const testing::LogKeeper log;
+  detail::set_nccl_grace(std::chrono::milliseconds(100));
+  const auto clique = NcclClique::of(kThree);
+  inject({.function = "nccl.comm_abort", .kind = FaultKind::HANG_CALL});
+  clique->break_with(error("enough"));
+  shutdown();
+  EXPECT_NE(clique->state(), NcclCliqueState::ABORTED);
+  emulated_cuda().calls().release_hangs();
+  EXPECT_TRUE(await_state(*clique, NcclCliqueState::ABORTED));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 /// Watches what was launched on GPUs, because nobody waits for it: deadlines, CUDA's errors, NCCL's errors.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -35,6 +36,8 @@ struct WatchedOperation {
   Devices devices{};
   /// Operations of one clique with equal streams come to an end in their order, so that only the first is asked about. Null: nothing is known of that.
   CudaStream stream = nullptr;
+  /// Set: a call of the host's, which has come to its end when this is true. It has no `ends`, and `failed` must make it return.
+  std::shared_ptr<const std::atomic<bool>> is_over{};
 };
 
 /// Until its ends have come. A failure breaks the clique, with it fails everything else that is watched on it, and writes the flight record

@@ -12,6 +12,7 @@
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/core/deadline.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/gpu_device.h"
@@ -113,6 +114,10 @@ class CROSSDEVICE_EXPORT NcclClique {
 class CROSSDEVICE_EXPORT NcclClique::Launch {
  public:
   explicit Launch(NcclClique& clique);
+  /// `timeout_seconds` (nothing or 0: none) for end() to come back: NCCL makes connections there, and waits for other workers. When it has passed the clique
+  /// breaks with DeadlineExceededError, which names the operation, and the abort lets end() go on. Costs a watched operation.
+  Launch(NcclClique& clique, const OperationRecord& operation,
+         std::optional<double> timeout_seconds);
   /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
   ~Launch();
   Launch(const Launch&) = delete;
@@ -133,8 +138,11 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   void lock();
   void unlock();
   NcclStatus end_group();
+  NcclStatus end_watched_group();
 
   const std::shared_ptr<State> state_;
+  OperationRecord operation_{};
+  std::optional<double> timeout_seconds_{};
   bool has_calls_ = false;
   bool is_open_ = false;
 };

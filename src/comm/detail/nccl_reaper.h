@@ -32,6 +32,9 @@ void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept;
 /// Aborts communicators that nobody has seen; may block.
 void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicators) noexcept;
 
+/// From the first call on, shutdown() waits for what is being aborted or destroyed, as long as the grace is: CUDA is left alone then.
+void await_reapers_at_shutdown();
+
 /// Until nothing on these GPUs is being aborted or destroyed.
 ///
 /// Errors   UnavailableError: one has not come back. DeadlineExceededError.
