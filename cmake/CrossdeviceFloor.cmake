@@ -21,6 +21,7 @@ function(crossdevice_library)
     PROPERTIES VERSION ${PROJECT_VERSION}
                SOVERSION ${PROJECT_VERSION_MAJOR}
                VERIFY_INTERFACE_HEADER_SETS ON
+               INTERFACE_HEADER_SETS_TO_VERIFY HEADERS
                LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
                ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
@@ -47,19 +48,21 @@ function(crossdevice_public_headers)
   set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_PUBLIC_HEADERS ${ARGN})
 endfunction()
 
-# crossdevice_floor(NAME core HEADERS a.h ... [SOURCES a.cc ...] [LIBRARIES fmt::fmt ...])
+# crossdevice_floor(NAME core HEADERS a.h ... [VENDOR_HEADERS b.h ...] [SOURCES a.cc ...] [LIBRARIES fmt::fmt ...])
 # HEADERS lie in include/crossdevice/<NAME>, SOURCES in src/<NAME>; a floor may have headers only. Private headers are
-# included as "<floor>/detail/x.h" and need not be listed. LIBRARIES are private: no public header may show them.
+# included as "<floor>/detail/x.h" and need not be listed. VENDOR_HEADERS are installed like HEADERS, but include a header of
+# CUDA or NCCL, which only some who build the library have, so that only tests compile them. LIBRARIES are private: no public header may show them.
 function(crossdevice_floor)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "HEADERS;SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "HEADERS;VENDOR_HEADERS;SOURCES;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "crossdevice_floor(${arg_NAME}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
 
   list(TRANSFORM arg_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/crossdevice/${arg_NAME}/")
+  list(TRANSFORM arg_VENDOR_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/crossdevice/${arg_NAME}/")
   file(GLOB on_disk "${PROJECT_SOURCE_DIR}/include/crossdevice/${arg_NAME}/*.h")
   foreach(header IN LISTS on_disk)
-    if(NOT header IN_LIST arg_HEADERS)
+    if(NOT header IN_LIST arg_HEADERS AND NOT header IN_LIST arg_VENDOR_HEADERS)
       message(WARNING "${header} is in no floor: list it in src/${arg_NAME}/CMakeLists.txt")
     endif()
   endforeach()
@@ -72,6 +75,9 @@ function(crossdevice_floor)
 
   if(arg_HEADERS)
     crossdevice_public_headers(${arg_HEADERS})
+  endif()
+  if(arg_VENDOR_HEADERS)
+    target_sources(crossdevice PUBLIC FILE_SET vendor TYPE HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${arg_VENDOR_HEADERS})
   endif()
   if(NOT arg_SOURCES)
     return()

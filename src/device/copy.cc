@@ -6,6 +6,7 @@
 
 #include "crossdevice/core/error.h"
 
+#include "device/detail/gpu_copy.h"
 #include "device/detail/host_copy.h"
 
 namespace crossdevice {
@@ -39,7 +40,17 @@ void copy(const Tensor& destination, const Tensor& source) {
   source.readiness().wait();
   destination.readiness().wait();
   if (onto_itself) return;
-  detail::copy_host_memory(destination.data(), source.data(), source.size_bytes());
+  const bool to_host = destination.device().is_host();
+  const bool from_host = source.device().is_host();
+  if (to_host && from_host) {
+    detail::copy_host_memory(destination.data(), source.data(), source.size_bytes());
+  } else if (to_host) {
+    detail::copy_from_gpu(destination.data(), source);
+  } else if (from_host) {
+    detail::copy_to_gpu(destination, source.data());
+  } else {
+    detail::copy_between_gpus(destination, source);
+  }
 }
 
 Tensor copy_to_device(const Tensor& source, const Device& device) {

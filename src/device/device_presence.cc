@@ -35,6 +35,16 @@ int split_of_gpus() {
   return split == 0 ? environment().logical_gpus : std::abs(split);
 }
 
+/// The same, for good.
+int fixed_split_of_gpus() {
+  int split = gpu_split.load(std::memory_order_relaxed);
+  while (split >= 0) {
+    const int used = split == 0 ? environment().logical_gpus : split;
+    if (gpu_split.compare_exchange_weak(split, -used, std::memory_order_relaxed)) split = -used;
+  }
+  return -split;
+}
+
 bool has_own_labels(const Device& device) {
   const detail::LabelFilter filter = label_filter.load(std::memory_order_relaxed);
   return filter == nullptr || filter(device.spec());
@@ -144,13 +154,10 @@ namespace detail {
 
 int num_physical_gpus() { return found_gpus().count; }
 
-int physical_gpu_of(int index) {
-  int split = gpu_split.load(std::memory_order_relaxed);
-  while (split >= 0) {
-    const int used = split == 0 ? environment().logical_gpus : split;
-    if (gpu_split.compare_exchange_weak(split, -used, std::memory_order_relaxed)) split = -used;
-  }
-  return index / -split;
+int physical_gpu_of(int index) { return index / fixed_split_of_gpus(); }
+
+long long first_device_of_gpu(int ordinal) {
+  return static_cast<long long>(ordinal) * fixed_split_of_gpus();
 }
 
 void set_label_filter(LabelFilter filter) { label_filter.store(filter, std::memory_order_relaxed); }

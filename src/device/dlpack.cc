@@ -16,7 +16,10 @@
 #include <fmt/ranges.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/interop_dlpack.h"
+
+#include "device/detail/logical_gpus.h"
 
 namespace crossdevice {
 namespace {
@@ -56,7 +59,7 @@ Device device_of_dlpack(const DLDevice& device) {
     case kDLCUDAManaged:
       return "CPU:0";
     case kDLCUDA:
-      return fmt::format("GPU:{}", device.device_id);
+      return fmt::format("GPU:{}", detail::first_device_of_gpu(device.device_id));
     default:  // an int from another library, not one of our enumerations
       throw ValueError(fmt::format(
           "from_dlpack: expected host (1, 3, 13) or CUDA (2) memory, got DLPack device type {}",
@@ -88,7 +91,7 @@ void require_compact(const DLTensor& tensor, const Shape& shape) {
 
 /// Throws or takes over, nothing in between.
 template <class Managed>
-Tensor take_over(Managed* managed, bool read_only) {
+Tensor take_over(Managed* managed, bool read_only, std::optional<StreamView> stream) {
   const DLTensor& foreign = managed->dl_tensor;
   const DType dtype = dtype_of_dlpack(foreign.dtype);
   const Device device = device_of_dlpack(foreign.device);
@@ -98,7 +101,13 @@ Tensor take_over(Managed* managed, bool read_only) {
   if (data != nullptr) data = static_cast<std::byte*>(data) + foreign.byte_offset;
 
   // A view makes the other checks; then the memory gets its owner.
+  if (stream.has_value() && device.is_host()) {
+    throw ValueError(fmt::format(
+        "from_dlpack: {} is host memory, which follows no stream; expected CUDA memory (2)",
+        device.short_name()));
+  }
   detail::TensorState state = Tensor::view(data, dtype, shape, device).state();
+  state.stream = stream;
   if (read_only) state.access = Access::READ_ONLY;
   auto memory = std::make_shared<ForeignMemory<Managed>>();
   state.memory = memory;
@@ -136,7 +145,8 @@ std::unique_ptr<Loan<Managed>> lend(const Tensor& tensor) {
   DLTensor& lent = loan->managed.dl_tensor;
   lent.data = tensor.num_elements() == 0 ? nullptr : tensor.data();
   lent.device.device_type = tensor.device().is_host() ? kDLCPU : kDLCUDA;
-  lent.device.device_id = tensor.device().is_host() ? 0 : tensor.device().index();
+  lent.device.device_id =
+      tensor.device().is_host() ? 0 : detail::GpuDevice::of(tensor.device()).ordinal();
   lent.ndim = static_cast<std::int32_t>(shape.rank());
   lent.dtype = {.code = type.code, .bits = type.bits, .lanes = 1};
   lent.shape = loan->shape.data();
@@ -148,14 +158,12 @@ std::unique_ptr<Loan<Managed>> lend(const Tensor& tensor) {
   return loan;
 }
 
-}  // namespace
-
-Tensor from_dlpack(DLManagedTensor* managed) {
+Tensor take_over_unversioned(DLManagedTensor* managed, std::optional<StreamView> stream) {
   if (managed == nullptr) throw ValueError("from_dlpack: expected a DLManagedTensor, got null");
-  return take_over(managed, /*read_only=*/false);
+  return take_over(managed, /*read_only=*/false, stream);
 }
 
-Tensor from_dlpack(DLManagedTensorVersioned* managed) {
+Tensor take_over_versioned(DLManagedTensorVersioned* managed, std::optional<StreamView> stream) {
   if (managed == nullptr) {
     throw ValueError("from_dlpack: expected a DLManagedTensorVersioned, got null");
   }
@@ -164,7 +172,25 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
     throw ValueError(fmt::format("from_dlpack: expected DLPack version {}.x, got {}.{}",
                                  kMajorVersion, version.major, version.minor));
   }
-  return take_over(managed, (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);
+  return take_over(managed, (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0, stream);
+}
+
+}  // namespace
+
+Tensor from_dlpack(DLManagedTensor* managed) {
+  return take_over_unversioned(managed, std::nullopt);
+}
+
+Tensor from_dlpack(DLManagedTensor* managed, StreamView stream) {
+  return take_over_unversioned(managed, stream);
+}
+
+Tensor from_dlpack(DLManagedTensorVersioned* managed) {
+  return take_over_versioned(managed, std::nullopt);
+}
+
+Tensor from_dlpack(DLManagedTensorVersioned* managed, StreamView stream) {
+  return take_over_versioned(managed, stream);
 }
 
 DLManagedTensor* to_dlpack(const Tensor& tensor) {

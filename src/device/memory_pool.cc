@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 
-#include "crossdevice/core/error.h"
+#include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "device/detail/gpu_memory_pool.h"
 #include "device/detail/host_memory_pool.h"
 
 namespace crossdevice {
@@ -18,6 +20,14 @@ namespace {
 
 /// Sequentially consistent, as is the system call behind it: who reads the old count has done all that it did before while the memory was shared.
 std::atomic<std::uint64_t> num_moves_begun{0};
+
+std::unique_ptr<MemoryPool> make_pool(const Device& device) {
+  if (device.is_host()) {
+    return std::make_unique<detail::HostMemoryPool>(device.short_name(), device.index());
+  }
+  return std::make_unique<detail::GpuMemoryPool>(detail::GpuDevice::of(device),
+                                                 device.short_name());
+}
 
 /// Pools by device: found without a lock, added under one, never removed.
 class PoolTable {
@@ -29,16 +39,15 @@ class PoolTable {
     detail::require_not_forked();
     const std::lock_guard lock(mutex_);
     if (MemoryPool* pool = find(bucket, device)) return *pool;
-    auto* entry = new Entry{device, detail::HostMemoryPool(device.short_name(), device.index()),
-                            bucket.load(std::memory_order_relaxed)};
+    auto* entry = new Entry{device, make_pool(device), bucket.load(std::memory_order_relaxed)};
     bucket.store(entry, std::memory_order_release);  // pairs with the load in find()
-    return entry->pool;
+    return *entry->pool;
   }
 
  private:
   struct Entry {
     Device device;
-    detail::HostMemoryPool pool;
+    std::unique_ptr<MemoryPool> pool;
     Entry* next;
   };
   using Bucket = std::atomic<Entry*>;
@@ -46,7 +55,7 @@ class PoolTable {
   static MemoryPool* find(const Bucket& bucket, const Device& device) {
     Entry* entry = bucket.load(std::memory_order_acquire);
     while (entry != nullptr && !(entry->device == device)) entry = entry->next;
-    return entry == nullptr ? nullptr : &entry->pool;
+    return entry == nullptr ? nullptr : entry->pool.get();
   }
 
   std::mutex mutex_;
@@ -57,9 +66,6 @@ class PoolTable {
 
 MemoryPool& MemoryPool::of(const Device& device) {
   device.require_present();
-  if (!device.is_host()) {
-    throw InternalError("no memory pool for " + device.short_name() + ": this build is for hosts");
-  }
   // Never destroyed: tensors with static storage duration give back their memory after main.
   static PoolTable& table = *new PoolTable;
   return table.of(device);
@@ -67,5 +73,9 @@ MemoryPool& MemoryPool::of(const Device& device) {
 
 std::uint64_t MemoryPool::num_moves() { return num_moves_begun.load(); }
 void MemoryPool::count_move() { num_moves_begun.fetch_add(1); }
+
+detail::GpuMemoryPool& detail::gpu_memory_pool_of(const Device& gpu) {
+  return static_cast<GpuMemoryPool&>(MemoryPool::of(gpu));
+}
 
 }  // namespace crossdevice

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/log.h"
 #include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -17,19 +16,9 @@ namespace {
 // Which stream this thread serves; null on threads that are not ours.
 thread_local const StreamState* current_stream = nullptr;
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
 }  // namespace
 
-StreamState::StreamState(std::string name) : name_(std::move(name)) {}
+StreamState::StreamState(std::string name) : errors_(std::move(name)) {}
 
 void StreamState::enqueue(std::function<void()> task) {
   require_not_forked();
@@ -37,13 +26,14 @@ void StreamState::enqueue(std::function<void()> task) {
   {
     const std::scoped_lock lock(mutex_);
     if (is_closed_.load(std::memory_order_relaxed)) {
-      throw FailedPreconditionError("stream \"" + name_ +
+      throw FailedPreconditionError("stream \"" + errors_.stream_name() +
                                     "\": it was stopped and takes no more tasks");
     }
     queue_.push_back(std::move(task));
     if (!thread_.joinable()) {
       try {
-        thread_ = start_service_thread(name_, [state = shared_from_this()] { state->serve(); });
+        thread_ = start_service_thread(errors_.stream_name(),
+                                       [state = shared_from_this()] { state->serve(); });
       } catch (...) {
         queue_.pop_back();
         throw;
@@ -59,8 +49,8 @@ void StreamState::wait_until(std::uint64_t position, const Deadline& deadline, c
   if (has_reached(position)) return;
   require_not_forked();
   if (is_current()) {
-    throw FailedPreconditionError("stream \"" + name_ + "\": its own thread cannot wait for " +
-                                  what);
+    throw FailedPreconditionError("stream \"" + errors_.stream_name() +
+                                  "\": its own thread cannot wait for " + what);
   }
   if (!deadline.has_passed() && spin_until([&] { return has_reached(position); })) return;
 
@@ -76,20 +66,11 @@ void StreamState::wait_until(std::uint64_t position, const Deadline& deadline, c
   num_waiters_.fetch_sub(1, std::memory_order_seq_cst);
   if (!in_time) {
     const std::uint64_t finished = num_finished_.load(std::memory_order_relaxed);
-    throw DeadlineExceededError("stream \"" + name_ + "\": the deadline passed while waiting for " +
-                                what + ": " + std::to_string(finished) + " of " +
-                                std::to_string(position) + " tasks have finished");
+    throw DeadlineExceededError("stream \"" + errors_.stream_name() +
+                                "\": the deadline passed while waiting for " + what + ": " +
+                                std::to_string(finished) + " of " + std::to_string(position) +
+                                " tasks have finished");
   }
-}
-
-void StreamState::rethrow_error() {
-  require_not_forked();  // the stream's thread may have held the lock
-  std::exception_ptr error;
-  {
-    const std::scoped_lock lock(mutex_);
-    error = std::exchange(error_, nullptr);
-  }
-  if (error != nullptr) std::rethrow_exception(error);
 }
 
 void StreamState::close() {
@@ -103,7 +84,8 @@ void StreamState::close() {
 void StreamState::stop() {
   require_not_forked();
   if (is_current()) {
-    throw FailedPreconditionError("stream \"" + name_ + "\": its own thread cannot stop it");
+    throw FailedPreconditionError("stream \"" + errors_.stream_name() +
+                                  "\": its own thread cannot stop it");
   }
   close();
   const std::scoped_lock lock(join_mutex_);
@@ -119,32 +101,7 @@ void StreamState::release() noexcept {
       is_current() ? thread_.detach() : thread_.join();
     }
   }
-  std::exception_ptr error;
-  {
-    const std::scoped_lock lock(mutex_);
-    error = std::exchange(error_, nullptr);
-  }
-  if (error != nullptr) warn("ended with an error that nobody has fetched", error);
-}
-
-void StreamState::keep(std::exception_ptr error) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (error_ == nullptr) {
-      error_ = std::move(error);
-      return;
-    }
-  }
-  warn("a further error, behind the one that synchronize() will throw", error);
-}
-
-// Outside of the mutex: the program's log sink may use the stream.
-void StreamState::warn(const char* what, const std::exception_ptr& error) const noexcept {
-  try {
-    log(LogSeverity::WARNING, "stream \"" + name_ + "\": " + what + ": " + text_of(error));
-  } catch (...) {
-    // No memory for the message: there is nothing left to say it with.
-  }
+  errors_.warn_of_last();
 }
 
 bool StreamState::is_current() const { return current_stream == this; }
@@ -187,7 +144,7 @@ void StreamState::run(std::function<void()>& task) {
   }
   task =
       nullptr;  // before it counts as finished: whoever waits may then free what the task referred to
-  if (error != nullptr) keep(std::move(error));
+  if (error != nullptr) errors_.keep(std::move(error));
   finish_one();
 }
 

@@ -10,8 +10,12 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/int64.h"
+#include "crossdevice/device/gpu_device.h"
+#include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/memory_pool.h"
 
+#include "device/detail/gpu_copy.h"
+#include "device/detail/gpu_memory_pool.h"
 #include "device/detail/host_copy.h"
 #include "device/detail/recycling_allocator.h"
 
@@ -27,6 +31,23 @@ struct PoolMemory : detail::TensorMemory {
   PoolMemory& operator=(const PoolMemory&) = delete;
 
   MemoryPool& pool;
+  std::size_t size_bytes;
+  void* block;
+};
+
+/// The same on a GPU: taken and given back in the order of one stream.
+struct GpuPoolMemory : detail::TensorMemory {
+  GpuPoolMemory(detail::GpuMemoryPool& from, detail::CudaStream in_order_of, std::size_t size)
+      : pool(from),
+        stream(in_order_of),
+        size_bytes(size),
+        block(from.allocate_on(in_order_of, size)) {}
+  ~GpuPoolMemory() { pool.deallocate_on(stream, block, size_bytes); }
+  GpuPoolMemory(const GpuPoolMemory&) = delete;
+  GpuPoolMemory& operator=(const GpuPoolMemory&) = delete;
+
+  detail::GpuMemoryPool& pool;
+  detail::CudaStream stream;
   std::size_t size_bytes;
   void* block;
 };
@@ -57,6 +78,34 @@ void require_address(const void* data, DType dtype, const Shape& shape, const De
   }
 }
 
+/// Refuses what a kernel on that GPU could not touch, or only by a detour that the caller surely did not mean.
+void require_gpu_memory(const void* data, DType dtype, const Shape& shape, const Device& device) {
+  detail::GpuDevice& gpu = detail::GpuDevice::of(device);
+  if (shape.num_elements() == 0) return;
+  detail::CudaPointerAttributes attributes;
+  const detail::CudaStatus status = gpu.cuda().get_pointer_attributes(&attributes, data);
+  if (status == detail::CudaStatus::INVALID_VALUE) {
+    attributes = {};  // what drivers before 11.0 say about memory that they do not know
+  } else {
+    detail::require_cuda(gpu.cuda(), status, "cudaPointerGetAttributes");
+  }
+  switch (attributes.kind) {
+    case detail::CudaMemoryKind::UNREGISTERED:
+      throw ValueError(
+          fmt::format("{}: the pointer {} is ordinary host memory, expected memory of CUDA device "
+                      "{}, or pinned",
+                      describe(dtype, shape, device), data, gpu.ordinal()));
+    case detail::CudaMemoryKind::DEVICE:
+      if (attributes.device == gpu.ordinal()) return;
+      throw ValueError(fmt::format(
+          "{}: the pointer {} lies on CUDA device {}, expected memory of CUDA device {}",
+          describe(dtype, shape, device), data, attributes.device, gpu.ordinal()));
+    case detail::CudaMemoryKind::HOST:
+    case detail::CudaMemoryKind::MANAGED:
+      return;
+  }
+}
+
 /// Memory that belongs to another tensor.
 struct AliasMemory : detail::TensorMemory {
   explicit AliasMemory(Tensor tensor) : owner(std::move(tensor)) {}
@@ -68,6 +117,7 @@ Tensor make_view(void* data, Access access, DType dtype, const Shape& shape, con
   device.require_present();
   const std::size_t size_bytes = size_bytes_of(dtype, shape);
   require_address(data, dtype, shape, device);
+  if (!device.is_host()) require_gpu_memory(data, dtype, shape, device);
   auto memory = std::allocate_shared<detail::TensorMemory>(
       detail::RecyclingAllocator<detail::TensorMemory>());
   return detail::make_tensor({.dtype = dtype,
@@ -75,6 +125,24 @@ Tensor make_view(void* data, Access access, DType dtype, const Shape& shape, con
                               .shape = shape,
                               .device = device,
                               .data = data,
+                              .size_bytes = size_bytes,
+                              .stream = stream,
+                              .memory = std::move(memory)});
+}
+
+Tensor empty_on_gpu(DType dtype, const Shape& shape, const Device& device,
+                    std::optional<StreamView> stream) {
+  detail::GpuDevice& gpu = detail::GpuDevice::of(device);
+  const std::size_t size_bytes = size_bytes_of(dtype, shape);
+  auto memory = std::allocate_shared<GpuPoolMemory>(
+      detail::RecyclingAllocator<GpuPoolMemory>(), detail::gpu_memory_pool_of(device),
+      stream.has_value() ? stream->cuda() : gpu.own_stream(), size_bytes);
+  void* block = memory->block;
+  return detail::make_tensor({.dtype = dtype,
+                              .access = Access::READ_WRITE,
+                              .shape = shape,
+                              .device = device,
+                              .data = block,
                               .size_bytes = size_bytes,
                               .stream = stream,
                               .memory = std::move(memory)});
@@ -96,7 +164,16 @@ Tensor detail::with_own_readiness(const Tensor& tensor) {
   return make_tensor(std::move(state));
 }
 
+Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device, StreamView stream) {
+  if (device.is_host()) {
+    throw ValueError(fmt::format("{}: a stream orders the memory of GPUs, not of host devices",
+                                 describe(dtype, shape, device)));
+  }
+  return empty_on_gpu(dtype, shape, device, stream);
+}
+
 Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
+  if (!device.is_host()) return empty_on_gpu(dtype, shape, device, std::nullopt);
   MemoryPool& pool = MemoryPool::of(device);
   const std::size_t size_bytes = size_bytes_of(dtype, shape);
   auto memory =
@@ -114,7 +191,11 @@ Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
 
 Tensor Tensor::zeros(DType dtype, const Shape& shape, const Device& device) {
   Tensor tensor = empty(dtype, shape, device);
-  detail::clear_host_memory(tensor.data(), tensor.size_bytes());
+  if (device.is_host()) {
+    detail::clear_host_memory(tensor.data(), tensor.size_bytes());
+  } else {
+    detail::clear_gpu_memory(tensor);
+  }
   return tensor;
 }
 
@@ -123,7 +204,11 @@ Tensor Tensor::copy_from(const void* elements, std::size_t count, DType dtype, c
   require_size(count, shape);
   require_address(elements, dtype, shape, device);
   Tensor tensor = empty(dtype, shape, device);
-  detail::copy_host_memory(tensor.data(), elements, tensor.size_bytes());
+  if (device.is_host()) {
+    detail::copy_host_memory(tensor.data(), elements, tensor.size_bytes());
+  } else {
+    detail::copy_to_gpu(tensor, elements);
+  }
   return tensor;
 }
 

@@ -21,6 +21,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/device/gpu_platform.h"
 
 #include "support/allocation_counter.h"
 #include "support/thrown.h"
@@ -107,7 +108,7 @@ TEST(StreamTest, NothingToWaitForIsNoWait) {
 
 TEST(StreamTest, ADeviceThatIsNotPresentIsRefused) {
   EXPECT_EQ(thrown<ValueError>([] { const Stream stream("GPU:0", "x"); }),
-            "GPU:0: this host has 0 GPUs");
+            "GPU:0: this host has 0 GPUs: " + detail::gpu_platform().reason_against);
 }
 
 TEST(StreamTest, AnEmptyTaskIsRefusedAndNothingIsEnqueued) {

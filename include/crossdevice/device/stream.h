@@ -11,6 +11,7 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/device/gpu_event.h"
 
 struct CUstream_st;
 
@@ -18,7 +19,8 @@ namespace crossdevice {
 
 namespace detail {
 class StreamState;
-}
+class GpuStreamState;
+}  // namespace detail
 
 /// The caller's own stream, borrowed. There is no default stream.
 class StreamView {
@@ -52,24 +54,30 @@ class CROSSDEVICE_EXPORT Event {
 
  private:
   friend class Stream;
-  std::shared_ptr<detail::StreamState> stream_;  // null: never recorded
-  std::uint64_t position_ = 0;                   // tasks enqueued before the moment
+  // At most one of the two: never recorded is complete in both ways.
+  std::shared_ptr<detail::StreamState> host_;
+  std::uint64_t position_ = 0;  // tasks enqueued before the moment
+  detail::GpuEvent gpu_;
 };
 
 /// An own stream on a device: what is enqueued runs in order; different streams run concurrently.
 ///
 /// On hosts a stream is a queue served by one thread of its own, started when the first task comes. The thread keeps looking
 /// for about 50 us when the queue is empty, then sleeps; the process's signals are blocked in it.
+///
+/// On GPUs it is a CUDA stream of its own, of the highest priority: view() gives it to tensors, and to the program's kernels. Tasks run on a thread of
+/// CUDA's that serves other streams too: they must not call CUDA or use a GPU, and should be short.
 /// Memory   a task and what it captured are destroyed as soon as it has run, before it counts as finished.
 /// Errors   the first error that tasks throw is kept for the next synchronize() of this stream, which throws it once; later
 ///          tasks run all the same, and further errors (and one that nobody fetches) are logged.
-/// Threads  any. The destructor runs what was enqueued to its end and joins the thread; in a child of fork() it does nothing.
+/// Threads  any. The destructor runs what was enqueued to its end and joins the thread; on GPUs it does not wait, the stream runs to its end by itself
+///          (stop() waits). In a child of fork(), and on GPUs after shutdown(), it does nothing.
 /// Cost     nothing is allocated once the queue has reached its greatest length, but what std::function needs for the task.
 class CROSSDEVICE_EXPORT Stream {
  public:
   /// `name` shows in debuggers (at most 15 characters count).
   ///
-  /// Errors   ValueError: the device is not present.
+  /// Errors   ValueError: the device is not present. What CUDA reports.
   Stream(const Device& device, std::string_view name);
   ~Stream();
   Stream(Stream&&) noexcept;
@@ -85,7 +93,7 @@ class CROSSDEVICE_EXPORT Stream {
   /// What is enqueued from now on runs after `event`. Streams that wait for each other's events cannot lock up: an event lies behind
   /// what was enqueued before it was recorded, never behind what comes later.
   ///
-  /// Errors   as launch().
+  /// Errors   as launch(); UnimplementedError: the stream is a GPU's and the event, which has not come, a host's.
   void wait(const Event& event);
   /// Blocks until everything enqueued so far has finished.
   ///
@@ -93,13 +101,20 @@ class CROSSDEVICE_EXPORT Stream {
   void synchronize(const Deadline& deadline);
   /// Runs what was enqueued to its end and joins the thread; launch() throws from then on. May be repeated.
   ///
-  /// Errors   FailedPreconditionError: called by the thread that serves this stream.
+  /// Errors   FailedPreconditionError: called by the thread that serves this stream. On GPUs also DeadlineExceededError, after
+  ///          CROSSDEVICE_DEFAULT_TIMEOUT.
   void stop();
   /// Whether the calling thread is the one that serves this stream (waiting for it there would never end).
   [[nodiscard]] bool is_current() const;
+  /// A GPU's stream, lent: what Tensor::view() and Tensor::empty() take. It must outlive the tensors.
+  ///
+  /// Errors   ValueError: a host's stream.
+  [[nodiscard]] StreamView view() const;
 
  private:
-  std::shared_ptr<detail::StreamState> state_;  // null: moved from
+  // One of the two; both null: moved from.
+  std::shared_ptr<detail::StreamState> host_;
+  std::shared_ptr<detail::GpuStreamState> gpu_;
 };
 
 }  // namespace crossdevice

@@ -52,10 +52,13 @@ struct TensorState {
 
 /// A handle: copying it shares the memory, never copies it. Dense and row-major.
 ///
+/// Order    on a GPU a tensor's memory follows a stream: the caller's where one was given, which must outlive the tensor, else the library's own there.
+///          It is allocated, cleared, filled and given back in that order; whoever uses it on another stream makes the two wait for each other.
 /// Memory   empty(), zeros() and copy_of() take from the device's pool and give back when the last handle dies. A view needs the caller's memory to
 ///          outlive it. Memory that is const gives a read-only tensor, which in-place forms refuse.
 /// Errors   ValueError: the device is not present; the span's size is not the shape's; the pointer is null (with elements) or not
-///          aligned for the element type (complex numbers: for their parts); the bytes do not fit in 64 bits.
+///          aligned for the element type (complex numbers: for their parts); the bytes do not fit in 64 bits; for a GPU, the pointer lies on another
+///          one or in host memory that CUDA does not know. FailedPreconditionError: a GPU, after shutdown().
 /// Threads  handles may be copied and read concurrently; the elements are the caller's to guard.
 class CROSSDEVICE_EXPORT Tensor {
  public:
@@ -64,8 +67,13 @@ class CROSSDEVICE_EXPORT Tensor {
 
   /// Uninitialised, from the pool.
   [[nodiscard]] static Tensor empty(DType dtype, const Shape& shape, const Device& device);
+  /// Uninitialised, from a GPU's pool, in the order of the caller's stream.
+  ///
+  /// Errors   also ValueError: a host device.
+  [[nodiscard]] static Tensor empty(DType dtype, const Shape& shape, const Device& device,
+                                    StreamView stream);
   [[nodiscard]] static Tensor zeros(DType dtype, const Shape& shape, const Device& device);
-  /// A copy of host elements.
+  /// A copy of host elements, complete on return.
   template <class T, std::size_t N>
   requires Element<std::remove_const_t<T>>
   [[nodiscard]] static Tensor copy_of(std::span<T, N> elements, const Shape& shape,

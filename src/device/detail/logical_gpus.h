@@ -12,4 +12,7 @@ namespace crossdevice::detail {
 /// Cost     one load.
 [[nodiscard]] int physical_gpu_of(int index);
 
+/// The reverse: the index of the first device that lies on CUDA's device `ordinal`, present or not.
+[[nodiscard]] long long first_device_of_gpu(int ordinal);
+
 }  // namespace crossdevice::detail

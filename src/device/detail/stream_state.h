@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,8 @@
 #include <vector>
 
 #include "crossdevice/core/deadline.h"
+
+#include "device/detail/stream_errors.h"
 
 namespace crossdevice::detail {
 
@@ -38,7 +39,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   }
   /// Blocks until then. `what` is waited for, as a message calls it.
   void wait_until(std::uint64_t position, const Deadline& deadline, const char* what);
-  void rethrow_error();
+  [[nodiscard]] StreamErrors& errors() { return errors_; }
 
   /// Lets the thread run what is queued and end, and waits for that.
   void stop();
@@ -54,17 +55,14 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   void serve();
   void run(std::function<void()>& task);
   void finish_one();
-  void keep(std::exception_ptr error);
-  void warn(const char* what, const std::exception_ptr& error) const noexcept;
 
-  const std::string name_;
+  StreamErrors errors_;
   std::shared_ptr<StreamState> self_;  // null unless abandoned
 
   std::mutex mutex_;  // guards what follows, up to waiters_
   std::condition_variable task_came_;
   std::condition_variable task_finished_;
   std::vector<std::function<void()>> queue_;
-  std::exception_ptr error_;
   bool is_idle_ = false;  // the thread sleeps: a new task has to wake it
 
   // Written under mutex_, read without it by those that spin. What a task wrote is released by num_finished_.
