@@ -98,8 +98,7 @@ TEST_F(GpuCopyTest, EveryDType) {
 
 TEST_F(GpuCopyTest, ThroughAnyNumberOfWindows) {
   unsigned seed = 0;
-  for (const std::size_t size :
-       {kWindow, kWindow + 1, 3 * kWindow + 4099}) {
+  for (const std::size_t size : {kWindow, kWindow + 1, 3 * kWindow + 4099}) {
     const Tensor there = filled(DType::UINT8, {size}, "GPU:0", ++seed);
     const Tensor back = copy_to_device(there, "CPU:0");
     EXPECT_TRUE(bytes_of(back) == pattern(size, seed)) << size;

@@ -39,9 +39,10 @@ const bool kInstalled = (testing::install_emulated_gpus(2), true);
     }                                                                  \
   } while (false)
 
-#define EXPECT_ALL_CLAIMS(function)                                     \
-  GTEST_FLAG_SET(death_test_style, "threadsafe"); /* a fresh process */ \
-  EXPECT_EXIT((alarm(60), function(), emulated_cuda().stop(), _exit(0)), ::testing::ExitedWithCode(0), "")
+#define EXPECT_ALL_CLAIMS(function)                                      \
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); /* a fresh process */  \
+  EXPECT_EXIT((alarm(60), function(), emulated_cuda().stop(), _exit(0)), \
+              ::testing::ExitedWithCode(0), "")
 
 template <class Error, class F>
 bool throws(const F& f) {
