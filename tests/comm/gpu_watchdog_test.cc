@@ -297,6 +297,29 @@ TEST(GpuWatchdogTest, DisturbsNoCapture) {
   EXPECT_EQ(emulated_cuda().calls().count("cuda.use_thread_local_capture"), 1U);
 }
 
+TEST(GpuWatchdogTest, AsksWhileAnotherThreadCapturesAndSpoilsNothing) {
+  const Stream watched_stream(0);
+  const Stream captured_stream(1);
+  watched_stream.block();
+  WatchedOperation watched = operation(1);
+  watched.timeout_seconds = 0.05;  // looks every few milliseconds
+  watched.start = watched_stream.record();
+  watched.ends = {watched_stream.record()};
+  watch(std::move(watched));
+  const CurrentCudaDevice current(emulated_cuda(), 1);
+  const crossdevice::testing::CaptureMode mode = crossdevice::testing::CaptureMode::GLOBAL;
+  ASSERT_EQ(emulated_cuda().begin_capture(captured_stream.handle(), mode), CudaStatus::SUCCESS);
+  const std::size_t asked = emulated_cuda().calls().count("cuda.event_query");
+  const Deadline deadline = Deadline::after(kLong);
+  while (emulated_cuda().calls().count("cuda.event_query") < asked + 5) {
+    ASSERT_FALSE(deadline.has_passed());
+    std::this_thread::yield();
+  }
+  crossdevice::testing::EmulatedGraph graph{};
+  EXPECT_EQ(emulated_cuda().end_capture(captured_stream.handle(), &graph), CudaStatus::SUCCESS);
+  (void)emulated_cuda().destroy_graph(graph);
+}
+
 TEST(GpuWatchdogTest, InSteadyStateNothingIsAllocated) {
   constexpr std::size_t kBatch = 100;
   std::uint64_t sequence = 0;
