@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/host_job.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -17,6 +18,9 @@ namespace crossdevice::run {
 namespace {
 
 constexpr std::size_t kMaxJobBytes = std::size_t{64} << 20U;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;
+constexpr double kMaxGraceSeconds = 1e6;
+constexpr std::size_t kMaxReserved = 4096;
 constexpr std::size_t kMaxDigits = 10;
 
 [[noreturn]] void refuse() {
@@ -56,7 +60,7 @@ std::vector<std::string> take_list(std::string_view& bytes) {
   const auto count = parse_number<std::size_t>(take(bytes));
   if (count > bytes.size()) refuse();
   std::vector<std::string> texts;
-  texts.reserve(count);
+  texts.reserve(std::min(count, kMaxReserved));  // the texts may be too short to pay for more
   for (std::size_t i = 0; i < count; ++i) texts.emplace_back(take(bytes));
   return texts;
 }
@@ -101,8 +105,12 @@ HostJob receive_host_job(int fd) {
   }
   const auto size = parse_number<std::size_t>(digits);
   if (size > kMaxJobBytes) refuse();
-  std::string fields(size, '\0');
-  read_exactly(fd, fields.data(), fields.size());
+  std::string fields;
+  while (fields.size() < size) {  // in pieces: a length alone allocates nothing
+    const std::size_t begin = fields.size();
+    fields.resize(std::min(size, begin + kPieceBytes));
+    read_exactly(fd, fields.data() + begin, fields.size() - begin);
+  }
   std::string_view rest = fields;
   const std::string_view version = take(rest);
   if (version != library_version_string()) {
@@ -120,7 +128,12 @@ HostJob receive_host_job(int fd) {
   for (std::string* text : {&job.chief_address, &job.secret, &job.directory}) *text = take(rest);
   job.variables = take_list(rest);
   job.command = take_list(rest);
-  if (job.command.empty() || !rest.empty()) refuse();
+  const bool has_ranks = job.first_rank >= 0 && job.num_local_workers >= 1 &&
+                         job.num_workers >= job.num_local_workers &&
+                         job.first_rank <= job.num_workers - job.num_local_workers;
+  // Not a number is no more than anything.
+  const bool has_grace = job.grace_seconds >= 0 && job.grace_seconds <= kMaxGraceSeconds;
+  if (!has_ranks || !has_grace || job.command.empty() || !rest.empty()) refuse();
   return job;
 }
 

@@ -8,6 +8,7 @@
 namespace crossdevice {
 
 std::vector<RankTraffic> schedule_traffic(const Schedule& schedule) {
+  detail::require_sound(schedule);
   std::vector<RankTraffic> traffic(schedule.num_participants);
   for (const ScheduleStep& step : schedule.steps) {
     RankTraffic& target = traffic[step.target];

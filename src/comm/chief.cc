@@ -196,7 +196,12 @@ void Chief::exchange(int rank, Exchange message) {
   const bool are_ranks =
       std::all_of(message.members.begin(), message.members.end(),
                   [this](int each) { return each >= 0 && each < options_.num_workers; });
-  if (position == message.members.end() || !are_ranks) {
+  std::vector<int> sorted = message.members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool is_anybody_named_twice =
+      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  // Who is named twice gives one part only, and the round would wait for the other.
+  if (position == message.members.end() || !are_ranks || is_anybody_named_twice) {
     throw WireError(fmt::format("rank {} sent a round of a group that it is not in", rank));
   }
   const auto [entry, is_new] = rounds_.try_emplace(message.id);

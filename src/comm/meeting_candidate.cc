@@ -64,14 +64,18 @@ void MeetingPlace::State::seek_next() {
     ++next_asked_;
     if (rank == rank_ || sessions_.contains(rank)) continue;
     seeker_ = std::make_shared<Seeker>(
-        io_, options_.secret, question(/*only_tells=*/rank > rank_), rank,
-        everyone_[static_cast<std::size_t>(rank)].addresses, kAnswerTime,
-        [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
+        io_, options_.secret, question(/*only_tells=*/rank > rank_), rank, addresses_of(rank),
+        kAnswerTime, [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
     return seeker_->start();
   }
   next_asked_ = 0;
   if (!candidate_.has_value()) return become_candidate();
   next_round_ = Clock::now() + kRest;
+}
+
+std::vector<std::string> MeetingPlace::State::addresses_of(int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  return index < everyone_.size() ? everyone_[index].addresses : std::vector<std::string>();
 }
 
 void MeetingPlace::State::hear_answer(int rank, SeekResult result) {

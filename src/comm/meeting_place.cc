@@ -205,10 +205,9 @@ MeetingFailure MeetingPlace::State::left_out() const {
 void MeetingPlace::State::tell_left_out(const Epoch& before) {
   for (const int rank : before.members) {
     if (epoch_.has(rank) || rank == rank_) continue;
-    auto messenger =
-        std::make_shared<Seeker>(io_, options_.secret, question(/*only_tells=*/true), rank,
-                                 everyone_[static_cast<std::size_t>(rank)].addresses, std::nullopt,
-                                 [this, rank](const SeekResult&) { messengers_.erase(rank); });
+    auto messenger = std::make_shared<Seeker>(
+        io_, options_.secret, question(/*only_tells=*/true), rank, addresses_of(rank), std::nullopt,
+        [this, rank](const SeekResult&) { messengers_.erase(rank); });
     messengers_[rank] = messenger;
     messenger->start();
   }

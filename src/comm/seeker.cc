@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "crossdevice/core/error.h"
+
 #include "comm/detail/host_port.h"
 #include "comm/detail/wire.h"
 
@@ -47,7 +49,12 @@ void Seeker::try_next() {
   std::error_code error;
   std::optional<tcp::endpoint> endpoint;
   while (next_ < addresses_.size() && !endpoint.has_value()) {
-    const HostPort address = parse_host_port(addresses_[next_++]);
+    HostPort address;
+    try {
+      address = parse_host_port(addresses_[next_++]);
+    } catch (const ValueError&) {
+      continue;  // the worker has said so itself, whatever it is
+    }
     const asio::ip::address digits = asio::ip::make_address(address.host, error);
     if (error) continue;
     endpoint.emplace(digits, address.port);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -98,7 +99,14 @@ Tensor take_over(Managed* managed, bool read_only, std::optional<StreamView> str
   const Shape shape = shape_of_dlpack(foreign);
   require_compact(foreign, shape);
   void* data = foreign.data;
-  if (data != nullptr) data = static_cast<std::byte*>(data) + foreign.byte_offset;
+  if (data != nullptr) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    if (foreign.byte_offset > std::numeric_limits<std::uintptr_t>::max() - address) {
+      throw ValueError(
+          fmt::format("from_dlpack: no memory lies {} bytes behind {}", foreign.byte_offset, data));
+    }
+    data = static_cast<std::byte*>(data) + foreign.byte_offset;
+  }
 
   // A view makes the other checks; then the memory gets its owner.
   if (stream.has_value() && device.is_host()) {

@@ -2,13 +2,18 @@
 /// The verifier finds what is wrong with schedules that are no all-reduce, and traffic is counted as it says.
 #include "support/verify_schedule.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "crossdevice/collective/hierarchical_copy.h"
+#include "crossdevice/collective/reduction_plan.h"
 #include "crossdevice/collective/schedule_traffic.h"
+#include "crossdevice/core/error.h"
+
+#include "support/verify_programs.h"
 
 namespace crossdevice {
 namespace {
@@ -61,6 +66,80 @@ TEST(VerifyScheduleTest, HierarchicalCopyIsAnAllReduce) {
       }
     }
   }
+}
+
+/// The programs of an exchange between two, in which each also sends back what it has got.
+std::vector<ScheduleProgram> programs() {
+  return testing::compile_all(two({kSum, kCopy, {Kind::REDUCE, {0, 4}, 0, {1}}}), 4);
+}
+
+TEST(VerifyProgramsTest, AcceptsWhatIsCompiled) {
+  EXPECT_EQ(testing::ProgramGraph(programs()).verify(), "");
+  EXPECT_EQ(testing::verify_programs(two({kSum, kCopy}), 1), "");
+}
+
+TEST(VerifyProgramsTest, FindsMessagesThatDoNotMeet) {
+  std::vector<ScheduleProgram> changed = programs();
+  const auto receive = std::ranges::find_if(changed[1].tasks, [](const ProgramTask& task) {
+    return task.kind == ProgramTask::Kind::RECEIVE;
+  });
+  ASSERT_NE(receive, changed[1].tasks.end());
+  receive->range.count = 3;
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(),
+            "task 1 of participant 1 receives other elements than task 2 of participant 0 sends");
+  receive->kind = ProgramTask::Kind::COMBINE;
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(),
+            "task 2 of participant 0 sends what nobody expects");
+  receive->kind = ProgramTask::Kind::RECEIVE;
+  receive->range.count = 4;
+  changed[0].tasks[2].kind = ProgramTask::Kind::COMBINE;
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(),
+            "task 1 of participant 1 waits for what nobody sends");
+}
+
+TEST(VerifyProgramsTest, FindsThoseThatWaitForEachOther) {
+  std::vector<ScheduleProgram> changed = programs();
+  // The first send of participant 1 waits for its last task, which waits for what participant 0 makes of that send.
+  ProgramTask& last = changed[1].tasks.back();
+  ASSERT_EQ(last.num_successors, 0U);
+  last.first_successor = static_cast<std::uint32_t>(changed[1].successors.size());
+  last.num_successors = 1;
+  changed[1].successors.push_back(0);
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(), "5 tasks wait for each other");
+}
+
+TEST(VerifyProgramsTest, FindsTwoThatTouchOneElement) {
+  std::vector<ScheduleProgram> changed = programs();
+  for (ProgramTask& task : changed[1].tasks) task.num_successors = 0;
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(),
+            "task 1 of participant 1 writes what task 0 may be reading");
+  changed = programs();
+  for (ProgramTask& task : changed[0].tasks) task.num_successors = 0;
+  EXPECT_EQ(testing::ProgramGraph(changed).verify(),
+            "task 2 of participant 0 touches what task 1 may be writing");
+}
+
+TEST(ScheduleTest, WhatFollowsStepsRefusesThoseThatAreNone) {
+  const std::vector<ScheduleStep> none{{Kind::REDUCE, {0, 0}, 0, {0, 1}},
+                                       {Kind::REDUCE, {1, 4}, 0, {0, 1}},
+                                       {Kind::REDUCE, {~std::size_t{0}, 2}, 0, {0, 1}},
+                                       {Kind::REDUCE, {0, 4}, 2, {0, 1}},
+                                       {Kind::REDUCE, {0, 4}, 0, {}},
+                                       {Kind::REDUCE, {0, 4}, 0, {2}},
+                                       {Kind::REDUCE, {0, 4}, 0, {1, 1}},
+                                       {Kind::COPY, {0, 4}, 0, {0}},
+                                       {Kind::COPY, {0, 4}, 0, {0, 1}}};
+  for (const ScheduleStep& step : none) {
+    const Schedule schedule = two({kSum, kCopy, step});
+    SCOPED_TRACE(schedule.to_string());
+    EXPECT_THROW((void)compile_schedule(schedule, 0, 4), ValueError);
+    EXPECT_THROW((void)plan_reduction(schedule, DType::FLOAT32), ValueError);
+    EXPECT_THROW((void)schedule_traffic(schedule), ValueError);
+    EXPECT_THROW((void)num_rounds(schedule), ValueError);
+  }
+  EXPECT_THROW(
+      (void)plan_reduction({.num_participants = 0, .num_elements = 4, .steps = {}}, DType::FLOAT32),
+      ValueError);
 }
 
 TEST(ScheduleTrafficTest, CountsMessagesBetweenParticipantsAlone) {

@@ -236,6 +236,7 @@ TEST_F(ChiefTest, BrokenProtocolIsAnError) {
   EXPECT_THROW(contribute(1, 1, "b", {0, 2}), WireError);
   EXPECT_THROW(contribute(1, 1, "b", {1, 3}), WireError);
   EXPECT_THROW(contribute(1, 1, "b", {1, -1}), WireError);
+  EXPECT_THROW(contribute(1, 1, "b", {1, 2, 1}), WireError);
   contribute(1, 1, "b");
   EXPECT_THROW(contribute(1, 1, "b"), WireError);
   EXPECT_THROW(chief_.handle(1, {ControlKind::MEMBERS, ""}), WireError);

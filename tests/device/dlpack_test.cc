@@ -195,6 +195,7 @@ TYPED_TEST(DlpackTest, WhatIsNotADenseTensorOfOursIsRefusedAndStaysWithItsOwner)
   refused([](DLTensor& tensor) { tensor.device = {kDLCUDA, 9}; }, "GPU:9: this host has 0 GPUs");
   refused([](DLTensor& tensor) { tensor.data = nullptr; }, "null");
   refused([](DLTensor& tensor) { tensor.byte_offset = 2; }, "not aligned to 4 bytes");
+  refused([](DLTensor& tensor) { tensor.byte_offset = ~std::uint64_t{3}; }, "no memory lies");
   refused([](DLTensor& tensor) { tensor.ndim = -1; }, "-1 dimensions");
   refused([](DLTensor& tensor) { tensor.shape = nullptr; }, "2 dimensions");
   refused([](DLTensor& tensor) { tensor.shape[1] = -3; }, "-3");

@@ -53,7 +53,7 @@ struct ReductionPlan {
 /// pass, which makes no difference to the bits.
 ///
 /// Errors   ValueError: the schedule is no all-reduce: in the end some participant lacks a contribution, has one twice, or has combined
-///          them in another order than the others.
+///          them in another order than the others. Also a step that names participants or elements that there are not, or a source twice.
 /// Cost     steps times the parts that the ranges cut the elements into: plans are meant to be kept.
 [[nodiscard]] CROSSDEVICE_EXPORT ReductionPlan plan_reduction(const Schedule& schedule,
                                                               DType dtype);

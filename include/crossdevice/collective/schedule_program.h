@@ -63,7 +63,8 @@ struct ScheduleProgram {
 
 /// Steps are cut into pieces of at most `piece_elements`, so that what has come of a step moves on while the rest still comes.
 ///
-/// Errors   ValueError: no such participant, pieces of no elements, more than 2^31 tasks.
+/// Errors   ValueError: no such participant, pieces of no elements, more than 2^31 tasks; a step that names participants or elements that there
+///          are not, a source twice, or a copy from several or to itself.
 /// Cost     of the order of the schedule's steps times participants, and of the tasks: programs are meant to be kept.
 [[nodiscard]] CROSSDEVICE_EXPORT ScheduleProgram compile_schedule(const Schedule& schedule,
                                                                   std::size_t participant,

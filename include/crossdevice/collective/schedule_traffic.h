@@ -21,6 +21,8 @@ struct RankTraffic {
 };
 
 /// By participant.
+///
+/// Errors   (of both) ValueError: a step that names participants or elements that there are not, or a source twice.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<RankTraffic> schedule_traffic(
     const Schedule& schedule);
 

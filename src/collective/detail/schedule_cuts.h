@@ -9,7 +9,15 @@
 
 namespace crossdevice::detail {
 
+/// Users can make schedules too, and whoever follows one takes its numbers for indices.
+///
+/// Errors   ValueError: no participants, or a step that has no elements or some behind the end, a target or a source that is no participant, no source or
+///          one twice; a copy from several, or to itself.
+void require_sound(const Schedule& schedule);
+
 /// The elements of a schedule as the shortest row of parts such that each step takes each part whole or not at all.
+///
+/// Errors   as require_sound().
 class ScheduleCuts {
  public:
   explicit ScheduleCuts(const Schedule& schedule);

@@ -125,6 +125,8 @@ class MeetingPlace::State {
   void refuse_all(const MeetingFailure& failure);
   [[nodiscard]] Seek question(bool only_tells) const;
   [[nodiscard]] bool is_called() const { return call_ != nullptr; }
+  /// Where a member can be found; nowhere if the job has no such rank, whoever speaks of it.
+  [[nodiscard]] std::vector<std::string> addresses_of(int rank) const;
   /// How many members must agree.
   [[nodiscard]] std::size_t enough() const;
   [[nodiscard]] static std::string describe(const std::vector<RankInfo>& ranks);

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers say to a chief after they have proved who they are, in any order: who sends nonsense is taken for lost, as the service does. What the
+// chief says is well said, and said to somebody who is there; each part of a round gets at most one answer; and when all other members have gone,
+// nobody waits for an answer any more.
+#include "comm/detail/chief.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/detail/wire.h"
+#include "fuzz/frames_heard.h"
+#include "fuzz/fuzz_target.h"
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr std::uint64_t kJob = 7;
+
+class Scene {
+ public:
+  explicit Scene(fuzz::Input& input)
+      : input_(input),
+        num_workers_(1 + static_cast<int>(input.below(4))),
+        chief_({.num_workers = num_workers_,
+                .library_version = "1.2.3",
+                .job = kJob,
+                .epoch = 1,
+                .addresses_by_rank = {"a:1", "", "c:1"}},
+               [this](int rank, const std::string& frame) { hear(rank, frame); }) {}
+
+  void play() {
+    while (!input_.is_empty()) act();
+    if (!chief_.is_complete()) {
+      (void)chief_.describe_absent();
+      return;
+    }
+    const int last = static_cast<int>(input_.below(static_cast<std::size_t>(num_workers_)));
+    for (int rank = 0; rank < num_workers_; ++rank) {
+      if (rank != last) chief_.lost(rank, "its connection ended");
+    }
+    if (!chief_.is_present(last)) return;
+    for (const auto& [part, num_open] : num_open_) {
+      FUZZ_EXPECT(part.first != last || num_open == 0);
+    }
+  }
+
+ private:
+  [[nodiscard]] int any_rank() {
+    return static_cast<int>(input_.below(static_cast<std::size_t>(num_workers_)));
+  }
+  [[nodiscard]] RoundId any_round() { return {input_.below(3), input_.below(3)}; }
+
+  void act() {
+    switch (input_.below(9)) {
+      case 0:
+        return admit();
+      case 1:
+        (void)say(any_rank(), {static_cast<ControlKind>(1 + input_.below(22)), input_.text()});
+        return;
+      case 2:
+        return exchange();
+      case 3:
+        (void)say(any_rank(), {ControlKind::GIVE_UP, GiveUp{any_round(), "late"}.encode()});
+        return;
+      case 4:
+        (void)say(any_rank(), {ControlKind::ABORT, Abort{any_rank(), input_.text()}.encode()});
+        return;
+      case 5:
+        (void)say(any_rank(), {ControlKind::GOODBYE, ""});
+        return;
+      case 6:
+        return chief_.lost(any_rank(), "no heartbeat");
+      case 7:
+        (void)say(any_rank(), {ControlKind::WHO_IS_MISSING, WhoIsMissing{any_round()}.encode()});
+        return;
+      case 8:
+        if (!chief_.is_complete()) {
+          const Refused refused = chief_.cancel_meeting(StatusCode::DEADLINE_EXCEEDED, "late");
+          FUZZ_EXPECT(refused.culprits.size() == chief_.absent().size());
+          (void)chief_.is_spoiled();
+        }
+        return;
+    }
+  }
+
+  void admit() {
+    Hello hello;
+    hello.member.rank = static_cast<int>(input_.below(6)) - 1;
+    const std::size_t oddity = input_.below(8);
+    hello.library_version = oddity == 1 ? "1.2.4" : "1.2.3";
+    hello.num_workers = oddity == 2 ? num_workers_ + 1 : num_workers_;
+    hello.job = oddity == 3 ? 0 : kJob;
+    hello.epoch = oddity == 4 ? 2 : 1;
+    if (oddity == 5) hello.member.host = input_.text();
+    if (chief_.refuse(hello).has_value()) return;
+    FUZZ_EXPECT(oddity == 0 || oddity > 4);
+    FUZZ_EXPECT(!chief_.is_complete());
+    chief_.admit(hello);
+    FUZZ_EXPECT(chief_.is_present(hello.member.rank));
+    FUZZ_EXPECT(chief_.refuse(hello).has_value());
+  }
+
+  void exchange() {
+    const int rank = any_rank();
+    Exchange message;
+    message.id = any_round();
+    message.members.resize(input_.below(6));
+    for (int& each : message.members) each = static_cast<int>(input_.below(6)) - 1;
+    message.kind = input_.coin() ? "barrier" : "gather";
+    message.bytes = input_.text();
+    if (!chief_.is_present(rank)) return;
+    const std::pair<int, RoundId> part{rank, message.id};
+    ++num_open_[part];
+    if (!say(rank, {ControlKind::EXCHANGE, message.encode()})) --num_open_[part];
+  }
+
+  /// Whether it was no nonsense.
+  bool say(int rank, const Frame& frame) {
+    try {
+      chief_.handle(rank, frame);
+      return true;
+    } catch (const WireError&) {
+      chief_.lost(rank, "nonsense");
+      FUZZ_EXPECT(!chief_.is_present(rank));
+      return false;
+    }
+  }
+
+  void hear(int rank, const std::string& bytes) {
+    FUZZ_EXPECT(rank >= 0 && rank < num_workers_);
+    FUZZ_EXPECT(chief_.is_present(rank));
+    fuzz::FramesHeard heard;
+    heard.add(bytes);
+    const std::optional<Frame> frame = heard.next();
+    FUZZ_EXPECT(frame.has_value() && !heard.next().has_value());
+    if (frame->kind == ControlKind::EXCHANGED) {
+      const Exchanged exchanged = Exchanged::decode(frame->payload);
+      FUZZ_EXPECT(!exchanged.parts.empty());
+      answered(rank, exchanged.id);
+    } else if (frame->kind == ControlKind::EXCHANGE_FAILED) {
+      answered(rank, ExchangeFailed::decode(frame->payload).id);
+    }
+  }
+  void answered(int rank, const RoundId& id) {
+    int& num_open = num_open_[{rank, id}];
+    // A frame that input_ made up by itself may have been a part of a round, too.
+    if (num_open > 0) --num_open;
+  }
+
+  fuzz::Input& input_;
+  int num_workers_;
+  std::map<std::pair<int, RoundId>, int> num_open_;  // parts without an answer
+  Chief chief_;
+};
+
+}  // namespace
+}  // namespace crossdevice::detail
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  crossdevice::fuzz::silence_log();
+  crossdevice::fuzz::Input input(data, size);
+  crossdevice::detail::Scene(input).play();
+  return 0;
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strangers and workers at a chief's door, over real connections: what they send is cut and mutated by the fuzzer, proofs are made where it says so.
+// Nobody is welcomed, or told anything but a challenge and a refusal, who has not proved that it holds the secret for this very connection.
+#include "comm/detail/chief_service.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <asio/io_context.hpp>
+
+#include "crossdevice/core/version.h"
+
+#include "comm/detail/listening_socket.h"
+#include "comm/detail/wire.h"
+#include "fuzz/frames_heard.h"
+#include "fuzz/fuzz_target.h"
+#include "fuzz/raw_socket.h"
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr int kNumWorkers = 3;
+constexpr const char* kSecret = "the secret";
+constexpr std::size_t kMaxClients = 4;
+
+struct Client {
+  fuzz::RawSocket socket;
+  fuzz::FramesHeard heard{};
+  std::optional<Nonce> challenge{};
+  bool has_proved = false;  // sent a hello with the right proof, as its first frame
+  bool has_spoken = false;
+  bool is_welcome = false;
+};
+
+class Scene {
+ public:
+  explicit Scene(fuzz::Input& input) : input_(input) {
+    listener_ = ListeningSocket::open("127.0.0.1", 0, "the chief");
+    port_ = listener_->port();
+    options_.rank = 0;
+    options_.num_workers = kNumWorkers;
+    options_.chief_address = "127.0.0.1:1";
+    options_.listener = std::move(listener_);
+    options_.secret = kSecret;
+    MemberInfo self;
+    self.rank = 0;
+    service_.emplace(io_, options_, self,
+                     [](const Frame& frame) { fuzz::require_well_said(frame); });
+    service_->open();
+  }
+
+  void play() {
+    while (!input_.is_empty()) {
+      act();
+      settle();
+    }
+    for (Client& each : clients_) each.socket.close();
+    settle();
+    service_->say_goodbye();
+    settle();
+    FUZZ_EXPECT(service_->has_sent_all());
+  }
+
+ private:
+  void act() {
+    const std::size_t what = input_.below(8);
+    if (what == 0 || clients_.empty()) {
+      if (clients_.size() == kMaxClients) return;
+      clients_.push_back({.socket = fuzz::RawSocket::to(port_)});
+      return;
+    }
+    if (what == 6) return service_->beat(input_.coin());
+    Client& client = clients_[input_.below(clients_.size())];
+    if (what == 7) return client.socket.close();
+    if (what == 1) {
+      const std::string bytes = input_.text();
+      client.has_spoken = client.has_spoken || !bytes.empty();
+      return client.socket.say(bytes);
+    }
+    if (what == 2) {
+      client.has_spoken = true;
+      const auto kind = static_cast<ControlKind>(input_.number<std::uint8_t>());
+      return client.socket.say(encode_frame(kind, input_.text()));
+    }
+    if (what == 5) return exchange(client);
+    hello(client, what == 4);
+  }
+
+  void hello(Client& client, bool is_forged) {
+    Hello hello;
+    hello.library_version = library_version_string();
+    hello.num_workers = kNumWorkers;
+    hello.member.rank = static_cast<int>(input_.below(5)) - 1;
+    hello.member.host = input_.text();
+    if (input_.below(8) == 1) hello.num_workers = 7;
+    if (input_.below(8) == 1) hello.member.addresses = {input_.text()};
+    const bool has_challenge = client.challenge.has_value();
+    hello.mac = hello.expected_mac(kSecret, client.challenge.value_or(Nonce{}));
+    if (is_forged) {
+      // Another's challenge, another secret, or a bit that is not right.
+      const std::size_t forgery = input_.below(3);
+      if (forgery == 0) hello.mac = hello.expected_mac(kSecret, Nonce{});
+      if (forgery == 1) hello.mac = hello.expected_mac("", client.challenge.value_or(Nonce{}));
+      if (forgery == 2) hello.mac[input_.below(kMacBytes)] ^= 1;
+    }
+    if (!client.has_spoken && has_challenge && !is_forged) client.has_proved = true;
+    client.has_spoken = true;
+    client.socket.say(encode_frame(ControlKind::HELLO, hello.encode()));
+  }
+
+  void exchange(Client& client) {
+    Exchange message;
+    message.id = {input_.below(2), input_.below(2)};
+    message.kind = "barrier";
+    message.bytes = input_.text();
+    client.has_spoken = true;
+    client.socket.say(encode_frame(ControlKind::EXCHANGE, message.encode()));
+  }
+
+  /// Until nothing happens any more.
+  void settle() {
+    while (io_.poll() > 0) {
+    }
+    io_.restart();
+    for (Client& each : clients_) {
+      each.heard.add(each.socket.hear());
+      while (const std::optional<Frame> frame = each.heard.next()) {
+        if (frame->kind == ControlKind::CHALLENGE) {
+          FUZZ_EXPECT(!each.challenge.has_value());
+          each.challenge = Challenge::decode(frame->payload).nonce;
+        } else if (frame->kind == ControlKind::WELCOME) {
+          FUZZ_EXPECT(each.has_proved && !each.is_welcome);
+          each.is_welcome = true;
+        } else if (frame->kind != ControlKind::REFUSED) {
+          FUZZ_EXPECT(each.is_welcome);
+        }
+      }
+    }
+  }
+
+  fuzz::Input& input_;
+  asio::io_context io_{1};
+  std::shared_ptr<ListeningSocket> listener_;
+  std::uint16_t port_ = 0;
+  ControlPlaneOptions options_;
+  std::optional<ChiefService> service_;
+  std::vector<Client> clients_;
+};
+
+}  // namespace
+}  // namespace crossdevice::detail
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  crossdevice::fuzz::silence_log();
+  crossdevice::fuzz::Input input(data, size);
+  crossdevice::detail::Scene(input).play();
+  return 0;
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side that connects: a worker that seeks its chief, and one that seeks another worker. What answers is whoever listens there and says what the
+// fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <asio/io_context.hpp>
+
+#include "comm/detail/chief_link.h"
+#include "comm/detail/host_port.h"
+#include "comm/detail/seeker.h"
+#include "comm/detail/wire.h"
+#include "fuzz/frames_heard.h"
+#include "fuzz/fuzz_target.h"
+#include "fuzz/raw_socket.h"
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr const char* kSecret = "the secret";
+constexpr int kAskedRank = 2;
+
+/// Whoever listens. Proofs are right or wrong as the input says.
+class Host {
+ public:
+  explicit Host(fuzz::Input& input) : input_(input) {}
+
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+  [[nodiscard]] bool has_proved() const { return has_proved_; }
+  [[nodiscard]] bool has_guest() const { return socket_.is_open(); }
+
+  /// Takes the next one in; forgets who was there.
+  void accept() {
+    fuzz::RawSocket next = listener_.accept();
+    if (!next.is_open()) return;
+    socket_ = std::move(next);
+    heard_ = {};
+    nonce_.reset();
+  }
+  void hear() {
+    heard_.add(socket_.hear());
+    while (const std::optional<Frame> frame = heard_.next()) {
+      if (frame->kind == ControlKind::HELLO) {
+        const Hello hello = Hello::decode(frame->payload);
+        FUZZ_EXPECT(hello.mac == hello.expected_mac(kSecret, challenge_));
+        nonce_ = hello.nonce;
+      } else if (frame->kind == ControlKind::SEEK) {
+        const Seek seek = Seek::decode(frame->payload);
+        FUZZ_EXPECT(seek.mac == seek.expected_mac(kSecret, challenge_));
+        nonce_ = seek.nonce;
+      }
+    }
+  }
+  void act() {
+    switch (input_.below(8)) {
+      case 0:
+        challenge_ = {};
+        for (unsigned char& byte : challenge_) byte = input_.number<std::uint8_t>();
+        return say(ControlKind::CHALLENGE,
+                   Challenge{.protocol = kControlProtocol, .nonce = challenge_}.encode());
+      case 1:
+        return socket_.say(input_.text());
+      case 2:
+        return say(static_cast<ControlKind>(input_.number<std::uint8_t>()), input_.text());
+      case 3:
+        return welcome();
+      case 4:
+        return found();
+      case 5:
+        return say(ControlKind::REFUSED,
+                   Refused{.code = StatusCode::INTERNAL, .text = input_.text()}.encode());
+      case 6:
+        return socket_.close();
+      case 7:
+        return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
+    }
+  }
+
+ private:
+  void say(ControlKind kind, const std::string& payload) {
+    socket_.say(encode_frame(kind, payload));
+  }
+  template <class Message>
+  void prove(Message& message) {
+    const bool is_right = input_.below(4) != 0 && nonce_.has_value();
+    message.mac = message.expected_mac(is_right ? kSecret : "guess", nonce_.value_or(Nonce{}));
+    has_proved_ = has_proved_ || is_right;
+  }
+  void welcome() {
+    Welcome message{.cluster_id = input_.number<std::uint64_t>()};
+    prove(message);
+    say(ControlKind::WELCOME, message.encode());
+  }
+  void found() {
+    Found message;
+    message.rank = input_.coin() ? kAskedRank : static_cast<int>(input_.below(4));
+    message.takes_in = input_.coin();
+    message.epoch = {input_.number<std::uint64_t>(), {0, 2, 1'000'000}};
+    prove(message);
+    say(ControlKind::FOUND, message.encode());
+  }
+
+  fuzz::Input& input_;
+  fuzz::RawListener listener_;
+  fuzz::RawSocket socket_;
+  fuzz::FramesHeard heard_;
+  Nonce challenge_{};
+  std::optional<Nonce> nonce_;  // of who has come
+  bool has_proved_ = false;
+};
+
+/// Lets both sides speak until the input is used up.
+void play(fuzz::Input& input, asio::io_context& io, Host& host) {
+  while (!input.is_empty()) {
+    while (io.poll() > 0) {
+    }
+    io.restart();
+    host.accept();
+    host.hear();
+    if (!host.has_guest()) return;
+    host.act();
+  }
+  while (io.poll() > 0) {
+  }
+  io.restart();
+}
+
+/// Where somebody could be, who is not to be disturbed.
+bool is_address(const std::string& text) {
+  try {
+    std::error_code error;
+    (void)asio::ip::make_address(parse_host_port(text).host, error);
+    return !error;
+  } catch (const ValueError&) {
+    return false;
+  }
+}
+
+void check_seeker(fuzz::Input& input) {
+  asio::io_context io{1};
+  Host host(input);
+  Seek question;
+  question.job = 7;
+  question.rank = 1;
+  question.epoch = {3, {0, 1, 2}};
+  // What a member says of its addresses comes from that member.
+  std::vector<std::string> addresses;
+  for (std::size_t num_odd = input.below(3); num_odd > 0; --num_odd) {
+    addresses.push_back(input.text());
+    if (is_address(addresses.back())) addresses.pop_back();
+  }
+  addresses.push_back(join_host_port("127.0.0.1", host.port()));
+  int num_results = 0;
+  const auto seeker = std::make_shared<Seeker>(
+      io, kSecret, question, kAskedRank, addresses, std::nullopt, [&](const SeekResult& result) {
+        ++num_results;
+        FUZZ_EXPECT(!result.found.has_value() || host.has_proved());
+        FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);
+        FUZZ_EXPECT(!result.connection || (result.found.has_value() && result.found->takes_in));
+        if (result.connection) result.connection->close();
+      });
+  seeker->start();
+  play(input, io, host);
+  seeker->cancel();
+  FUZZ_EXPECT(num_results <= 1);
+  while (io.poll() > 0) {
+  }
+}
+
+void check_chief_link(fuzz::Input& input) {
+  asio::io_context io{1};
+  Host host(input);
+  ControlPlaneOptions options;
+  options.rank = 1;
+  options.num_workers = 2;
+  options.secret = kSecret;
+  options.chief_address = join_host_port("127.0.0.1", host.port());
+  MemberInfo self;
+  self.rank = 1;
+  bool is_welcome = false;
+  ChiefLink::Events events;
+  events.on_welcome = [&](std::uint64_t) {
+    FUZZ_EXPECT(host.has_proved());
+    is_welcome = true;
+  };
+  events.on_frame = [&](const Frame&) { FUZZ_EXPECT(is_welcome); };
+  events.on_refused = [](const Refused&) {};
+  events.on_retry = [](const std::string&) {};
+  events.on_lost = [](const std::string&) {};
+  {
+    ChiefLink link(io, options, self, std::move(events));
+    link.connect();
+    // The name is resolved on another thread.
+    for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
+      (void)io.run_one_for(std::chrono::milliseconds(10));
+      host.accept();
+    }
+    play(input, io, host);
+    link.leave();
+    while (io.poll() > 0) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  crossdevice::fuzz::silence_log();
+  crossdevice::fuzz::Input input(data, size);
+  if (input.below(4) != 0) {
+    crossdevice::detail::check_seeker(input);
+  } else {
+    crossdevice::detail::check_chief_link(input);
+  }
+  return 0;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Sockets of a peer that says whatever a fuzzer makes it say, over loopback, without waiting for anybody.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fuzz/fuzz_target.h"
+
+namespace crossdevice::fuzz {
+
+/// One end of a connection. Ended by a reset: a million runs must not leave a million sockets that wait.
+class RawSocket {
+ public:
+  RawSocket() = default;
+  explicit RawSocket(int fd) : fd_(fd) {
+    FUZZ_EXPECT(fd_ >= 0);
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    (void)::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  ~RawSocket() { close(); }
+  RawSocket(RawSocket&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), has_ended_(other.has_ended_) {}
+  RawSocket& operator=(RawSocket&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    fd_ = std::exchange(other.fd_, -1);
+    has_ended_ = other.has_ended_;
+    return *this;
+  }
+
+  /// To a port of this machine where somebody listens.
+  [[nodiscard]] static RawSocket to(std::uint16_t port) {
+    RawSocket client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = loopback(port);
+    FUZZ_EXPECT(
+        ::connect(client.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    return client;
+  }
+  [[nodiscard]] static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    return address;
+  }
+
+  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+  /// The other side has ended its direction, or all.
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
+  void say(std::string_view bytes) {
+    if (is_open()) (void)::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  /// What has come.
+  [[nodiscard]] std::string hear() {
+    std::string heard;
+    char piece[4096];
+    while (is_open()) {
+      const ssize_t count = ::recv(fd_, piece, sizeof piece, MSG_DONTWAIT);
+      if (count < 0 && errno == EINTR) continue;
+      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) has_ended_ = true;
+      if (count <= 0) break;
+      heard.append(piece, static_cast<std::size_t>(count));
+    }
+    return heard;
+  }
+  /// Says nothing more, and still hears.
+  void end() {
+    if (is_open()) (void)::shutdown(fd_, SHUT_WR);
+  }
+  void close() {
+    if (is_open()) ::close(std::exchange(fd_, -1));
+  }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+  bool has_ended_ = false;
+};
+
+/// Where the tested side connects to.
+class RawListener {
+ public:
+  RawListener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address = RawSocket::loopback(0);
+    socklen_t size = sizeof address;
+    FUZZ_EXPECT(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    FUZZ_EXPECT(::listen(fd_, 16) == 0);
+    FUZZ_EXPECT(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~RawListener() { ::close(fd_); }
+  RawListener(const RawListener&) = delete;
+  RawListener& operator=(const RawListener&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// Who has come; a socket that is not open: nobody.
+  [[nodiscard]] RawSocket accept() const {
+    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    return fd < 0 ? RawSocket() : RawSocket(fd);
+  }
+
+ private:
+  int fd_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace crossdevice::fuzz

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules that no maker would make: refused where they name what there is not; else their plans and programs give what the steps, one after the other,
+// give, in whatever order the programs' tasks run.
+#include "crossdevice/collective/schedule.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "crossdevice/collective/reduction_plan.h"
+#include "crossdevice/collective/schedule_program.h"
+#include "crossdevice/collective/schedule_traffic.h"
+#include "crossdevice/core/error.h"
+
+#include "fuzz/fuzz_target.h"
+#include "support/program_machine.h"
+#include "support/verify_programs.h"
+#include "support/verify_schedule.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr std::size_t kMaxSteps = 24;
+/// Texts double with each step that adds a row to itself; longer ones say nothing new.
+constexpr std::size_t kMaxText = 200;
+
+using Rows = std::vector<std::vector<std::string>>;
+
+Schedule schedule_of(fuzz::Input& input) {
+  Schedule schedule;
+  schedule.num_participants = input.below(6);
+  schedule.num_elements = input.below(12);
+  const std::size_t n = std::max<std::size_t>(schedule.num_participants, 1);
+  while (!input.is_empty() && schedule.steps.size() < kMaxSteps) {
+    ScheduleStep step;
+    step.kind = input.coin() ? ScheduleStep::Kind::COPY : ScheduleStep::Kind::REDUCE;
+    const bool is_wild = input.below(16) == 1;
+    step.range.begin = input.below(schedule.num_elements + 1);
+    step.range.count = input.below(schedule.num_elements - step.range.begin + 1);
+    if (is_wild) step.range.begin = input.number<std::uint64_t>();
+    step.target = input.below(is_wild ? n + 2 : n);
+    step.sources.resize(step.kind == ScheduleStep::Kind::COPY && !is_wild ? 1 : input.below(5));
+    for (std::size_t& source : step.sources) source = input.below(is_wild ? n + 2 : n);
+    schedule.steps.push_back(std::move(step));
+  }
+  return schedule;
+}
+
+/// Whether every step names participants and elements that there are, and nobody twice.
+bool is_sound(const Schedule& schedule) {
+  const std::size_t n = schedule.num_participants;
+  return n > 0 && std::ranges::all_of(schedule.steps, [&](const ScheduleStep& step) {
+           const std::set<std::size_t> sources(step.sources.begin(), step.sources.end());
+           const bool is_copy = step.kind == ScheduleStep::Kind::COPY;
+           return step.range.count > 0 && step.range.begin <= schedule.num_elements &&
+                  step.range.count <= schedule.num_elements - step.range.begin && step.target < n &&
+                  !sources.empty() && *sources.rbegin() < n &&
+                  sources.size() == step.sources.size() &&
+                  (!is_copy || (sources.size() == 1 && *sources.begin() != step.target));
+         });
+}
+
+Rows inputs_of(const Schedule& schedule) {
+  Rows rows(schedule.num_participants);
+  for (std::size_t p = 0; p < rows.size(); ++p) {
+    rows[p].assign(schedule.num_elements, std::string(1, static_cast<char>('a' + p)));
+  }
+  return rows;
+}
+
+/// One step after the other. False: a text gets too long.
+bool execute(const Schedule& schedule, Rows& rows) {
+  for (const ScheduleStep& step : schedule.steps) {
+    for (std::size_t e = step.range.begin; e < step.range.end(); ++e) {
+      std::string result;
+      for (const std::size_t source : step.sources) result += rows[source][e];
+      if (result.size() > kMaxText) return false;
+      rows[step.target][e] = result;
+    }
+  }
+  return true;
+}
+
+bool is_everybody_once(const std::string& text, std::size_t n) {
+  const std::set<char> letters(text.begin(), text.end());
+  return text.size() == n && letters.size() == n;
+}
+
+std::string execute(const ReductionRecipe& recipe, std::size_t n) {
+  std::vector<std::string> intermediate(recipe.num_rows);
+  std::string result;
+  FUZZ_EXPECT(!recipe.passes.empty());
+  for (const ReductionPass& pass : recipe.passes) {
+    result.clear();
+    for (const std::uint32_t operand : pass.operands) {
+      FUZZ_EXPECT(operand < n + recipe.num_rows);
+      result += operand < n ? std::string(1, static_cast<char>('a' + operand))
+                            : intermediate[operand - n];
+    }
+    FUZZ_EXPECT(pass.first_group <= pass.operands.size());
+    if (&pass != &recipe.passes.back()) intermediate.at(pass.row) = result;
+  }
+  return result;
+}
+
+void check_plan(const Schedule& schedule, DType dtype, const Rows& rows) {
+  ReductionPlan plan;
+  try {
+    plan = plan_reduction(schedule, dtype);
+  } catch (const ValueError&) {
+    return;
+  }
+  std::size_t next = 0;
+  for (const ReductionPlan::Part& part : plan.parts) {
+    FUZZ_EXPECT(part.range.begin == next && part.range.count > 0);
+    next = part.range.end();
+    const std::string result = execute(plan.recipes.at(part.recipe), schedule.num_participants);
+    FUZZ_EXPECT(is_everybody_once(result, schedule.num_participants));
+    for (std::size_t e = part.range.begin; e < part.range.end(); ++e) {
+      for (const std::vector<std::string>& row : rows) FUZZ_EXPECT(row[e] == result);
+    }
+  }
+  FUZZ_EXPECT(next == schedule.num_elements);
+}
+
+void require_refused(const Schedule& schedule) {
+  try {
+    (void)compile_schedule(schedule, 0, 3);
+    FUZZ_FAIL("refused by compile_schedule()");
+  } catch (const ValueError&) {
+  }
+  try {
+    (void)plan_reduction(schedule, DType::FLOAT32);
+    FUZZ_FAIL("refused by plan_reduction()");
+  } catch (const ValueError&) {
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace crossdevice;
+  fuzz::Input input(data, size);
+  const std::size_t piece = 1 + input.below(6);
+  const unsigned seed = input.number<std::uint8_t>();
+  const Schedule schedule = schedule_of(input);
+  if (!is_sound(schedule)) {
+    require_refused(schedule);
+    return 0;
+  }
+  Rows rows = inputs_of(schedule);
+  if (!execute(schedule, rows)) return 0;
+  if (testing::verify_all_reduce(schedule).empty()) {
+    for (const std::vector<std::string>& row : rows) {
+      for (const std::string& text : row) {
+        FUZZ_EXPECT(is_everybody_once(text, schedule.num_participants));
+      }
+    }
+  }
+  check_plan(schedule, DType::FLOAT32, rows);
+  check_plan(schedule, DType::FLOAT16, rows);
+  FUZZ_EXPECT(testing::verify_programs(schedule, piece).empty());
+  testing::ProgramMachine machine(schedule, piece, seed);
+  FUZZ_EXPECT(machine.run().empty());
+  for (std::size_t p = 0; p < rows.size(); ++p) FUZZ_EXPECT(machine.row(p) == rows[p]);
+  FUZZ_EXPECT(schedule_traffic(schedule).size() == schedule.num_participants);
+  FUZZ_EXPECT(num_rounds(schedule) <= schedule.steps.size());
+  return 0;
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who connects to a member of a transport, and who answers where it connects to, over real connections, on either side of the proof. Nobody counts as
+// connected who has not proved that it holds the secret for this very connection, pair and cluster.
+#include "comm/detail/tcp_meeting.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/detail/tcp_greeting.h"
+#include "comm/detail/wire.h"
+#include "fuzz/fuzz_target.h"
+#include "fuzz/raw_socket.h"
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr std::uint64_t kCluster = 42;
+constexpr const char* kSecret = "the secret";
+constexpr int kRank = 1;  // of the tested one: 0 dials it, it dials 2
+constexpr int kDialler = 0;
+constexpr int kListener = 2;
+
+template <std::size_t N>
+std::string text_of(const std::array<char, N>& bytes) {
+  return {bytes.data(), bytes.size()};
+}
+template <std::size_t N>
+std::optional<std::array<char, N>> take_block(std::string& heard) {
+  if (heard.size() < N) return std::nullopt;
+  std::array<char, N> block{};
+  std::copy_n(heard.begin(), N, block.begin());
+  heard.erase(0, N);
+  return block;
+}
+
+/// The peer, whose turn it is each time the tested one asks whether it should go on.
+class Peer {
+ public:
+  Peer(fuzz::Input& input, bool dials) : input_(input), dials_(dials) {}
+
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+  [[nodiscard]] bool has_proved() const { return has_proved_; }
+  void dial(std::uint16_t port) { socket_ = fuzz::RawSocket::to(port); }
+
+  /// Whether all has been said, and heard.
+  bool act() {
+    if (++num_turns_ > 50) return true;
+    if (!socket_.is_open()) {
+      socket_ = listener_.accept();
+      return false;
+    }
+    heard_ += socket_.hear();
+    if (!has_spoken_) {
+      if (dials_ && heard_.size() < kChallengeBytes && !socket_.has_ended()) return false;
+      has_spoken_ = true;
+      if (dials_) {
+        say_hello();
+      } else {
+        say_challenge();
+      }
+    } else if (!dials_ && !has_answered_ && heard_.size() >= kHelloBytes) {
+      has_answered_ = true;
+      say_welcome();
+    }
+    return socket_.has_ended();
+  }
+
+ private:
+  void say_hello() {
+    Nonce challenge{};
+    if (const auto block = take_block<kChallengeBytes>(heard_))
+      challenge = decode_challenge(*block);
+    TcpPair pair{kCluster, kDialler, kRank};
+    const std::size_t oddity = input_.below(8);
+    if (oddity == 1) pair.cluster_id = input_.number<std::uint64_t>();
+    if (oddity == 2) pair.dialler = input_.number<std::int32_t>();
+    if (oddity == 3) pair.listener = input_.number<std::int32_t>();
+    if (oddity == 4) challenge[input_.below(kNonceBytes)] ^= 1;
+    Nonce nonce{};
+    nonce[0] = input_.number<std::uint8_t>();
+    std::string hello =
+        text_of(encode_hello(oddity == 5 ? "guess" : kSecret, pair, challenge, nonce));
+    if (oddity == 6) hello[input_.below(hello.size())] = input_.number<char>();
+    if (oddity == 7) hello = input_.text();
+    const bool is_right = pair == TcpPair{kCluster, kDialler, kRank};
+    const bool is_whole = oddity == 0 || oddity == 6 || (oddity < 4 && is_right);
+    has_proved_ = is_whole;  // a changed byte may be the same byte
+    speak(hello);
+  }
+  void say_challenge() {
+    challenge_[0] = input_.number<std::uint8_t>();
+    std::string bytes = text_of(encode_challenge(challenge_));
+    if (input_.below(4) == 1) bytes = input_.text();
+    if (bytes.size() >= kChallengeBytes) {
+      ChallengeBytes block{};
+      std::copy_n(bytes.begin(), block.size(), block.begin());
+      try {
+        challenge_ = decode_challenge(block);
+      } catch (const WireError&) {
+        has_answered_ = true;  // there will be no hello
+      }
+      rest_ = bytes.substr(kChallengeBytes);
+    }
+    socket_.say(bytes);
+    if (bytes.size() < kChallengeBytes) socket_.end();
+  }
+  void say_welcome() {
+    const auto block = take_block<kHelloBytes>(heard_);
+    const TcpHello hello = decode_hello(*block);
+    check_hello(hello, kSecret, challenge_);
+    FUZZ_EXPECT(hello.pair == (TcpPair{kCluster, kRank, kListener}));
+    const std::size_t oddity = input_.below(6);
+    TcpPair pair = hello.pair;
+    if (oddity == 1) std::swap(pair.dialler, pair.listener);
+    std::string welcome =
+        text_of(encode_welcome(oddity == 2 ? "guess" : kSecret, pair, challenge_, hello.nonce));
+    if (oddity == 3) welcome[input_.below(welcome.size())] = input_.number<char>();
+    if (oddity == 4) welcome = input_.text();
+    if (oddity == 5) welcome = text_of(*block).substr(0, kWelcomeBytes);  // its own words
+    has_proved_ = (oddity == 0 || oddity == 3) && rest_.empty();
+    speak(welcome);
+  }
+  /// In pieces; then nothing more, so that nobody waits for the rest.
+  void speak(const std::string& bytes) {
+    const std::size_t cut = std::min<std::size_t>(input_.below(128), bytes.size());
+    socket_.say(std::string_view(bytes).substr(0, cut));
+    socket_.say(std::string_view(bytes).substr(cut));
+    socket_.say(input_.text());  // and what comes behind it
+    if (!has_proved_ || input_.coin()) socket_.end();
+  }
+
+  fuzz::Input& input_;
+  bool dials_;
+  fuzz::RawListener listener_;
+  fuzz::RawSocket socket_;
+  std::string heard_;
+  std::string rest_;
+  Nonce challenge_{};
+  int num_turns_ = 0;
+  bool has_spoken_ = false;
+  bool has_answered_ = false;
+  bool has_proved_ = false;
+};
+
+void check_meeting(fuzz::Input& input, bool dials) {
+  TcpMeeting meeting({.rank = kRank,
+                      .num_ranks = 3,
+                      .cluster_id = kCluster,
+                      .secret = kSecret,
+                      .is_loopback_only = true,
+                      .addresses = {}});
+  Peer peer(input, dials);
+  if (dials) {
+    peer.dial(meeting.port());
+  } else {
+    const std::string announcement =
+        WireWriter().number(peer.port()).text("127.0.0.1").number(std::uint32_t{0}).take();
+    meeting.learn(kListener, announcement, true);
+  }
+  const int peers[] = {dials ? kDialler : kListener};
+  meeting.meet(peers, Deadline::after(std::chrono::seconds(2)), [&] { return peer.act(); });
+  for (const auto& [rank, fd] : meeting.take_connected()) {
+    FUZZ_EXPECT(rank == peers[0]);
+    FUZZ_EXPECT(peer.has_proved());
+    const fuzz::RawSocket closed(fd);
+  }
+}
+
+void check_announcement(fuzz::Input& input) {
+  TcpMeeting meeting({.rank = kRank,
+                      .num_ranks = 3,
+                      .cluster_id = kCluster,
+                      .secret = kSecret,
+                      .is_loopback_only = input.coin(),
+                      .addresses = {}});
+  try {
+    meeting.learn(kDialler, meeting.announcement(), true);
+    meeting.learn(kListener, input.rest(), input.coin());
+  } catch (const WireError&) {
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  crossdevice::fuzz::silence_log();
+  crossdevice::fuzz::Input input(data, size);
+  const std::size_t what = input.below(8);
+  if (what == 7) {
+    crossdevice::detail::check_announcement(input);
+  } else {
+    crossdevice::detail::check_meeting(input, what % 2 == 0);
+  }
+  return 0;
+}
