@@ -68,7 +68,6 @@ GpuDevice& GpuDevice::of(const Device& device) {
 GpuDevice::GpuDevice(CudaApi& cuda, int ordinal, int num_gpus)
     : cuda_(cuda),
       ordinal_(ordinal),
-      num_gpus_(num_gpus),
       events_(std::make_unique<GpuEventPool>()),
       reaches_(std::make_unique<std::atomic<Reach>[]>(static_cast<std::size_t>(num_gpus))) {
   require_cuda(cuda_, cuda_.get_device_properties(&properties_, ordinal_),
@@ -102,19 +101,11 @@ CudaPool GpuDevice::memory_pool() {
   }
   const CurrentCudaDevice current(cuda_, ordinal_);
   require_cuda(cuda_, cuda_.create_pool(&pool, ordinal_), "cudaMemPoolCreate");
-  for (int peer = 0; peer < num_gpus_; ++peer) {
-    bool can = false;
-    if (peer == ordinal_ || cuda_.can_access_peer(&can, peer, ordinal_) != CudaStatus::SUCCESS ||
-        !can) {
-      continue;
-    }
-    require_cuda(cuda_, cuda_.set_pool_access(pool, peer), "cudaMemPoolSetAccess");
-  }
   memory_pool_.store(pool, std::memory_order_release);
   return pool;
 }
 
-bool GpuDevice::reaches(const GpuDevice& peer) {
+bool GpuDevice::reaches(GpuDevice& peer) {
   if (&peer == this) return true;
   // Relaxed: the answer guards no memory. Two threads that ask at once both enable it; CUDA tells the second that it is.
   std::atomic<Reach>& known = reaches_[static_cast<std::size_t>(peer.ordinal_)];
@@ -126,21 +117,34 @@ bool GpuDevice::reaches(const GpuDevice& peer) {
   return does;
 }
 
-bool GpuDevice::enable_peer(const GpuDevice& peer) {
+bool GpuDevice::enable_peer(GpuDevice& peer) {
   bool can = false;
   require_cuda(cuda_, cuda_.can_access_peer(&can, ordinal_, peer.ordinal_),
                "cudaDeviceCanAccessPeer");
   if (!can) return false;
   const CurrentCudaDevice current(cuda_, ordinal_);
-  const CudaStatus status = cuda_.enable_peer_access(peer.ordinal_);
-  if (status == CudaStatus::SUCCESS || status == CudaStatus::PEER_ACCESS_ALREADY_ENABLED) {
-    return true;
-  }
-  log(LogSeverity::WARNING,
-      fmt::format("CUDA device {} can reach device {}, but enabling it failed, so that copies take "
-                  "a longer way: {}",
-                  ordinal_, peer.ordinal_, cuda_.error_text(status)));
-  return false;
+  const auto is_done = [&](CudaStatus status, const char* what) {
+    switch (status) {
+      case CudaStatus::SUCCESS:
+      case CudaStatus::PEER_ACCESS_ALREADY_ENABLED:
+        return true;
+      case CudaStatus::STREAM_CAPTURE_UNSUPPORTED:
+      case CudaStatus::STREAM_CAPTURE_INVALIDATED:
+        require_cuda(cuda_, status, what);  // that holds for now only
+        break;
+      default:  // any other code of CUDA's
+        break;
+    }
+    log(LogSeverity::WARNING,
+        fmt::format("CUDA device {} can reach device {}, but enabling it failed, so that data take "
+                    "a longer way: {}: {}",
+                    ordinal_, peer.ordinal_, what, cuda_.error_text(status)));
+    return false;
+  };
+  if (!is_done(cuda_.enable_peer_access(peer.ordinal_), "cudaDeviceEnablePeerAccess")) return false;
+  // What comes from a pool has access rules of its own.
+  return !peer.properties().has_memory_pools ||
+         is_done(cuda_.set_pool_access(peer.memory_pool(), ordinal_), "cudaMemPoolSetAccess");
 }
 
 CudaStream gpu_stream_of(const Tensor& tensor) {

@@ -98,12 +98,26 @@ TEST_F(GpuDeviceTest, APeerThatCannotBeEnabledIsNotReachedAndSaidSoOnce) {
   EXPECT_EQ(std::count(texts.begin(), texts.end(), '\n'), 1);
 }
 
-TEST_F(GpuDeviceTest, ItsPoolIsOpenToThosePeersThatCan) {
-  emulated_cuda().set_peers(3, 2, false);
+TEST_F(GpuDeviceTest, WhoReachesItReachesItsPool) {
+  const LogKeeper log;
   const CudaPool pool = gpu("GPU:2").memory_pool();
   EXPECT_EQ(pool, gpu("GPU:2").memory_pool());
   EXPECT_EQ(emulated_cuda().calls().count("cuda.create_pool"), 1u);
-  EXPECT_EQ(emulated_cuda().calls().count("cuda.set_pool_access"), 3u);  // of 0, 1 and 4
+  EXPECT_EQ(emulated_cuda().calls().count("cuda.set_pool_access"), 0u);
+  EXPECT_TRUE(gpu("GPU:1").reaches(gpu("GPU:2")));
+  EXPECT_EQ(emulated_cuda().calls().count("cuda.set_pool_access"), 1u);
+  emulated_cuda().calls().inject({.function = "cuda.set_pool_access", .status = 101});
+  EXPECT_FALSE(gpu("GPU:3").reaches(gpu("GPU:2")));
+  EXPECT_THAT(log.texts(), AllOf(HasSubstr("device 3"), HasSubstr("cudaMemPoolSetAccess")));
+}
+
+TEST_F(GpuDeviceTest, WhileSomebodyCapturesAPeerIsRefusedForNowOnly) {
+  const LogKeeper log;
+  emulated_cuda().calls().inject({.function = "cuda.enable_peer_access", .status = 900});
+  EXPECT_THAT(thrown<FailedPreconditionError>([] { (void)gpu("GPU:4").reaches(gpu("GPU:2")); }),
+              HasSubstr("cudaDeviceEnablePeerAccess"));
+  EXPECT_TRUE(gpu("GPU:4").reaches(gpu("GPU:2")));
+  EXPECT_EQ(log.texts(), "");
 }
 
 TEST_F(GpuDeviceTest, ATensorFollowsItsStreamOrElseTheLibrarysOwn) {

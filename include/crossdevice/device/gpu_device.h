@@ -32,6 +32,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   /// Cost     a few loads.
   [[nodiscard]] static GpuDevice& of(const Device& device);
 
+  /// `num_gpus`: how many there are.
   GpuDevice(CudaApi& cuda, int ordinal, int num_gpus);
   ~GpuDevice();
   GpuDevice(const GpuDevice&) = delete;
@@ -45,25 +46,25 @@ class CROSSDEVICE_EXPORT GpuDevice {
   ///
   /// Errors   what CUDA reports; the next call tries again.
   [[nodiscard]] CudaStream own_stream();
-  /// Where tensors of this GPU lie; every GPU that reaches this one may read and write there. Made on first use.
+  /// Where tensors of this GPU lie. Made on first use.
   ///
   /// Errors   UnavailableError: the GPU has no stream-ordered pools. What CUDA reports; the next call tries again.
   [[nodiscard]] CudaPool memory_pool();
   /// Held around every sequence of launches that another thread must not cut into; locks of several GPUs are taken in ascending ordinal.
   [[nodiscard]] std::mutex& launch_mutex() { return launch_mutex_; }
-  /// Whether kernels here may read and write memory there: enabled on the first question. Itself: true.
+  /// Whether kernels here may read and write memory there, that of its memory_pool() and any other: enabled on the first question. Itself: true.
   ///
-  /// Errors   what CUDA reports. A GPU that has no room for one more peer reaches it not: false, one warning.
-  [[nodiscard]] bool reaches(const GpuDevice& peer);
+  /// Errors   what CUDA reports; FailedPreconditionError: the first question comes while a stream is being captured. Where CUDA says that it can be, but
+  ///          does not do it (a GPU has room for so many peers): false, one warning.
+  [[nodiscard]] bool reaches(GpuDevice& peer);
   [[nodiscard]] GpuEventPool& events() { return *events_; }
 
  private:
   enum class Reach : std::uint8_t { UNKNOWN, YES, NO };
-  [[nodiscard]] bool enable_peer(const GpuDevice& peer);
+  [[nodiscard]] bool enable_peer(GpuDevice& peer);
 
   CudaApi& cuda_;
   const int ordinal_;
-  const int num_gpus_;
   CudaDeviceProperties properties_;
   std::mutex launch_mutex_;
   std::unique_ptr<GpuEventPool> events_;

@@ -45,8 +45,8 @@ struct SegmentLocation {
 ///          was never handed out before may get its pages from allocate() already: in huge pages, where the system has them and
 ///          one memory node, that costs a tenth of touching it. Host logical devices have pools (and statistics) of their own.
 ///          In a child of fork() the blocks are not mapped: touching one ends the child instead of changing its parent's data.
-///          GPU blocks are aligned to 256 bytes and come from one CUDA pool for each GPU, which keeps what is given back and which every GPU that
-///          can reaches; logical devices have statistics of their own. After shutdown() blocks stay where they are until the process ends.
+///          GPU blocks are aligned to 256 bytes and come from one CUDA pool for each GPU, which keeps what is given back; logical
+///          devices have statistics of their own. After shutdown() blocks stay where they are until the process ends.
 /// Errors   ResourceExhaustedError: the system has no more memory; says how much was asked for and is in use.
 ///          FailedPreconditionError: in a child of fork(), and on GPUs after shutdown(); deallocate() does nothing there.
 /// Threads  any.
