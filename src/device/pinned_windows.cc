@@ -25,10 +25,11 @@ class WindowShelf {
     require_not_forked();
     {
       const std::lock_guard lock(mutex_);
-      // A copy that was given up, because its deadline passed, leaves a window to a stream that may stand still for long: such a window stays where it is.
-      for (std::unique_ptr<PinnedWindow>& window : spare_) {
-        if (!window->last_use.has_completed()) continue;
-        std::swap(window, spare_.back());
+      // The one used last is the one that caches know best. A copy that was given up, because its deadline passed, leaves a window to a stream that may
+      // stand still for long: such a window stays where it is.
+      for (auto window = spare_.rbegin(); window != spare_.rend(); ++window) {
+        if (!(*window)->last_use.has_completed()) continue;
+        std::swap(*window, spare_.back());
         std::unique_ptr<PinnedWindow> result = std::move(spare_.back());
         spare_.pop_back();
         return result;
