@@ -153,6 +153,8 @@ void record_failed(std::uint64_t number, const std::string& error) {
 }
 
 void dump_flight_record(const std::string& path) {
+  static std::mutex& writing = *new std::mutex;  // never destroyed: service threads write
+  const std::lock_guard lock(writing);
   const std::string text = flight_record_json();
   const std::string beside = fmt::format("{}.{}.part", path, ::getpid());
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);

@@ -18,6 +18,7 @@
 #include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "comm/detail/flight_recorder.h"
 #include "comm/detail/nccl_clique_state.h"
 
 namespace crossdevice::detail {
@@ -141,6 +142,7 @@ void supervise(State& state) {
   }
   give_up_abort(state, fmt::format("has not come back within {:.3g} s",
                                    std::chrono::duration<double>(nccl_grace()).count()));
+  dump_flight_record();
 }
 
 }  // namespace
