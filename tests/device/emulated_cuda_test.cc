@@ -280,6 +280,7 @@ TEST_F(EmulatedCudaTest, UseBeyondTheEndIsAnError) {
 }
 
 TEST_F(EmulatedCudaTest, UseAfterAFreeInAnotherStreamIsFoundWhenItRuns) {
+  cuda.set_checks_order(false);  // would find it before
   const CudaStream late = stream_on(0);
   const CudaStream frees = stream_on(0);
   float* const device = take(4, pool_on(0), late);
@@ -295,6 +296,7 @@ TEST_F(EmulatedCudaTest, UseAfterAFreeInAnotherStreamIsFoundWhenItRuns) {
 }
 
 TEST_F(EmulatedCudaTest, UseBeforeTheAllocationIsDueIsFoundWhenItRuns) {
+  cuda.set_checks_order(false);  // would find it before
   const CudaStream takes = stream_on(0);
   const CudaStream early = stream_on(0);
   cuda.block_stream(takes);

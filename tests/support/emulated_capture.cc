@@ -167,7 +167,7 @@ void EmulatedCuda::launch_steps(EmulatedMachine::Lock& lock, EmulatedCapture& gr
     EmulatedStream& queue = *graph.queues[step.branch];
     switch (step.kind) {
       case EmulatedCapture::StepKind::RUN:
-        streams_.push(lock, queue, step.make(lock));
+        streams_.push(lock, queue, step.make(lock, queue));
         break;
       case EmulatedCapture::StepKind::RECORD:
         streams_.push_moment(lock, queue, moments[step.slot]);

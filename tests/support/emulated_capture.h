@@ -29,7 +29,7 @@ struct EmulatedCapture {
     std::size_t branch = 0;
     std::size_t slot = 0;  ///< RECORD, WAIT: which moment of the graph
     /// RUN: the operation, anew for each launch.
-    std::function<std::function<void()>(EmulatedMachine::Lock&)> make;
+    std::function<std::function<void()>(EmulatedMachine::Lock&, EmulatedStream& queue)> make;
   };
 
   CaptureMode mode = CaptureMode::GLOBAL;

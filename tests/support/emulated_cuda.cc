@@ -120,20 +120,40 @@ void EmulatedCuda::fail_device(EmulatedMachine::Lock& lock, int device, CudaStat
 
 // ---- what every operation goes through
 
-std::function<void()> EmulatedCuda::checked(EmulatedStream& stream, std::string function,
-                                            std::vector<ResolvedUse> uses, bool is_kernel,
-                                            EmulatedBody body) {
-  return [this, device = stream.device, function = std::move(function), uses = std::move(uses),
-          is_kernel, body = std::move(body)] {
+void EmulatedCuda::note_access(EmulatedMachine::Lock& lock, EmulatedStream& queue,
+                               const std::string& function, Allocation& allocation,
+                               const MemoryUse& use) {
+  if (!checks_order_ || use.size_bytes == 0) return;
+  const auto begin =
+      static_cast<std::size_t>(static_cast<const std::byte*>(use.pointer) - allocation.address);
+  std::string conflict =
+      allocation.history.add({begin, begin + use.size_bytes, use.is_written, queue.number,
+                              queue.tick + 1, queue.device, function},
+                             queue.clock);
+  if (!conflict.empty()) machine_.report(lock, std::move(conflict));
+}
+
+// What the operation uses has no order with itself, but with all that comes before it.
+std::function<void()> EmulatedCuda::instantiate(EmulatedMachine::Lock& lock,
+                                                const Operation& operation, EmulatedStream& queue) {
+  (void)streams_.order_of(lock, queue);
+  for (const ResolvedUse& use : operation.uses) {
+    if (use.allocation == nullptr) continue;
+    note_access(lock, queue, operation.function, *use.allocation, use.use);
+  }
+  EmulatedBody body = operation.make(lock, queue);
+  queue.clock.set(queue.number, ++queue.tick);
+  return [this, device = operation.device, function = operation.function, uses = operation.uses,
+          is_kernel = operation.is_kernel, body = std::move(body)] {
     std::vector<std::byte*> views;
     views.reserve(uses.size());
     {
-      auto lock = machine_.lock();
+      auto held = machine_.lock();
       if (kept_[static_cast<std::size_t>(device)] != CudaStatus::SUCCESS) return;
       for (const ResolvedUse& use : uses) {
         const std::string wrong = memory_.check_now(use, device, is_kernel);
         if (!wrong.empty()) {
-          fail_device(lock, device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
+          fail_device(held, device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
           return;
         }
         views.push_back(use.view);
@@ -170,19 +190,20 @@ CudaStatus EmulatedCuda::submit(EmulatedMachine::Lock& lock, EmulatedStream& str
     fail_device(lock, stream.device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
     return kIllegalAddress;
   }
+  Operation operation{stream.device, std::string(function), std::move(resolved), is_kernel,
+                      std::move(make)};
   if (stream.capture != nullptr) {
     EmulatedCapture& capture = *stream.capture;
     if (!capture.is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
     capture.steps.push_back({EmulatedCapture::StepKind::RUN, capture.branch_of(stream), 0,
-                             [this, &stream, function = std::string(function), resolved, is_kernel,
-                              make = std::move(make)](EmulatedMachine::Lock& held) {
-                               return checked(stream, function, resolved, is_kernel, make(held));
+                             [this, operation = std::move(operation)](EmulatedMachine::Lock& held,
+                                                                      EmulatedStream& queue) {
+                               return instantiate(held, operation, queue);
                              }});
     return CudaStatus::SUCCESS;
   }
   if (fault.has_value()) apply_fault(lock, stream, *fault);
-  streams_.push(lock, stream,
-                checked(stream, std::string(function), std::move(resolved), is_kernel, make(lock)));
+  streams_.push(lock, stream, instantiate(lock, operation, stream));
   return CudaStatus::SUCCESS;
 }
 
@@ -196,20 +217,28 @@ CudaStatus EmulatedCuda::launch(EmulatedLaunch launch) {
   }
   return submit(
       call.lock, *call.stream, launch.function, launch.uses, launch.is_kernel,
-      [body = std::move(launch.body)](EmulatedMachine::Lock&) { return body; }, call.fault);
+      [body = std::move(launch.body)](EmulatedMachine::Lock&, EmulatedStream&) { return body; },
+      call.fault);
 }
 
+// The function may tell the host what has been done before it.
 CudaStatus EmulatedCuda::launch_host_function(detail::CudaStream stream, void (*function)(void*),
                                               void* argument) {
-  return launch({"cuda.launch_host_function",
-                 stream,
-                 0,
-                 {},
-                 false,
-                 [function, argument](std::span<std::byte* const>) {
-                   const HostFunctionScope scope;
-                   function(argument);
-                 }});
+  Call call(*this, "cuda.launch_host_function");
+  if (const auto refused = call.begin_on(stream)) return *refused;
+  return submit(
+      call.lock, *call.stream, "cuda.launch_host_function", {}, false,
+      [this, function, argument](EmulatedMachine::Lock&, EmulatedStream& queue) {
+        return [this, function, argument, clock = queue.clock](std::span<std::byte* const>) {
+          {
+            auto lock = machine_.lock();
+            streams_.learn(lock, clock);
+          }
+          const HostFunctionScope scope;
+          function(argument);
+        };
+      },
+      call.fault);
 }
 
 // ---- what there is
@@ -330,7 +359,9 @@ CudaStatus EmulatedCuda::stream_query(detail::CudaStream stream) {
   }
   const CudaStatus kept = kept_[static_cast<std::size_t>(found->device)];
   if (kept != CudaStatus::SUCCESS) return kept;
-  return found->is_idle() ? CudaStatus::SUCCESS : CudaStatus::NOT_READY;
+  if (!found->is_idle()) return CudaStatus::NOT_READY;
+  streams_.learn(call.lock, streams_.order_of(call.lock, *found));
+  return CudaStatus::SUCCESS;
 }
 
 CudaStatus EmulatedCuda::stream_wait_event(detail::CudaStream stream, detail::CudaEvent event) {
@@ -341,7 +372,7 @@ CudaStatus EmulatedCuda::stream_wait_event(detail::CudaStream stream, detail::Cu
   EmulatedStream& waits = *call.stream;
   EmulatedCapture* const source = awaited->capture.get();
   if (waits.capture == nullptr && source == nullptr) {
-    if (awaited->moment == nullptr || awaited->moment->has_come) return CudaStatus::SUCCESS;
+    if (awaited->moment == nullptr) return CudaStatus::SUCCESS;
     if (call.fault.has_value()) apply_fault(call.lock, waits, *call.fault);
     streams_.push_wait(call.lock, waits, awaited->moment);
     return CudaStatus::SUCCESS;
@@ -422,8 +453,10 @@ CudaStatus EmulatedCuda::event_query(detail::CudaEvent event) {
   if (asked->capture != nullptr) return invalidate(call.lock, *asked->capture, kCapturedEvent);
   const CudaStatus kept = kept_[static_cast<std::size_t>(asked->device)];
   if (kept != CudaStatus::SUCCESS) return kept;
-  const bool has_come = asked->moment == nullptr || asked->moment->has_come;
-  return has_come ? CudaStatus::SUCCESS : CudaStatus::NOT_READY;
+  if (asked->moment == nullptr) return CudaStatus::SUCCESS;
+  if (!asked->moment->has_come) return CudaStatus::NOT_READY;
+  streams_.learn(call.lock, asked->moment->clock);
+  return CudaStatus::SUCCESS;
 }
 
 // ---- for tests
@@ -452,21 +485,40 @@ void EmulatedCuda::release_everything() {
 
 bool EmulatedCuda::synchronize(std::chrono::milliseconds limit) {
   auto lock = machine_.lock();
-  std::vector<std::pair<const EmulatedStream*, std::uint64_t>> goals;
-  for (const auto& stream : streams_.all(lock))
-    goals.emplace_back(stream.get(), stream->num_enqueued);
-  return machine_.await_for(lock, limit, [&] {
-    return std::all_of(goals.begin(), goals.end(),
-                       [](const auto& goal) { return goal.first->num_completed >= goal.second; });
-  });
+  return await_streams(lock, streams_.all_of(lock), limit);
 }
 
 bool EmulatedCuda::synchronize(detail::CudaStream handle, std::chrono::milliseconds limit) {
   auto lock = machine_.lock();
-  const EmulatedStream* const stream = find_stream(lock, handle);
-  if (stream == nullptr) return false;
-  const std::uint64_t goal = stream->num_enqueued;
-  return machine_.await_for(lock, limit, [&] { return stream->num_completed >= goal; });
+  EmulatedStream* const stream = find_stream(lock, handle);
+  return stream != nullptr && await_streams(lock, {stream}, limit);
+}
+
+bool EmulatedCuda::await_streams(EmulatedMachine::Lock& lock,
+                                 const std::vector<EmulatedStream*>& streams,
+                                 std::optional<std::chrono::milliseconds> limit) {
+  std::vector<std::uint64_t> goals;
+  goals.reserve(streams.size());
+  EmulatedClock clock;
+  for (EmulatedStream* stream : streams) {
+    goals.push_back(stream->num_enqueued);
+    clock.merge(streams_.order_of(lock, *stream));
+  }
+  const auto are_there = [&] {
+    for (std::size_t index = 0; index < streams.size(); ++index) {
+      if (streams[index]->num_completed < goals[index]) return false;
+    }
+    return true;
+  };
+  const bool have_come = limit.has_value() ? machine_.await_for(lock, *limit, are_there)
+                                           : machine_.await(lock, are_there);
+  if (have_come) streams_.learn(lock, clock);
+  return have_come;
+}
+
+void EmulatedCuda::set_checks_order(bool checks) {
+  const auto lock = machine_.lock();
+  checks_order_ = checks;
 }
 
 void EmulatedCuda::set_peers(int device, int peer, bool can) {

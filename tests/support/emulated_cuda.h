@@ -95,6 +95,9 @@ class EmulatedCuda final : public detail::CudaApi {
   void fail_device(int device, detail::CudaStatus status);
   /// Allocations that were not given back, pinned memory too.
   [[nodiscard]] std::size_t num_allocations();
+  /// Whether two uses of memory that no event, no stream and nothing that the host has waited for puts in an order are violations, one of them being a
+  /// write: by the order of calls, whenever they happen to run. On at first.
+  void set_checks_order(bool checks);
   /// Streams and events that were created and not destroyed.
   [[nodiscard]] std::size_t num_streams();
   [[nodiscard]] std::size_t num_events();
@@ -117,8 +120,8 @@ class EmulatedCuda final : public detail::CudaApi {
   [[nodiscard]] EmulatedStream* find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle);
   [[nodiscard]] EmulatedStream* find_stream(EmulatedMachine::Lock& lock, detail::CudaStream handle,
                                             int device);
-  /// Enqueues, or records where the stream captures. `make` gives the body each time that it is launched.
-  using MakeBody = std::function<EmulatedBody(EmulatedMachine::Lock& lock)>;
+  /// Enqueues, or records where the stream captures. `make` gives the body each time that it is launched, and the queue that it will run in.
+  using MakeBody = std::function<EmulatedBody(EmulatedMachine::Lock& lock, EmulatedStream& queue)>;
   detail::CudaStatus submit(EmulatedMachine::Lock& lock, EmulatedStream& stream,
                             std::string_view function, const std::vector<MemoryUse>& uses,
                             bool is_kernel, MakeBody make,
@@ -181,11 +184,25 @@ class EmulatedCuda final : public detail::CudaApi {
 
   Event* find_event(EmulatedMachine::Lock& lock, detail::CudaEvent handle);
   EmulatedPool* find_pool(EmulatedMachine::Lock& lock, detail::CudaPool handle);
+  /// Until all that they have now is done, at most so long; then the host knows it.
+  bool await_streams(EmulatedMachine::Lock& lock, const std::vector<EmulatedStream*>& streams,
+                     std::optional<std::chrono::milliseconds> limit);
   void trim(EmulatedMachine::Lock& lock, EmulatedPool& pool);
   std::shared_ptr<Allocation> take_from_pool(EmulatedMachine::Lock& lock, EmulatedPool& pool,
                                              std::size_t size_bytes, const EmulatedStream& stream);
-  std::function<void()> checked(EmulatedStream& stream, std::string function,
-                                std::vector<ResolvedUse> uses, bool is_kernel, EmulatedBody body);
+  /// An operation whose time has come to be launched, on a queue of `device`.
+  struct Operation {
+    int device = -1;
+    std::string function;
+    std::vector<ResolvedUse> uses;
+    bool is_kernel = true;
+    MakeBody make;
+  };
+  std::function<void()> instantiate(EmulatedMachine::Lock& lock, const Operation& operation,
+                                    EmulatedStream& queue);
+  /// Reports a use that has no order with another one's.
+  void note_access(EmulatedMachine::Lock& lock, EmulatedStream& queue, const std::string& function,
+                   Allocation& allocation, const MemoryUse& use);
   void apply_fault(EmulatedMachine::Lock& lock, EmulatedStream& stream, const Fault& fault);
   /// Refuses what must not happen while somebody captures, and invalidates that capture.
   std::optional<detail::CudaStatus> refuse_while_capturing(EmulatedMachine::Lock& lock);
@@ -206,6 +223,7 @@ class EmulatedCuda final : public detail::CudaApi {
   std::vector<std::shared_ptr<EmulatedCapture>> captures_;  ///< that were begun and have not ended
   std::vector<std::shared_ptr<EmulatedCapture>> graphs_;
   std::uint64_t num_live_streams_ = 0;
+  bool checks_order_ = true;
   EmulatedStreams streams_;  // last: its threads use the rest
 };
 

@@ -139,10 +139,12 @@ CudaStatus EmulatedCuda::malloc_from_pool_async(void** pointer, std::size_t size
   *pointer = taken->address;
   return submit(
       call.lock, *call.stream, "cuda.malloc_from_pool_async", {}, false,
-      [this, taken](EmulatedMachine::Lock&) {
+      [this, taken](EmulatedMachine::Lock& lock, EmulatedStream& queue) {
+        note_access(lock, queue, "cuda.malloc_from_pool_async", *taken,
+                    {taken->address, taken->size_bytes});
         return [this, taken](std::span<std::byte* const>) {
           std::memset(taken->view, kFreshMemoryByte, taken->size_bytes);
-          const auto lock = machine_.lock();
+          const auto held = machine_.lock();
           taken->is_ready = true;
           taken->is_freed = false;
         };
@@ -169,10 +171,11 @@ CudaStatus EmulatedCuda::free_async(void* pointer, detail::CudaStream stream) {
   }
   const CudaStatus status = submit(
       call.lock, *call.stream, "cuda.free_async", {}, false,
-      [this, freed](EmulatedMachine::Lock&) {
+      [this, freed](EmulatedMachine::Lock& lock, EmulatedStream& queue) {
+        note_access(lock, queue, "cuda.free_async", *freed, {freed->address, freed->size_bytes});
         return [this, freed](std::span<std::byte* const>) {
           {
-            const auto lock = machine_.lock();
+            const auto held = machine_.lock();
             freed->is_freed = true;
           }
           std::memset(freed->view, kFreedMemoryByte, freed->size_bytes);
@@ -210,14 +213,7 @@ CudaStatus EmulatedCuda::free_host(void* pointer) {
     machine_.report(call.lock, "cuda.free_host: no pinned memory begins there (any more)");
     return CudaStatus::INVALID_VALUE;
   }
-  std::vector<std::pair<const EmulatedStream*, std::uint64_t>> goals;
-  for (const auto& stream : streams_.all(call.lock)) {
-    goals.emplace_back(stream.get(), stream->num_enqueued);
-  }
-  (void)machine_.await(call.lock, [&] {
-    return std::all_of(goals.begin(), goals.end(),
-                       [](const auto& goal) { return goal.first->num_completed >= goal.second; });
-  });
+  (void)await_streams(call.lock, streams_.all_of(call.lock), std::nullopt);
   freed->is_freed = true;
   memory_.return_pinned(*freed);
   return CudaStatus::SUCCESS;
@@ -237,8 +233,8 @@ CudaStatus EmulatedCuda::memcpy_async(void* destination, const void* source, std
   }
   const CudaStatus status = submit(
       call.lock, *call.stream, "cuda.memcpy_async",
-      {{destination, size_bytes}, {source, size_bytes}}, false,
-      [size_bytes](EmulatedMachine::Lock&) {
+      {{destination, size_bytes}, {source, size_bytes, 1, false}}, false,
+      [size_bytes](EmulatedMachine::Lock&, EmulatedStream&) {
         return [size_bytes](std::span<std::byte* const> views) {
           if (size_bytes > 0) std::memmove(views[0], views[1], size_bytes);
         };
@@ -247,7 +243,9 @@ CudaStatus EmulatedCuda::memcpy_async(void* destination, const void* source, std
   if (status != CudaStatus::SUCCESS || !waits) return status;
   // Of ordinary memory CUDA returns when the copy is done.
   const auto end = streams_.push_moment(call.lock, *call.stream);
-  (void)machine_.await(call.lock, [&] { return end->has_come; });
+  if (machine_.await(call.lock, [&] { return end->has_come; })) {
+    streams_.learn(call.lock, end->clock);
+  }
   return kept_[static_cast<std::size_t>(call.stream->device)];
 }
 

@@ -133,7 +133,7 @@ CudaStatus EmulatedKernels::copy_ranges(const detail::CopyLaunch& launch) {
     }
     const std::size_t size_bytes = range.num_elements * size_in_bytes(launch.destination_dtype);
     kernel.uses.push_back({range.source, range.num_elements * size_in_bytes(launch.source_dtype),
-                           alignment_of(launch.source_dtype)});
+                           alignment_of(launch.source_dtype), false});
     kernel.uses.push_back({range.destination, size_bytes, alignment_of(launch.destination_dtype)});
     kernel.size_bytes += size_bytes;
   }
@@ -166,8 +166,8 @@ CudaStatus EmulatedKernels::reduce(const detail::ReduceLaunch& launch) {
   EmulatedLaunch kernel{"kernels.reduce", launch.stream, 0, {}, true, {}};
   kernel.uses.reserve(num_inputs + num_outputs);
   for (const void* input : launch.inputs) {
-    kernel.uses.push_back(
-        {input, launch.num_elements * size_in_bytes(launch.dtype), alignment_of(launch.dtype)});
+    kernel.uses.push_back({input, launch.num_elements * size_in_bytes(launch.dtype),
+                           alignment_of(launch.dtype), false});
   }
   for (void* output : launch.outputs) {
     kernel.uses.push_back(

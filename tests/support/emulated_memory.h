@@ -16,6 +16,7 @@
 #include "crossdevice/device/cuda_api.h"
 
 #include "support/emulated_machine.h"
+#include "support/emulated_order.h"
 
 namespace crossdevice::testing {
 
@@ -25,6 +26,7 @@ inline constexpr int kFreedMemoryByte = 0xFB;
 /// What an event refers to: guarded by the machine's lock.
 struct Moment {
   bool has_come = false;
+  EmulatedClock clock;
 };
 
 struct EmulatedPool;
@@ -38,7 +40,8 @@ struct Allocation {
   detail::CudaMemoryKind kind = detail::CudaMemoryKind::DEVICE;
   EmulatedPool* pool = nullptr;  ///< null: cudaMalloc, pinned memory
   bool is_of_graph = false;
-  bool is_ready = true;   ///< in stream order: it may be used
+  bool is_ready = true;  ///< in stream order: it may be used
+  AccessHistory history;
   bool is_freed = false;  ///< in stream order: it must not be used any more
 };
 
@@ -61,6 +64,7 @@ struct MemoryUse {
   const void* pointer = nullptr;
   std::size_t size_bytes = 0;
   std::size_t alignment = 1;
+  bool is_written = true;
 };
 struct ResolvedUse {
   MemoryUse use;

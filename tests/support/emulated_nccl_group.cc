@@ -32,6 +32,7 @@ EmulatedNccl::Group& EmulatedNccl::group() {
 }
 
 NcclStatus EmulatedNccl::group_start() {
+  const UncountedAllocations uncounted;
   auto lock = machine_.lock();
   if (const auto refused = begin(lock, "nccl.group_start", nullptr)) return *refused;
   ++group().depth;
@@ -215,7 +216,7 @@ NcclStatus EmulatedNccl::launch(Lock& lock, const Launch& launch) {
   uses.reserve(2 * launch.calls.size());
   for (const NcclCall& call : launch.calls) {
     const auto [source_bytes, destination_bytes] = bytes_of(call, comm.rank, comm.num_ranks());
-    uses.push_back({call.source, source_bytes, size_in_bytes(call.type)});
+    uses.push_back({call.source, source_bytes, size_in_bytes(call.type), false});
     uses.push_back({call.destination, destination_bytes, size_in_bytes(call.type)});
   }
   EmulatedCuda::MakeBody make;
@@ -224,13 +225,14 @@ NcclStatus EmulatedNccl::launch(Lock& lock, const Launch& launch) {
   const bool is_alone = comm.num_ranks() == 1 && !first.is_p2p();
   if (is_alone && first.source == first.destination) return NcclStatus::SUCCESS;
   if (is_alone) {
-    make = [bytes = uses[0].size_bytes](Lock&) {
+    make = [bytes = uses[0].size_bytes](Lock&, EmulatedStream&) {
       return
           [bytes](std::span<std::byte* const> views) { std::memmove(views[1], views[0], bytes); };
     };
   } else {
-    make = [running = running_, owner, calls = launch.calls](Lock& held) {
+    make = [running = running_, owner, calls = launch.calls](Lock& held, EmulatedStream& queue) {
       auto kernel = std::make_shared<Kernel>(held, running, owner, calls);
+      kernel->join(queue);
       return [kernel](std::span<std::byte* const> views) { kernel->run(views); };
     };
   }

@@ -141,6 +141,30 @@ EmulatedNccl::Kernel::Kernel(Lock& lock, std::shared_ptr<Running> all, std::shar
   ++comm_->num_kernels;
 }
 
+void EmulatedNccl::Kernel::join(EmulatedStream& queue) {
+  Clique& clique = *comm_->clique;
+  const auto join_one = [&queue](auto& joints, std::uint64_t number, std::size_t num_members) {
+    std::shared_ptr<JointClock>& place = joints[number];
+    if (place == nullptr) {
+      place = std::make_shared<JointClock>();
+      place->num_missing = num_members;
+    }
+    place->clock.merge(queue.clock);
+    queue.joints.push_back(place);
+    if (--place->num_missing == 0) joints.erase(number);
+  };
+  if (!calls_.front().is_p2p()) {
+    join_one(clique.joints, number_, clique.num_ranks);
+    return;
+  }
+  for (const NcclCall& call : calls_) {
+    const bool sends = call.kind == Kind::SEND;
+    Clique::Lane& lane = clique.lanes[sends ? std::pair(comm_->rank, call.root_or_peer)
+                                            : std::pair(call.root_or_peer, comm_->rank)];
+    join_one(lane.joints, sends ? lane.num_sends_launched++ : lane.num_receives_launched++, 2);
+  }
+}
+
 EmulatedNccl::Kernel::~Kernel() {
   const auto lock = running_->machine.lock();
   end();

@@ -52,6 +52,9 @@ struct EmulatedNccl::Clique {
   struct Lane {
     std::vector<std::shared_ptr<Post>> sends;
     std::vector<std::shared_ptr<Post>> receives;
+    std::uint64_t num_sends_launched = 0;
+    std::uint64_t num_receives_launched = 0;
+    std::map<std::uint64_t, std::shared_ptr<JointClock>> joints;
   };
 
   std::size_t num_ranks = 0;
@@ -61,6 +64,7 @@ struct EmulatedNccl::Clique {
   std::size_t num_ended = 0;
   bool has_failed = false;  ///< its making
   std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings;
+  std::map<std::uint64_t, std::shared_ptr<JointClock>> joints;
   std::map<std::pair<int, int>, Lane> lanes;  ///< by sender and receiver
 };
 
@@ -92,6 +96,8 @@ struct EmulatedNccl::Kernel {
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
+  /// Orders what comes later on the queue after what comes before the kernel on the others'.
+  void join(EmulatedStream& queue);
   /// In stream order. Of each call two views: source, destination.
   void run(std::span<std::byte* const> views);
 

@@ -14,6 +14,7 @@ constexpr std::chrono::seconds kLimitOfStop{5};
 EmulatedStream& EmulatedStreams::create(EmulatedMachine::Lock& /*lock*/, int device) {
   streams_.push_back(std::make_unique<EmulatedStream>());
   streams_.back()->device = device;
+  streams_.back()->number = streams_.size() - 1;
   return *streams_.back();
 }
 
@@ -22,6 +23,13 @@ EmulatedStream* EmulatedStreams::find(EmulatedMachine::Lock& /*lock*/, const voi
     if (stream.get() == handle) return stream.get();
   }
   return nullptr;
+}
+
+std::vector<EmulatedStream*> EmulatedStreams::all_of(EmulatedMachine::Lock& /*lock*/) const {
+  std::vector<EmulatedStream*> all;
+  all.reserve(streams_.size());
+  for (const auto& stream : streams_) all.push_back(stream.get());
+  return all;
 }
 
 void EmulatedStreams::push(EmulatedMachine::Lock& lock, EmulatedStream& stream,
@@ -45,6 +53,7 @@ std::shared_ptr<Moment> EmulatedStreams::push_moment(EmulatedMachine::Lock& lock
 
 void EmulatedStreams::push_moment(EmulatedMachine::Lock& lock, EmulatedStream& stream,
                                   std::shared_ptr<Moment> moment) {
+  moment->clock = order_of(lock, stream);
   push(lock, stream, [this, moment = std::move(moment)] {
     const auto held = machine_.lock();
     moment->has_come = true;
@@ -54,6 +63,7 @@ void EmulatedStreams::push_moment(EmulatedMachine::Lock& lock, EmulatedStream& s
 
 void EmulatedStreams::push_wait(EmulatedMachine::Lock& lock, EmulatedStream& stream,
                                 std::shared_ptr<Moment> moment) {
+  stream.clock.merge(moment->clock);
   push(lock, stream, [this, moment = std::move(moment)] {
     auto held = machine_.lock();
     (void)machine_.await(held, [&] { return moment->has_come; });
@@ -76,6 +86,15 @@ void EmulatedStreams::open_gates(EmulatedMachine::Lock& /*lock*/, EmulatedStream
   for (const auto& gate : stream.gates) gate->is_open = true;
   stream.gates.clear();
   machine_.notify();
+}
+
+EmulatedClock& EmulatedStreams::order_of(EmulatedMachine::Lock& /*lock*/, EmulatedStream& stream) {
+  stream.clock.merge(host_);
+  std::erase_if(stream.joints, [&](const auto& joint) {
+    stream.clock.merge(joint->clock);
+    return joint->num_missing == 0;
+  });
+  return stream.clock;
 }
 
 void EmulatedStreams::stop() {

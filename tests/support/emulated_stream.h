@@ -32,7 +32,11 @@ struct EmulatedStream {
   std::uint64_t num_enqueued = 0;
   std::uint64_t num_completed = 0;
   std::vector<std::shared_ptr<Gate>> gates;
-  std::shared_ptr<EmulatedCapture> capture;  ///< null: it does not capture
+  std::size_t number = 0;
+  std::uint64_t tick = 0;                           ///< operations so far
+  EmulatedClock clock;                              ///< what comes before the next one
+  std::vector<std::shared_ptr<JointClock>> joints;  ///< kernels that it has met others in
+  std::shared_ptr<EmulatedCapture> capture;         ///< null: it does not capture
   std::condition_variable wake;
   std::thread thread;
   bool has_ended = false;
@@ -52,10 +56,7 @@ class EmulatedStreams {
   EmulatedStream& create(EmulatedMachine::Lock& lock, int device);
   /// Null: no stream of ours.
   [[nodiscard]] EmulatedStream* find(EmulatedMachine::Lock& lock, const void* handle);
-  [[nodiscard]] const std::deque<std::unique_ptr<EmulatedStream>>& all(
-      EmulatedMachine::Lock& /*lock*/) const {
-    return streams_;
-  }
+  [[nodiscard]] std::vector<EmulatedStream*> all_of(EmulatedMachine::Lock& lock) const;
 
   /// Runs `operation` after everything that the stream has.
   void push(EmulatedMachine::Lock& lock, EmulatedStream& stream, std::function<void()> operation);
@@ -69,6 +70,11 @@ class EmulatedStreams {
   void push_gate(EmulatedMachine::Lock& lock, EmulatedStream& stream);
   void open_gates(EmulatedMachine::Lock& lock, EmulatedStream& stream);
 
+  /// What comes before the stream's next operation: also what the host has seen done.
+  EmulatedClock& order_of(EmulatedMachine::Lock& lock, EmulatedStream& stream);
+  /// The host has seen what comes before: of what it asks for from now on, any thread's, that is done.
+  void learn(EmulatedMachine::Lock& /*lock*/, const EmulatedClock& clock) { host_.merge(clock); }
+
   /// Waits a bounded time for the operations that run; threads that do not come back are left behind.
   void stop();
 
@@ -78,6 +84,7 @@ class EmulatedStreams {
   EmulatedMachine& machine_;
   // Never forgotten while the emulation lives, so that a handle is never used twice and a stale one is known as such.
   std::deque<std::unique_ptr<EmulatedStream>> streams_;
+  EmulatedClock host_;
 };
 
 }  // namespace crossdevice::testing
