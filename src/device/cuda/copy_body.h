@@ -61,16 +61,21 @@ template <std::size_t kPiece>
 CROSSDEVICE_BOTH void copy_vectors(std::byte* to, const std::byte* from, std::uint64_t offset,
                                    std::uint64_t size) {
   constexpr std::size_t kStride = kBlockThreads * kVectorBytes;
-  Vector vectors[kCopyUnroll];
-  CROSSDEVICE_UNROLL
-  for (std::uint32_t u = 0; u < kCopyUnroll; ++u) {
-    if (offset + u * kStride + kVectorBytes <= size)
-      load_pieces<kPiece, kVectorBytes / kPiece>(&vectors[u], from + offset + u * kStride);
-  }
-  CROSSDEVICE_UNROLL
-  for (std::uint32_t u = 0; u < kCopyUnroll; ++u) {
-    if (offset + u * kStride + kVectorBytes <= size)
-      store_vector(to + offset + u * kStride, vectors[u]);
+  // A vector that arrives in small pieces takes a register for each: one such at a time.
+  constexpr std::uint32_t kInFlight = kPiece >= 4 ? kCopyUnroll : 1;
+  for (std::uint32_t first = 0; first < kCopyUnroll; first += kInFlight) {
+    Vector vectors[kInFlight];
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t u = 0; u < kInFlight; ++u) {
+      const std::uint64_t at = offset + (first + u) * kStride;
+      if (at + kVectorBytes <= size)
+        load_pieces<kPiece, kVectorBytes / kPiece>(&vectors[u], from + at);
+    }
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t u = 0; u < kInFlight; ++u) {
+      const std::uint64_t at = offset + (first + u) * kStride;
+      if (at + kVectorBytes <= size) store_vector(to + at, vectors[u]);
+    }
   }
 }
 
