@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The engine of GPUs through NCCL, of one process or of several: all-reduces in packs, the next filled while NCCL reduces the one before.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "crossdevice/collective/gpu_reduce.h"
+#include "crossdevice/collective/pack.h"
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/core/reduce_op.h"
+#include "crossdevice/device/device.h"
+
+namespace crossdevice {
+
+struct NcclReduceRequest {
+  ReduceOp op = ReduceOp::SUM;
+  /// Inputs in the order of the reducer's devices, one on each; outputs on the same devices, in any order.
+  std::span<const GpuReduceTensor> tensors{};
+  /// Cover every tensor, as make_packs does; empty: one per tensor, in order.
+  std::span<const Pack> packs{};
+  /// What the packs were cut by; 0: something else. Bounds the staging buffers.
+  std::size_t bytes_per_pack = 0;
+  GpuOperation operation{};
+};
+
+/// Ranges below min(1 MiB, the pack's bytes) are copied into a staging buffer, one launch per GPU and pack, and out of it the same way; larger ones, and packs of
+/// one range, go to NCCL where they lie. MEAN is the sum, divided on the way out of the buffer or in one pass where it lies.
+///
+/// Memory   at most two staging buffers on each GPU of bytes_per_pack + 1 MiB, or 64 MiB where that is 0, made when they are first needed and kept; a captured
+///          operation has buffers of its own, which live as long as this.
+/// Order    as gpu_reduce; a batch of one pack runs on the tensors' streams alone, of several NCCL works on a stream of its own beside them.
+/// Errors   as gpu_reduce; UnavailableError, FailedPreconditionError: the communicators are broken, says since when and why.
+/// Threads  calls are serialised by the caller.
+/// Cost     one launch to pack, one of NCCL and one to unpack per GPU and pack; for one large tensor exactly one of NCCL, and one more for MEAN.
+class CROSSDEVICE_EXPORT NcclReducer {
+ public:
+  /// Makes, or finds, the communicators.
+  ///
+  /// Errors   UnavailableError: NCCL cannot reduce over these devices, says why.
+  explicit NcclReducer(const Devices& devices);
+  /// For the GPUs of all workers, of which `local` are this one's: every worker makes the same calls in the same order, with equal ops, dtypes, numbers of
+  /// elements and packs. Collective.
+  ///
+  /// Errors   as above, on all workers, and those of the cluster.
+  NcclReducer(std::shared_ptr<Cluster> cluster, const Devices& local);
+  ~NcclReducer();
+  NcclReducer(const NcclReducer&) = delete;
+  NcclReducer& operator=(const NcclReducer&) = delete;
+
+  /// This process's.
+  [[nodiscard]] const Devices& devices() const;
+  /// Whether NCCL does this with our arithmetic; see nccl_reduction().
+  [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
+  /// Every tensor: outputs[j] = op(inputs...), for dtypes of which can_reduce() is true.
+  void reduce(const NcclReduceRequest& request);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace crossdevice

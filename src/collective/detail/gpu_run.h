@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One operation on GPUs while it is enqueued: its lanes, and who watches it afterwards.
+#pragma once
+
+#include <memory>
+
+#include "crossdevice/collective/gpu_reduce.h"
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/device/gpu_event.h"
+
+#include "collective/detail/gpu_lanes.h"
+
+namespace crossdevice::detail {
+
+/// begin(), then enqueue on the lanes, then end(). Where enqueueing fails half way, the destructor restores the order of the streams, so that what
+/// follows is at least not unordered.
+class GpuRun {
+ public:
+  /// `lanes`: of every tensor that the operation touches.
+  explicit GpuRun(const GpuLanes& lanes) : lanes_(lanes), is_captured_(lanes.is_captured()) {}
+  ~GpuRun();
+  GpuRun(const GpuRun&) = delete;
+  GpuRun& operator=(const GpuRun&) = delete;
+
+  [[nodiscard]] bool is_captured() const { return is_captured_; }
+  void begin();
+  /// `clique`: whose communicators it used; null: none's.
+  void end(const GpuOperation& operation, DType dtype,
+           std::shared_ptr<NcclClique> clique = nullptr);
+
+ private:
+  const GpuLanes& lanes_;
+  bool is_captured_;
+  bool is_open_ = false;
+  GpuEvent start_;
+};
+
+}  // namespace crossdevice::detail

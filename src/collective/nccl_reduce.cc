@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdevice/collective/nccl_reduce.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/comm/nccl_api.h"
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/gpu_platform.h"
+
+#include "collective/detail/gpu_run.h"
+#include "collective/detail/nccl_rounds.h"
+#include "collective/detail/nccl_stage.h"
+
+namespace crossdevice {
+namespace {
+
+using detail::CopyRange;
+using detail::CudaStream;
+using detail::CurrentCudaDevice;
+using detail::GpuDevice;
+using detail::GpuEvent;
+using detail::GpuLanes;
+using detail::NcclPiece;
+using detail::NcclRound;
+using detail::NcclRounds;
+using detail::NcclStage;
+
+char* at(const Tensor& tensor, std::size_t element) {
+  return static_cast<char*>(tensor.data()) + element * size_in_bytes(tensor.dtype());
+}
+
+/// What every GPU of the clique can do.
+std::optional<detail::NcclReduction> reduction_of(const detail::NcclClique& clique, ReduceOp op,
+                                                  DType dtype) {
+  int compute_capability = clique.device(0).properties().compute_capability;
+  for (int i = 1; i < clique.size(); ++i) {
+    compute_capability =
+        std::min(compute_capability, clique.device(i).properties().compute_capability);
+  }
+  return detail::nccl_reduction(op, dtype, clique.api().version(), compute_capability);
+}
+
+}  // namespace
+
+struct NcclReducer::State {
+  Devices devices;
+  std::shared_ptr<detail::NcclClique> clique;
+  std::unique_ptr<NcclStage> stage;                         // null until something is staged
+  std::vector<std::unique_ptr<NcclStage>> captured_stages;  // graphs may use them at any time
+  // Of the operation under way; their memory is kept.
+  NcclRounds rounds;
+  std::vector<TensorSize> sizes;
+  std::vector<CopyRange> ranges;
+
+  NcclStage& stage_for(bool is_captured);
+};
+
+NcclStage& NcclReducer::State::stage_for(bool is_captured) {
+  if (is_captured) {
+    captured_stages.push_back(std::make_unique<NcclStage>(devices));
+    return *captured_stages.back();
+  }
+  if (stage == nullptr) stage = std::make_unique<NcclStage>(devices);
+  return *stage;
+}
+
+namespace {
+
+/// The rounds of one operation on their way: each device's stream packs and unpacks; NCCL works on the same stream, or, where there are several staged
+/// rounds, on the stage's, so that round k + 1 is packed into one buffer while NCCL reduces round k in the other.
+///
+/// Order on a device's stream: pack 0, pack 1, unpack 0, pack 2, unpack 1, ... A buffer is packed again behind the unpacking of what it held, on the
+/// same stream; NCCL's stream waits for each packing but for no unpacking, each unpacking waits for NCCL's stream.
+class RoundPipeline {
+ public:
+  struct Parts {
+    const NcclReduceRequest& request;
+    detail::NcclClique& clique;
+    const GpuLanes& lanes;
+    const NcclRounds& rounds;
+    NcclStage* stage;   // null: nothing is staged
+    bool shares_stage;  // with operations before and after this one
+    std::vector<CopyRange>& ranges;
+  };
+
+  explicit RoundPipeline(const Parts& parts)
+      : parts_(parts),
+        has_own_stream_(parts.stage != nullptr && parts.rounds.num_staged_rounds() > 1),
+        divisor_(parts.request.op == ReduceOp::MEAN ? static_cast<double>(parts.clique.num_ranks())
+                                                    : 1.0) {}
+
+  void run() {
+    const std::span<const NcclRound> rounds = parts_.rounds.rounds;
+    if (parts_.shares_stage) order_behind_stage();
+    for (std::size_t k = 0; k < rounds.size(); ++k) {
+      pack(k);
+      reduce(k);
+      if (k > 0) unpack(k - 1);
+    }
+    unpack(rounds.size() - 1);
+    if (parts_.shares_stage) order_stage_behind();
+  }
+
+ private:
+  [[nodiscard]] std::size_t num_devices() const {
+    return static_cast<std::size_t>(parts_.clique.size());
+  }
+  [[nodiscard]] GpuDevice& device(std::size_t i) const {
+    return parts_.clique.device(static_cast<int>(i));
+  }
+  [[nodiscard]] CudaStream stream(std::size_t i) const {
+    return parts_.lanes[parts_.lanes.index_of(device(i))].stream;
+  }
+  [[nodiscard]] CudaStream nccl_stream(std::size_t i) const {
+    return has_own_stream_ ? parts_.stage->stream(i) : stream(i);
+  }
+  [[nodiscard]] const NcclRound& round(std::size_t k) const { return parts_.rounds.rounds[k]; }
+  [[nodiscard]] char* staged(std::size_t k, std::size_t i, const NcclPiece& piece) const {
+    return parts_.stage->buffer(i, k % 2) + piece.offset_bytes;
+  }
+  [[nodiscard]] const Tensor& input(const NcclPiece& piece, std::size_t i) const {
+    return parts_.request.tensors[piece.range.tensor].inputs[i];
+  }
+  [[nodiscard]] const Tensor& output(const NcclPiece& piece, std::size_t i) const {
+    const std::span<const Tensor> outputs = parts_.request.tensors[piece.range.tensor].outputs;
+    for (const Tensor& each : outputs) {
+      if (&GpuDevice::of(each.device()) == &device(i)) return each;
+    }
+    throw InternalError(fmt::format("no output on GPU {}", device(i).ordinal()));
+  }
+
+  void order_behind_stage() const {
+    for (std::size_t i = 0; i < num_devices(); ++i) {
+      hold_back(i, stream(i), parts_.stage->stream(i));
+    }
+  }
+  void order_stage_behind() const {
+    for (std::size_t i = 0; i < num_devices(); ++i) {
+      hold_back(i, parts_.stage->stream(i), stream(i));
+    }
+  }
+  void pack(std::size_t k);
+  void reduce(std::size_t k);
+  void unpack(std::size_t k);
+  void copy_ranges(std::size_t i, DType dtype, double divisor);
+  void hold_back(std::size_t i, CudaStream later, CudaStream earlier) const;
+
+  Parts parts_;
+  bool has_own_stream_;
+  double divisor_;
+};
+
+/// What `later` is given from now on runs behind what `earlier`, of the same device, has been given.
+void RoundPipeline::hold_back(std::size_t i, CudaStream later, CudaStream earlier) const {
+  if (later == earlier) return;
+  const CurrentCudaDevice current(device(i).cuda(), device(i).ordinal());
+  GpuEvent::record(device(i), earlier).hold_back(later);
+}
+
+void RoundPipeline::copy_ranges(std::size_t i, DType dtype, double divisor) {
+  if (parts_.ranges.empty()) return;
+  const detail::GpuPlatform& platform = detail::gpu_platform();
+  const CurrentCudaDevice current(*platform.cuda, device(i).ordinal());
+  require_cuda(*platform.cuda,
+               platform.kernels->copy_ranges({.ranges = parts_.ranges,
+                                              .source_dtype = dtype,
+                                              .destination_dtype = dtype,
+                                              .divisor = divisor,
+                                              .stream = stream(i)}),
+               "the packing kernel");
+}
+
+void RoundPipeline::pack(std::size_t k) {
+  for (std::size_t i = 0; i < num_devices(); ++i) {
+    parts_.ranges.clear();
+    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+      if (!piece.is_staged) continue;
+      parts_.ranges.push_back(
+          {at(input(piece, i), piece.range.begin), staged(k, i, piece), piece.range.count});
+    }
+    copy_ranges(i, round(k).dtype, 1);
+  }
+}
+
+void RoundPipeline::reduce(std::size_t k) {
+  detail::NcclClique& clique = parts_.clique;
+  detail::NcclApi& nccl = clique.api();
+  const DType dtype = round(k).dtype;
+  const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
+  for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
+  detail::NcclClique::Launch launch(clique);
+  for (std::size_t i = 0; i < num_devices(); ++i) {
+    const auto all_reduce = [&](const void* from, void* to, std::size_t count) {
+      launch.require(nccl.all_reduce(from, to, count * how.parts, how.type, how.op,
+                                     clique.communicator(static_cast<int>(i)), nccl_stream(i)),
+                     "ncclAllReduce");
+    };
+    if (round(k).staged_bytes != 0) {
+      char* const buffer = parts_.stage->buffer(i, k % 2);
+      all_reduce(buffer, buffer, round(k).staged_bytes / size_in_bytes(dtype));
+    }
+    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+      if (piece.is_staged) continue;
+      all_reduce(at(input(piece, i), piece.range.begin), at(output(piece, i), piece.range.begin),
+                 piece.range.count);
+    }
+  }
+  launch.end();
+}
+
+void RoundPipeline::unpack(std::size_t k) {
+  for (std::size_t i = 0; i < num_devices(); ++i) {
+    hold_back(i, stream(i), nccl_stream(i));
+    parts_.ranges.clear();
+    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+      char* const to = at(output(piece, i), piece.range.begin);
+      if (piece.is_staged) {
+        parts_.ranges.push_back({staged(k, i, piece), to, piece.range.count});
+      } else if (divisor_ != 1) {
+        parts_.ranges.push_back({to, to, piece.range.count});
+      }
+    }
+    copy_ranges(i, round(k).dtype, divisor_);
+  }
+}
+
+}  // namespace
+
+NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State>()) {
+  state_->devices = devices;
+  state_->clique = detail::NcclClique::of(devices);
+}
+
+NcclReducer::NcclReducer(std::shared_ptr<Cluster> cluster, const Devices& local)
+    : state_(std::make_unique<State>()) {
+  state_->devices = local;
+  state_->clique = detail::NcclClique::among(std::move(cluster), local);
+}
+
+NcclReducer::~NcclReducer() = default;
+
+const Devices& NcclReducer::devices() const { return state_->devices; }
+
+bool NcclReducer::can_reduce(ReduceOp op, DType dtype) const {
+  return reduction_of(*state_->clique, op, dtype).has_value();
+}
+
+void NcclReducer::reduce(const NcclReduceRequest& request) {
+  State& state = *state_;
+  state.clique->require_usable();
+  state.sizes.clear();
+  GpuLanes lanes;
+  for (const GpuReduceTensor& tensor : request.tensors) {
+    state.sizes.push_back({tensor.inputs[0].dtype(), tensor.inputs[0].num_elements()});
+    lanes.add(tensor.inputs);
+    lanes.add(tensor.outputs);
+  }
+  detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
+  if (state.rounds.rounds.empty()) return;
+
+  detail::GpuRun run(lanes);
+  NcclStage* stage = nullptr;
+  if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
+    stage = &state.stage_for(run.is_captured());
+    stage->require_bytes(bytes);
+    if (run.is_captured()) {
+      stage->wait_for_memory(Deadline::after_timeout_seconds(request.operation.timeout_seconds));
+    }
+  }
+  run.begin();
+  RoundPipeline({.request = request,
+                 .clique = *state.clique,
+                 .lanes = lanes,
+                 .rounds = state.rounds,
+                 .stage = stage,
+                 .shares_stage = stage != nullptr && !run.is_captured(),
+                 .ranges = state.ranges})
+      .run();
+  run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
+}
+
+}  // namespace crossdevice

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/nccl_stage.h"
+
+#include "crossdevice/device/gpu_event.h"
+#include "crossdevice/device/gpu_platform.h"
+
+namespace crossdevice::detail {
+
+NcclStage::NcclStage(const Devices& devices) {
+  sides_.reserve(devices.size());
+  for (const Device& name : devices) {
+    sides_.push_back({.name = name, .device = &GpuDevice::of(name), .buffers = {}});
+  }
+  for (Side& side : sides_) {
+    CudaApi& cuda = side.device->cuda();
+    const CurrentCudaDevice current(cuda, side.device->ordinal());
+    require_cuda(cuda, cuda.stream_create(&side.stream), "cudaStreamCreateWithPriority");
+  }
+}
+
+NcclStage::~NcclStage() {
+  if (are_gpus_closed()) return;
+  for (Side& side : sides_) {
+    side.buffers = {};  // freed in the order of the stream that ends next
+    if (side.stream != nullptr) (void)side.device->cuda().stream_destroy(side.stream);
+  }
+}
+
+void NcclStage::require_bytes(std::size_t size_bytes) {
+  if (size_bytes <= size_bytes_) return;
+  for (Side& side : sides_) {
+    const CurrentCudaDevice current(side.device->cuda(), side.device->ordinal());
+    side.buffers = {};
+    for (Tensor& buffer : side.buffers) {
+      buffer = Tensor::empty(DType::UINT8, Shape{size_bytes}, side.name, from_cuda(side.stream));
+      // NCCL also adds up what lies between the pieces: nobody reads it, but it is not to be uninitialised.
+      require_cuda(side.device->cuda(),
+                   side.device->cuda().memset_async(buffer.data(), 0, size_bytes, side.stream),
+                   "cudaMemsetAsync");
+    }
+  }
+  size_bytes_ = size_bytes;
+}
+
+void NcclStage::wait_for_memory(const Deadline& deadline) const {
+  for (const Side& side : sides_) GpuEvent::record(*side.device, side.stream).wait(deadline);
+}
+
+}  // namespace crossdevice::detail
