@@ -1,33 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/all_reduce_cross_device_ops.h"
 
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
-#include "ops/detail/host_reduce.h"
+#include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
 namespace crossdevice {
 namespace {
 
-/// The association of an all-reduce, or the plain one: where values and destinations differ (TF then reduces to one device), and
-/// where the caller wants bits that do not depend on the algorithm.
-std::size_t association(const PerReplica& value, const Destinations& destinations,
-                        const CommunicationOptions& options, std::size_t first_group) {
-  if (options.deterministic) return 0;
-  return value.devices().same_set(destinations.devices()) ? first_group : 0;
+/// What the values that one engine takes together have in common.
+struct BatchKind {
+  std::size_t first_group = 0;
+  detail::Placement placement = detail::Placement::HOSTS;
+  NcclReducer* nccl = nullptr;
+  std::optional<Device> reducer = std::nullopt;  // see ReduceRoute; nothing on hosts
+  [[nodiscard]] detail::ReduceRoute route() const { return {first_group, reducer}; }
+  friend bool operator==(const BatchKind&, const BatchKind&) = default;
+};
+
+/// `first_group` and `nccl` are for all-reduces: where values and destinations differ, one device reduces, as in TF; where the caller wants bits that do
+/// not depend on the algorithm, all inputs are combined in order.
+BatchKind kind_of(ReduceOp op, const ValueDestinationPair& pair,
+                  const CommunicationOptions& options, std::size_t first_group, NcclReducer* nccl) {
+  const Devices& devices = pair.value.devices();
+  const bool is_all_reduce = devices.same_set(pair.destinations.devices());
+  BatchKind kind;
+  kind.placement = detail::placement_of(devices, pair.destinations.devices());
+  if (is_all_reduce && !options.deterministic) {
+    const bool has_nccl = nccl != nullptr && nccl->can_reduce(op, pair.value.dtype());
+    if (has_nccl) {
+      kind.nccl = nccl;
+    } else {
+      kind.first_group = first_group;
+    }
+  }
+  if (!is_all_reduce && kind.placement != detail::Placement::HOSTS) {
+    kind.reducer = pair.destinations.devices()[0];
+  }
+  return kind;
 }
 
-/// The dense values of a batch that have one association: the engine takes them together.
+/// The dense values of a batch that are of one kind.
 struct BatchGroup {
-  std::size_t first_group = 0;
+  BatchKind kind;
   std::vector<detail::HostReduceItem> items;
 
   void add(const detail::HostReduceItem& item) {
@@ -57,15 +83,15 @@ struct BatchGroup {
   std::vector<Pack> packs_;
 };
 
-/// Few: one, unless a batch mixes numbers of replicas or kinds of destinations.
+/// Few: one, unless a batch mixes numbers of replicas, hosts and GPUs, or kinds of destinations.
 class BatchGroups {
  public:
-  [[nodiscard]] BatchGroup& of(std::size_t first_group) {
+  [[nodiscard]] BatchGroup& of(const BatchKind& kind) {
     for (BatchGroup& group : used()) {
-      if (group.first_group == first_group) return group;
+      if (group.kind == kind) return group;
     }
     if (num_used_ == groups_.size()) groups_.emplace_back();
-    groups_[num_used_].first_group = first_group;
+    groups_[num_used_].kind = kind;
     return groups_[num_used_++];
   }
   [[nodiscard]] std::span<BatchGroup> used() { return std::span(groups_).first(num_used_); }
@@ -81,6 +107,8 @@ class BatchGroups {
 
 }  // namespace
 
+NcclReducer* AllReduceCrossDeviceOps::nccl_reducer(const Devices& /*devices*/) { return nullptr; }
+
 AllReduceCrossDeviceOps::AllReduceCrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0) {
     throw ValueError(fmt::format("num_packs must be 0 or more, not {}", num_packs));
@@ -95,9 +123,19 @@ Mirrored AllReduceCrossDeviceOps::reduce_implementation(ReduceOp op, const PerRe
   if (value.is_sparse()) {
     return detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
   }
-  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
-  detail::host_reduce(op, association(value, destinations, options, first_group(value.size())),
-                      value, result, active);
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+  const BatchKind kind = kind_of(op, {value, destinations}, options, first_group(value.size()),
+                                 nccl_reducer(value.devices()));
+  const detail::HostReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
+  if (kind.placement == detail::Placement::HOSTS) {
+    detail::host_reduce(op, kind.first_group, value, result, active);
+  } else {
+    detail::reduce_batch(op, kind.route(),
+                         {.items = std::span<const detail::HostReduceItem>(&item, 1),
+                          .placement = kind.placement,
+                          .nccl = kind.nccl},
+                         active);
+  }
   return result;
 }
 
@@ -112,14 +150,23 @@ std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
       prepare(value.devices(), options);
     }
     if (value.is_sparse()) continue;
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
-    groups->of(association(value, destinations, options, first_group(value.size())))
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    groups
+        ->of(kind_of(op, pairs[i], options, first_group(value.size()),
+                     nccl_reducer(value.devices())))
         .add({&value, &results[i], active.item_of(pairs[i])});
   }
   PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
   if (options.bytes_per_pack == 0) packing.num_packs = num_packs_;
   for (BatchGroup& group : groups->used()) {
-    detail::host_batch_reduce(op, group.first_group, group.items, group.packs(packing), active);
+    detail::reduce_batch(
+        op, group.kind.route(),
+        {.items = group.items,
+         .packs = group.packs(packing),
+         .bytes_per_pack = static_cast<std::size_t>(options.bytes_per_pack.value()),
+         .placement = group.kind.placement,
+         .nccl = group.kind.nccl},
+        active);
   }
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];

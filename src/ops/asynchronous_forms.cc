@@ -55,7 +55,8 @@ void add_reduction(PendingBatchState& state, ReduceOp op, const PerReplica& valu
     state.pairs.push_back({unmarked_slices(value), destinations.devices()});
     return;
   }
-  add_dense(state, value, destinations.make_result(result_dtype(op, value.dtype()), value.shape()));
+  add_dense(state, value,
+            destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value));
 }
 
 }  // namespace
@@ -202,7 +203,8 @@ PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,
   const bool in_place = detail::require_no_overlaps(PerReplica(tensor), destinations);
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
-  add_dense(*state, tensor, destinations.make_result(tensor.dtype(), tensor.shape()));
+  add_dense(*state, tensor,
+            destinations.make_result(tensor.dtype(), tensor.shape(), PerReplica(tensor)));
   return async.launch(std::move(state), {"broadcast", 1, tensor.size_bytes(), in_place}, {},
                       [this](PendingBatchState& batch, ActiveOperation& active) {
                         const ValueDestinationPair& pair = batch.pairs[0];
@@ -228,7 +230,7 @@ PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destina
   if (is_part && destinations.outputs() == nullptr) {
     state->pairs.push_back({unmarked(value), destinations.devices()});  // the hook makes the result
   } else {
-    add_dense(*state, value, destinations.make_result(value.dtype(), shape));
+    add_dense(*state, value, destinations.make_result(value.dtype(), shape, value));
   }
   return async.launch(
       std::move(state), {"gather", 1, detail::component_size_bytes(value), false}, options,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/collective/communicator.h"
+#include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/core/error.h"
@@ -15,13 +16,17 @@
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
-#include "ops/detail/host_gather.h"
-#include "ops/detail/host_reduce.h"
+#include "ops/detail/component_reduce.h"
+#include "ops/detail/nccl_fallback.h"
 #include "ops/detail/sparse_reduce.h"
+#include "ops/detail/staged_value.h"
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
 namespace {
+
+/// Where values that lie on GPUs meet those of other workers.
+const char* const kHost = "CPU:0";
 
 constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
 
@@ -38,14 +43,27 @@ void require_usable(const Devices& devices, const CommunicationOptions& options)
   }
 }
 
-/// Every worker says what it was made with, so that a difference is an error on all of them that names who differs.
-void require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
+constexpr const char* kByNccl = "by NCCL";
+
+/// What this worker would reduce its values with, if the others would too.
+const char* means_of(const Devices& devices, const CommunicationOptions& options) {
+  if (options.implementation == CommunicationImplementation::RING || options.deterministic) {
+    return "on hosts";
+  }
+  const bool are_gpus = std::none_of(devices.begin(), devices.end(),
+                                     [](const Device& device) { return device.is_host(); });
+  return are_gpus ? kByNccl : "on hosts";
+}
+
+/// Every worker says what it was made with, so that a difference is an error on all of them that names who differs. Returns whether all are for NCCL.
+bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
                           const CommunicationOptions& options) {
   const std::vector<std::string> all = agree_on_arguments(
       cluster,
       [&] {
         require_usable(devices, options);
-        return fmt::format("{} of {} devices, {}", devices.size(), group_size, devices.to_string());
+        return fmt::format("{} of {} devices, {} {}", devices.size(), group_size,
+                           devices.to_string(), means_of(devices, options));
       },
       options.timeout_seconds);
   const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
@@ -55,7 +73,10 @@ void require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
       differing += fmt::format("; rank {} has {}", rank, all[rank]);
     }
   }
-  if (differing.empty()) return;
+  if (differing.empty()) {
+    return std::all_of(all.begin(), all.end(),
+                       [](const std::string& text) { return text.ends_with(kByNccl); });
+  }
   throw ValueError(fmt::format(
       "CollectiveAllReduce needs equally many devices and one group_size on all workers: rank 0 "
       "has {}{}",
@@ -94,6 +115,27 @@ MaybeShape shape_of(const RemoteTensor& tensor) {
   return Shape(std::span<const std::int64_t>(dims, rank));
 }
 
+/// NCCL's engine among the workers; null, on all of them, where it cannot work on one.
+std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluster,
+                                          const Devices& devices) {
+  try {
+    return std::make_unique<NcclReducer>(cluster, devices);
+  } catch (const UnavailableError& error) {
+    detail::announce_nccl_fallback("CollectiveAllReduce", devices, error.what());
+    return nullptr;
+  }
+}
+
+/// The value as the engines take it: as it is, or, where it lies on GPUs, as `staged` holds it.
+CollectiveValue on_hosts(const PerReplica& value, const Mirrored& result,
+                         std::optional<detail::StagedValue>& staged) {
+  if (detail::placement_of(value.devices(), result.devices()) == detail::Placement::HOSTS) {
+    return {value.values(), result.values()};
+  }
+  staged.emplace(value, result, kHost);
+  return {staged->inputs().values(), staged->outputs().values()};
+}
+
 }  // namespace
 
 struct CollectiveAllReduce::State {
@@ -101,7 +143,19 @@ struct CollectiveAllReduce::State {
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
+  std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
   std::uint64_t num_requests = 0;
+
+  /// Equal on all workers for equal calls.
+  [[nodiscard]] bool takes_nccl(ReduceOp op, const PerReplica& value,
+                                const Destinations& destinations,
+                                const CommunicationOptions& call) const {
+    const CommunicationOptions all = options.merge(call);
+    return nccl != nullptr && !all.deterministic &&
+           all.implementation != CommunicationImplementation::RING && !value.is_sparse() &&
+           nccl->can_reduce(op, value.dtype()) && value.devices() == devices &&
+           destinations.devices().same_set(devices);
+  }
 
   void require_components(const PerReplica& value) const {
     if (!value.devices().same_set(devices) || value.size() != devices.size()) {
@@ -142,8 +196,9 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          std::shared_ptr<Cluster> cluster)
     : state_(std::make_unique<State>()) {
   const std::int64_t num_workers = num_workers_of(cluster);
+  bool takes_nccl = false;
   if (num_workers > 1) {
-    require_equal_groups(*cluster, devices, group_size, options);
+    takes_nccl = require_equal_groups(*cluster, devices, group_size, options);
   } else {
     require_usable(devices, options);
   }
@@ -158,6 +213,7 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   state_->cluster = std::move(cluster);
   if (num_workers == 1) return;
   state_->workers.emplace(state_->cluster);
+  if (takes_nccl) state_->nccl = make_reducer(state_->cluster, devices);
 }
 
 CollectiveAllReduce::~CollectiveAllReduce() = default;
@@ -177,17 +233,29 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
     state_->complete(active);
     return sparse;
   }
-  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   if (!state_->workers.has_value()) {
-    detail::host_reduce(op, 0, value, result, active);
+    detail::reduce_components(op, {}, value, result, active);
     state_->complete(active);
     return result;
   }
   const CollectiveRequest request = state_->request("reduce", op, options, active);
   active.require_time_left();
   active.set_written();
-  const CollectiveValue shared{value.values(), result.values()};
+  if (state_->takes_nccl(op, value, destinations, options)) {
+    const detail::HostReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
+    detail::reduce_batch(op, {},
+                         {.items = std::span<const detail::HostReduceItem>(&item, 1),
+                          .placement = detail::Placement::GPUS,
+                          .nccl = state_->nccl.get()},
+                         active);
+    state_->complete(active);
+    return result;
+  }
+  std::optional<detail::StagedValue> staged;
+  const CollectiveValue shared = on_hosts(value, result, staged);
   state_->workers->engine().all_reduce(request, std::span<const CollectiveValue>(&shared, 1));
+  if (staged.has_value()) staged->put_back(result);
   state_->complete(active);
   return result;
 }
@@ -204,32 +272,57 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   std::vector<std::size_t> dense;  // which pairs `sizes` are about
   sizes.reserve(pairs.size());
   dense.reserve(pairs.size());
+  std::vector<TensorSize> nccl_sizes;
+  std::vector<detail::HostReduceItem> nccl_items;  // in the order of nccl_sizes
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (value.is_sparse()) continue;
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
-    sizes.push_back({value.dtype(), value.values()[0].num_elements()});
-    dense.push_back(i);
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    const TensorSize size{value.dtype(), value.values()[0].num_elements()};
+    if (state_->takes_nccl(op, value, destinations, options)) {
+      nccl_sizes.push_back(size);
+      nccl_items.push_back({&value, &results[i], active.item_of(pairs[i])});
+    } else {
+      sizes.push_back(size);
+      dense.push_back(i);
+    }
   }
   active.set_written();
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   CollectiveRequest request =
       state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack));
   // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
-  const std::vector<Pack> packs = bytes_per_pack == 0
-                                      ? make_packs(sizes, {.num_packs = 1})
-                                      : make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
+  const PackingOptions packing = bytes_per_pack == 0
+                                     ? PackingOptions{.num_packs = 1}
+                                     : PackingOptions{.bytes_per_pack = bytes_per_pack};
+  const std::vector<Pack> packs = make_packs(sizes, packing);
   std::size_t num_packs_done = 0;
   try {
+    if (!nccl_items.empty()) {
+      detail::reduce_batch(op, {},
+                           {.items = nccl_items,
+                            .packs = make_packs(nccl_sizes, packing),
+                            .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
+                            .placement = detail::Placement::GPUS,
+                            .nccl = state_->nccl.get()},
+                           active);
+    }
     std::vector<CollectiveValue> shared;
+    // Of one pack: copies of no more than that exist at a time.
+    std::vector<std::optional<detail::StagedValue>> staged;
     for (const Pack& pack : packs) {
       active.require_time_left();
       shared.clear();
+      staged.clear();
+      staged.reserve(pack.ranges.size());
       for (const ElementRange& range : pack.ranges) {
         const std::size_t i = dense[range.tensor];
-        shared.push_back({pairs[i].value.values(), results[i].values()});
+        shared.push_back(on_hosts(pairs[i].value, results[i], staged.emplace_back()));
       }
       state_->workers->engine().all_reduce(request, shared);
+      for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
+        if (staged[r].has_value()) staged[r]->put_back(results[dense[pack.ranges[r].tensor]]);
+      }
       ++num_packs_done;
       ++request.fingerprint;  // the next pack is another part
       for (const ElementRange& range : pack.ranges) {
@@ -254,11 +347,15 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
                                                    const Destinations& destinations,
                                                    const CommunicationOptions& call,
                                                    detail::ActiveOperation& active) {
-  const Device& target = destinations.devices()[0];
-  if (!workers.has_value()) return detail::sparse_reduce(op, value, target, destinations, active);
+  if (!workers.has_value()) {
+    return detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
+  }
+  const Device target =
+      destinations.devices()[0].is_host() ? destinations.devices()[0] : Device(kHost);
+  const PerReplica shown = detail::on_hosts(value);
   std::vector<Tensor> tensors;
   tensors.reserve(kTensorsPerSlices * value.size());
-  for (const IndexedSlices& slices : value.slices()) {
+  for (const IndexedSlices& slices : shown.slices()) {
     tensors.push_back(slices.values);
     tensors.push_back(slices.indices);
     tensors.push_back(tensor_of(slices.dense_shape, slices.values.device()));
@@ -291,17 +388,18 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   Mirrored result;
   const CollectiveRequest request =
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
-  state_->workers->engine().share(request, value.values(), [&](const RemoteTensors& all) {
+  const PerReplica shown = detail::on_hosts(value);
+  state_->workers->engine().share(request, shown.values(), [&](const RemoteTensors& all) {
     std::vector<Tensor> everybodys;
     for (const std::vector<RemoteTensor>& theirs : all) {
       for (const RemoteTensor& tensor : theirs) {
-        everybodys.push_back(view_of(tensor, state_->devices[0]));
+        everybodys.push_back(view_of(tensor, kHost));
       }
     }
     const PerReplica parts(everybodys);
     const Shape shape = detail::require_gatherable(parts, destinations, axis);
-    result = destinations.make_result(parts.dtype(), shape);
-    detail::host_gather(parts, static_cast<std::size_t>(axis), result, active);
+    result = destinations.make_result(parts.dtype(), shape, value);
+    detail::gather_components(parts, static_cast<std::size_t>(axis), result, active);
   });
   state_->complete(active);
   return result;

@@ -8,8 +8,7 @@
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
-#include "ops/detail/host_gather.h"
-#include "ops/detail/host_reduce.h"
+#include "ops/detail/component_reduce.h"
 #include "ops/detail/operation_queue.h"
 #include "ops/detail/settle.h"
 #include "ops/detail/validation.h"
@@ -153,8 +152,8 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
 
 Mirrored CrossDeviceOps::broadcast_implementation(const Tensor& tensor,
                                                   const Destinations& destinations) {
-  Mirrored result = destinations.make_result(tensor.dtype(), tensor.shape());
-  detail::host_broadcast(tensor, result, active_operation());
+  Mirrored result = destinations.make_result(tensor.dtype(), tensor.shape(), PerReplica(tensor));
+  detail::broadcast_component(tensor, result, active_operation());
   return result;
 }
 
@@ -162,8 +161,8 @@ Mirrored CrossDeviceOps::gather_implementation(const PerReplica& value,
                                                const Destinations& destinations, int axis,
                                                const CommunicationOptions& /*options*/) {
   const Shape shape = detail::require_gatherable(value, destinations, axis);
-  Mirrored result = destinations.make_result(value.dtype(), shape);
-  detail::host_gather(value, static_cast<std::size_t>(axis), result, active_operation());
+  Mirrored result = destinations.make_result(value.dtype(), shape, value);
+  detail::gather_components(value, static_cast<std::size_t>(axis), result, active_operation());
   return result;
 }
 

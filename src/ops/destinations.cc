@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/destinations.h"
 
+#include <optional>
+#include <string>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/inline_vector.h"
 
@@ -12,6 +15,15 @@ const Devices& require_some(const Devices& devices, const char* what) {
     throw ValueError(std::string("destinations can not be empty: ") + what + " names no device");
   }
   return devices;
+}
+
+/// What a component on `device` is ordered by, if by a stream of its own.
+std::optional<StreamView> stream_on(const Device& device, const DistributedValues& value) {
+  if (device.is_host()) return std::nullopt;
+  for (const Tensor& component : value.values()) {
+    if (component.device() == device) return component.stream();
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -41,6 +53,18 @@ Mirrored Destinations::make_result(DType dtype, const Shape& shape) const {
   if (outputs_ != nullptr) return Mirrored(outputs_->values());
   detail::InlineVector<Tensor, 8> tensors;
   for (const Device& device : devices_) tensors.push_back(Tensor::empty(dtype, shape, device));
+  return Mirrored(tensors.view());
+}
+
+Mirrored Destinations::make_result(DType dtype, const Shape& shape,
+                                   const DistributedValues& value) const {
+  if (outputs_ != nullptr || value.devices().all_host()) return make_result(dtype, shape);
+  detail::InlineVector<Tensor, 8> tensors;
+  for (const Device& device : devices_) {
+    const std::optional<StreamView> stream = stream_on(device, value);
+    tensors.push_back(stream.has_value() ? Tensor::empty(dtype, shape, device, *stream)
+                                         : Tensor::empty(dtype, shape, device));
+  }
   return Mirrored(tensors.view());
 }
 

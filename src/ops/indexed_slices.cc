@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/device/copy.h"
@@ -55,6 +56,35 @@ void require_summable(const IndexedSlices& slices, const char* what) {
   if (slices.dtype() == DType::BOOL) throw ValueError(fmt::format("{}: bool has no sum", what));
 }
 
+bool is_on_host(const IndexedSlices& slices) {
+  return slices.values.device().is_host() && slices.indices.device().is_host();
+}
+
+IndexedSlices on_host(const IndexedSlices& slices) {
+  return is_on_host(slices) ? slices : copy_to_device(slices, "CPU:0");
+}
+
+std::vector<Tensor> tensors_of(std::span<const IndexedSlices> slices,
+                               Tensor IndexedSlices::*which) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(slices.size());
+  for (const IndexedSlices& part : slices) tensors.push_back(part.*which);
+  return tensors;
+}
+
+bool are_on_gpus(std::span<const Tensor> tensors) {
+  return std::none_of(tensors.begin(), tensors.end(),
+                      [](const Tensor& tensor) { return tensor.device().is_host(); });
+}
+
+/// `all` has room for the rows of all slices. Nothing is converted, and nothing lies on a host.
+void concatenate_on_gpus(std::span<const IndexedSlices> slices, const IndexedSlices& all) {
+  gpu_gather(tensors_of(slices, &IndexedSlices::values), 0, std::span<const Tensor>(&all.values, 1),
+             {});
+  gpu_gather(tensors_of(slices, &IndexedSlices::indices), 0,
+             std::span<const Tensor>(&all.indices, 1), {});
+}
+
 }  // namespace
 
 void IndexedSlices::validate() const {
@@ -87,6 +117,7 @@ Tensor to_dense(const IndexedSlices& slices) {
   slices.validate();
   require_summable(slices, "to_dense");
   if (!slices.dense_shape) throw ValueError("to_dense needs IndexedSlices with dense_shape");
+  if (!is_on_host(slices)) return copy_to_device(to_dense(on_host(slices)), slices.device());
   slices.values.readiness().wait();
   slices.indices.readiness().wait();
   const std::int64_t num_rows = (*slices.dense_shape)[0];
@@ -136,16 +167,33 @@ void require_concatenable(std::span<const IndexedSlices> slices) {
 
 IndexedSlices concatenate(std::span<const IndexedSlices> slices, const Device& device) {
   require_concatenable(slices);
+  bool is_on_gpus = !device.is_host() && are_on_gpus(tensors_of(slices, &IndexedSlices::values)) &&
+                    are_on_gpus(tensors_of(slices, &IndexedSlices::indices));
+  const bool is_on_hosts =
+      device.is_host() && std::all_of(slices.begin(), slices.end(), is_on_host);
   std::size_t rows = 0;
   MaybeShape dense_shape;
   DType index_dtype = slices[0].indices.dtype();
   for (const IndexedSlices& part : slices) {
     if (!dense_shape) dense_shape = part.dense_shape;
-    if (part.indices.dtype() != index_dtype) index_dtype = DType::INT64;
+    if (part.indices.dtype() != index_dtype) {
+      index_dtype = DType::INT64;
+      is_on_gpus = false;  // no kernel converts indices
+    }
     rows += part.indices.num_elements();
+  }
+  if (!is_on_gpus && !is_on_hosts) {
+    std::vector<IndexedSlices> there;
+    there.reserve(slices.size());
+    for (const IndexedSlices& part : slices) there.push_back(on_host(part));
+    return copy_to_device(concatenate(there, "CPU:0"), device);
   }
   IndexedSlices all{Tensor::empty(slices[0].dtype(), with_rows(rows, slices[0].values), device),
                     Tensor::empty(index_dtype, Shape{rows}, device), dense_shape};
+  if (is_on_gpus) {
+    concatenate_on_gpus(slices, all);
+    return all;
+  }
   std::size_t at = 0;
   for (const IndexedSlices& part : slices) {
     part.values.readiness().wait();
@@ -165,6 +213,7 @@ IndexedSlices concatenate(std::span<const IndexedSlices> slices, const Device& d
 IndexedSlices sum_duplicates(const IndexedSlices& slices) {
   slices.validate();
   require_summable(slices, "sum_duplicates");
+  if (!is_on_host(slices)) return copy_to_device(sum_duplicates(on_host(slices)), slices.device());
   slices.values.readiness().wait();
   slices.indices.readiness().wait();
   const std::size_t count = slices.indices.num_elements();

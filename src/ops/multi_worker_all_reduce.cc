@@ -54,11 +54,11 @@ std::unique_ptr<detail::WorkerBatchPlans> make_plans(const Devices& worker_devic
                   .agg_small_grads_max_group = options.agg_small_grads_max_group}});
 }
 
-/// Whether an algorithm of all_reduce_spec reduces this value. The others are sparse, go to other devices than those they lie on, or must not
-/// depend on an algorithm.
+/// Whether an algorithm of all_reduce_spec reduces this value. The others are sparse, go to other devices than those they lie on, must not
+/// depend on an algorithm, or lie on GPUs, which reach each other's memory.
 bool is_scheduled(const PerReplica& value, const Destinations& destinations,
                   const CommunicationOptions& options) {
-  return !options.deterministic && !value.is_sparse() &&
+  return !options.deterministic && !value.is_sparse() && value.devices().all_host() &&
          value.devices().same_set(destinations.devices());
 }
 
@@ -96,7 +96,7 @@ Mirrored MultiWorkerAllReduce::reduce_implementation(ReduceOp op, const PerRepli
   if (!is_scheduled(value, destinations, options)) {
     return AllReduceCrossDeviceOps::reduce_implementation(op, value, destinations, options);
   }
-  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   const detail::ScratchLease<ScheduledItems> scheduled;
   scheduled->add(value, result, detail::PendingBatchState::kNoItem);
   detail::host_scheduled_reduce(op, scheduled->items,
@@ -116,7 +116,7 @@ std::vector<Mirrored> MultiWorkerAllReduce::batch_reduce_implementation(
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (!is_scheduled(value, destinations, options)) continue;
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
     scheduled->add(value, results[i], active.item_of(pairs[i]));
   }
   // Finds values that belong to no worker before anything is written.

@@ -8,7 +8,7 @@
 #include "crossdevice/core/error.h"
 
 #include "ops/detail/active_operation.h"
-#include "ops/detail/host_reduce.h"
+#include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
 namespace crossdevice {
@@ -47,16 +47,19 @@ Mirrored ReductionToOneDevice::reduce_implementation(ReduceOp op, const PerRepli
     return detail::sparse_reduce(op, value, target, destinations, active);
   }
   if (!options_.accumulation_fn) {
-    Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
-    detail::host_reduce(op, 0, value, result, active);
+    Mirrored result =
+        destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    detail::reduce_components(
+        op, {.reducer = options_.reduce_to_device.value_or(destinations.devices()[0])}, value,
+        result, active);
     return result;
   }
   const Tensor sum = accumulate(options_, op, value);
-  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape());
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   if (op == ReduceOp::SUM) {
-    detail::host_broadcast(sum, result, active);
+    detail::broadcast_component(sum, result, active);
   } else {
-    detail::host_divide(sum, value.size(), result, active);
+    detail::divide_component(sum, value.size(), result, active);
   }
   return result;
 }

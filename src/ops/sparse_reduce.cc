@@ -6,6 +6,8 @@
 
 #include "crossdevice/device/reduce_kernel.h"
 
+#include "ops/detail/component_reduce.h"
+
 namespace crossdevice::detail {
 
 Mirrored sparse_reduce(ReduceOp op, const PerReplica& value, const Device& target,
@@ -13,8 +15,12 @@ Mirrored sparse_reduce(ReduceOp op, const PerReplica& value, const Device& targe
   active.require_time_left();
   const IndexedSlices all = concatenate(value.slices(), target);
   if (op == ReduceOp::MEAN) {
-    divide_elements(all.dtype(), all.values.data(), all.values.num_elements(),
-                    static_cast<double>(value.size()));
+    const auto divisor = static_cast<double>(value.size());
+    if (all.values.device().is_host()) {
+      divide_elements(all.dtype(), all.values.data(), all.values.num_elements(), divisor);
+    } else {
+      gpu_divide(all.values, divisor, gpu_operation(active));
+    }
   }
   std::vector<IndexedSlices> copies;
   bool target_taken = false;

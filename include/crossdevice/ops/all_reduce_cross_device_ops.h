@@ -13,6 +13,8 @@
 
 namespace crossdevice {
 
+class NcclReducer;
+
 /// A batch is one all-reduce: dense values in packs (bytes_per_pack if set, else num_packs per dtype, 0: one per tensor), sparse ones
 /// concatenated, results in input order.
 class CROSSDEVICE_EXPORT AllReduceCrossDeviceOps : public CrossDeviceOps {
@@ -34,6 +36,8 @@ class CROSSDEVICE_EXPORT AllReduceCrossDeviceOps : public CrossDeviceOps {
   [[nodiscard]] virtual std::size_t first_group(std::size_t num_replicas) const = 0;
   /// Called once per operation with the devices it runs on: where a subclass says that it falls back.
   virtual void prepare(const Devices& devices, const CommunicationOptions& options) = 0;
+  /// NCCL's engine for values on these devices, after prepare(); null: our kernels reduce.
+  [[nodiscard]] virtual NcclReducer* nccl_reducer(const Devices& devices);
 
  private:
   int num_packs_;

@@ -20,6 +20,9 @@ namespace crossdevice {
 ///          values (any number of rows).
 /// Memory   on one machine values are reduced where they lie: tensors from the pool without a copy, other memory through buffers of the pool. Between
 ///          machines they are sent and received where they lie from 1 MiB on, and through a buffer below (see TransportCollectives).
+///          Values on GPUs go through NCCL (see nccl_reduce.h) where it works on all workers and reduces the dtype with our arithmetic, and the calls return
+///          after enqueueing; else, with `deterministic`, with RING, and for gather and sparse values, they are copied to the host, reduced there and
+///          copied back, and the calls wait for that.
 /// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
 /// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
 ///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.

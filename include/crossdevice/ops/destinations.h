@@ -40,6 +40,9 @@ class CROSSDEVICE_EXPORT Destinations {
   [[nodiscard]] const DistributedValues* outputs() const { return outputs_; }
   /// One tensor per device for a hook's result: outputs(), or new ones from the devices' pools.
   [[nodiscard]] Mirrored make_result(DType dtype, const Shape& shape) const;
+  /// The same, on each GPU in the order of the stream that the component of `value` there has.
+  [[nodiscard]] Mirrored make_result(DType dtype, const Shape& shape,
+                                     const DistributedValues& value) const;
 
  private:
   Devices devices_;

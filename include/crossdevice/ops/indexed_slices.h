@@ -28,6 +28,7 @@ struct CROSSDEVICE_EXPORT IndexedSlices {
 
 /// The dense tensor: zeros plus every row at its index; repeated indices add.
 ///
+/// Cost     of slices on a GPU also a copy to the host, where it is worked out, and back.
 /// Errors   ValueError: no dense_shape, an index outside it, or as validate(). bool has no sum.
 [[nodiscard]] CROSSDEVICE_EXPORT Tensor to_dense(const IndexedSlices& slices);
 
@@ -43,11 +44,12 @@ CROSSDEVICE_EXPORT void require_concatenable(std::span<const IndexedSlices> slic
 /// All rows of all slices, in order, on `device`: nothing is lost, sorted or merged.
 ///
 /// Shapes   equal dtypes and equal dense shapes (where known); indices of mixed types become int64.
+/// Order    on GPUs alone, and without mixed indices, enqueued on the tensors' streams; else complete on return.
 /// Errors   ValueError: the list is empty, or they differ; names the replicas.
 [[nodiscard]] CROSSDEVICE_EXPORT IndexedSlices concatenate(std::span<const IndexedSlices> slices,
                                                            const Device& device);
 
-/// Rows with the same index added up, indices ascending: what TF calls de-duplication.
+/// Rows with the same index added up, indices ascending: what TF calls de-duplication. On GPUs as to_dense().
 [[nodiscard]] CROSSDEVICE_EXPORT IndexedSlices sum_duplicates(const IndexedSlices& slices);
 
 }  // namespace crossdevice

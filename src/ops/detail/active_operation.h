@@ -42,6 +42,11 @@ class ActiveOperation {
 
   [[nodiscard]] const OperationRecord& record() const { return record_; }
   [[nodiscard]] const Deadline& deadline() const { return deadline_; }
+  [[nodiscard]] std::optional<double> timeout_seconds() const { return timeout_seconds_; }
+  /// For those that may find out later how it has ended.
+  [[nodiscard]] std::shared_ptr<OperationQueue> shared_queue() const {
+    return queue_.shared_from_this();
+  }
   [[nodiscard]] bool stop_requested() const {
     return pending_ != nullptr && pending_->work->stop_requested();
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -28,7 +29,7 @@ class ActiveOperation;
 /// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
 /// recognised by its thread and needs no ticket. A hook on the progress thread that calls a blocking form of another object is refused
 /// when asynchronous operations of that object stand behind it.
-class OperationQueue {
+class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
  public:
   /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
   ///
