@@ -22,13 +22,12 @@ namespace {
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 
 Tensor accumulate_n(std::span<const Tensor> parts) {
-  Tensor sum = copy_to_device(parts[0], parts[0].device());
+  std::vector<float> sum = elements(parts[0]);
   for (const Tensor& part : parts.subspan(1)) {
-    for (std::size_t i = 0; i < part.num_elements(); ++i) {
-      sum.span<float>()[i] += part.span<const float>()[i];
-    }
+    const std::vector<float> addends = elements(part);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addends[i];
   }
-  return sum;
+  return tensor_of(sum, parts[0].shape(), parts[0].device());
 }
 
 struct Kind {

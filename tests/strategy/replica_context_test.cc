@@ -75,13 +75,14 @@ TEST_P(AllReduceOf, EveryReplicaGetsTheSumOnItsDeviceAndTheInputStays) {
 TEST_P(AllReduceOf, InPlaceTheReplicasOwnMemoryIsWrittenAndNothingBehindIt) {
   const std::vector<bool> right = strategy.run([&](ReplicaContext& context) {
     const std::size_t r = context.replica_id_in_sync_group();
-    std::vector<float> memory = block(r, 0, size);
-    memory.push_back(-77.0F);
-    const Tensor value = Tensor::view(std::span(memory.data(), size), context.device());
+    std::vector<float> initial = block(r, 0, size);
+    initial.push_back(-77.0F);
+    const Tensor memory = vector_of(initial, context.device());
+    const Tensor value = Tensor::view(static_cast<float*>(memory.data()), {size}, context.device());
     context.all_reduce_into(ReduceOp::SUM, value);
     std::vector<float> expected = sum_of_blocks(replicas, 0, size);
     expected.push_back(-77.0F);
-    return memory == expected;
+    return elements(memory) == expected;
   });
   EXPECT_EQ(right, std::vector<bool>(replicas, true));
 }

@@ -270,7 +270,7 @@ TEST_P(StrategyConformance, S14_AllReduceDenseSparseTuplesAndNests) {
         sum.values.shape()[0] != std::int64_t(replicas))
       return false;
     IndexedSlices twice = sparse_one(context);
-    twice.values.span<float>()[0] = 2;
+    write_elements(twice.values, {2});
     const auto both = context.all_reduce("SUM", std::vector<IndexedSlices>{sparse, twice});
     if (row0(both[0]) != n() || row0(both[1]) != 2 * n()) return false;
     const auto nest = context.all_reduce(
@@ -514,7 +514,7 @@ TEST_P(StrategyConformance, S27_ReduceToCpuAndNested) {
       strategy.run([](ReplicaContext& c) { return scalar_of(id(c), c.device()); });
   const Tensor sum = strategy.reduce("SUM", ids, std::nullopt);
   EXPECT_THAT(elements(sum), ElementsAre(n() * (n() - 1) / 2));
-  EXPECT_EQ(sum.device(), cpu(0));
+  EXPECT_EQ(sum.device(), Device("CPU:0"));
   const auto pairs = strategy.run(
       [](ReplicaContext& context, float x) {
         return std::pair(scalar_of(x + 1, context.device()), scalar_of(x - 1, context.device()));
@@ -579,7 +579,7 @@ TEST(StrategyConformanceOfTwo, S29_AllReduceSumAndMean) {
 }
 
 TEST(StrategyConformanceOfTwo, S30_S31_TheDefaultOpsWorkAndTheUsersOpsAreAlwaysUsed) {
-  MirroredStrategy all_cpu(on_cpus(2));
+  MirroredStrategy all_cpu({.devices = {"CPU:0", "CPU:1"}});
   EXPECT_NE(dynamic_cast<ReductionToOneDevice*>(&all_cpu.extended().cross_device_ops()), nullptr);
   class CountingNccl : public NcclAllReduce {
    public:

@@ -66,7 +66,7 @@ TEST_P(ReduceOf, WithoutAxesReplicasAreCombinedElementByElement) {
   const PerReplica value = per_replica(parts);
   const auto n = static_cast<float>(replicas);
   const Tensor total = strategy.reduce(ReduceOp::SUM, value, std::nullopt);
-  EXPECT_EQ(total.device(), cpu(0));
+  EXPECT_EQ(total.device(), Device("CPU:0"));
   EXPECT_THAT(elements(total), ElementsAre(sum, n));
   EXPECT_THAT(elements(strategy.reduce("mean", value, std::nullopt)), ElementsAre(sum / n, 1.0F));
   EXPECT_THAT(elements(strategy.reduce("MIN", value, std::nullopt)), ElementsAre(0.0F, 1.0F));
@@ -122,7 +122,7 @@ TEST_P(ReduceOf, GatherConcatenatesInReplicaOrder) {
   std::iota(expected.begin(), expected.end(), 1.0F);
   EXPECT_EQ(all.shape(), Shape({replicas * (replicas + 1) / 2, 2, 3}));
   EXPECT_EQ(elements(all), expected);
-  EXPECT_EQ(all.device(), cpu(0));
+  EXPECT_EQ(all.device(), Device("CPU:0"));
 }
 
 class ReduceTwo : public ::testing::Test {

@@ -220,9 +220,7 @@ TEST(VariableConformanceOfTwo, VA19_ExtendedUpdate) {
       variable, [](VariableComponent& v, const Tensor& x) { v.assign_sub(x); }, value);
   expect_components(1, 2);
   extended.update(variable, [](VariableComponent& v) {
-    const Tensor twice = copy_to_device(v.tensor(), v.device());
-    twice.span<float>()[0] += v.tensor().span<const float>()[0];
-    v.assign_add(twice);
+    v.assign_add(scalar_of(2 * elements(v.tensor())[0], v.device()));
   });
   expect_components(3, 6);
 }

@@ -14,10 +14,22 @@
 #include "crossdevice/ops/indexed_slices.h"
 #include "crossdevice/ops/values.h"
 
+#if defined(CROSSDEVICE_TESTS_ON_GPUS)
+#include "support/emulated_gpus.h"
+#endif
+
 namespace crossdevice::testing {
 
-/// "CPU:<index>".
-inline Device cpu(std::size_t index) { return Device("CPU:" + std::to_string(index)); }
+// A test that is compiled with CROSSDEVICE_TESTS_ON_GPUS as well runs a second time with emulated GPUs in the place of its host devices.
+#if defined(CROSSDEVICE_TESTS_ON_GPUS)
+inline constexpr const char* kDeviceType = "GPU:";
+[[maybe_unused]] inline const bool kHasEmulatedGpus = (install_emulated_gpus(16), true);
+#else
+inline constexpr const char* kDeviceType = "CPU:";
+#endif
+
+/// "CPU:<index>", or what stands for it.
+inline Device cpu(std::size_t index) { return Device(kDeviceType + std::to_string(index)); }
 
 /// CPU:0 .. CPU:n-1.
 inline Devices cpus(std::size_t count) {
@@ -51,8 +63,14 @@ PerReplica per_replica(const std::vector<std::vector<T>>& components) {
 
 template <class T = float>
 std::vector<T> elements(const Tensor& tensor) {
-  const auto span = tensor.span<const T>();
+  const Tensor here = tensor.device().is_host() ? tensor : copy_to_device(tensor, "CPU:0");
+  const auto span = here.span<const T>();
   return {span.begin(), span.end()};
+}
+
+template <class T = float>
+void write_elements(const Tensor& tensor, const std::vector<T>& values) {
+  copy(tensor, tensor_of(values, tensor.shape(), "CPU:0"));
 }
 
 /// Rows of `width` elements at `indices`.
