@@ -51,7 +51,20 @@ void fill(fuzz::Input& input, DLTensor& tensor, Foreign& foreign) {
       .bits = input.number<std::uint8_t>(),
       .lanes = static_cast<std::uint16_t>(input.below(8) == 1 ? input.number<std::uint16_t>() : 1)};
   // A device's name is kept for the life of the process: few of them.
-  const std::int32_t type = input.below(4) == 1 ? input.number<std::int32_t>() : kDLCPU;
+  std::int32_t type = kDLCPU;
+  switch (input.below(8)) {
+    case 1:
+      type = kDLCUDA;
+      break;
+    case 2:
+      type = kDLCUDAHost;
+      break;
+    case 3:
+      type = input.number<std::int32_t>();
+      break;
+    default:
+      break;
+  }
   std::memcpy(&tensor.device.device_type, &type, sizeof type);
   tensor.device.device_id = input.number<std::int8_t>();
 }

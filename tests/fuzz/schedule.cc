@@ -162,6 +162,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_plan(schedule, DType::FLOAT32, rows);
   check_plan(schedule, DType::FLOAT16, rows);
   FUZZ_EXPECT(testing::verify_programs(schedule, piece).empty());
+  for (const ScheduleProgram& program : testing::compile_all(schedule, piece)) {
+    const std::string text = program.to_string();
+    FUZZ_EXPECT(std::ranges::count(text, '\n') == std::ssize(program.tasks));
+  }
   testing::ProgramMachine machine(schedule, piece, seed);
   FUZZ_EXPECT(machine.run().empty());
   for (std::size_t p = 0; p < rows.size(); ++p) FUZZ_EXPECT(machine.row(p) == rows[p]);

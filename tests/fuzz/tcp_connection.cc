@@ -32,12 +32,15 @@ class Scene {
   }
 
   void play() {
+    // Nobody may want what is said: then the end is all that is listened for.
+    const bool is_wanted = input_.below(4) != 0;
+    const bool ends = input_.coin();
     while (!input_.is_empty()) {
       act();
-      if (!pull()) return;  // nonsense, the end of the transport
+      if (is_wanted && !pull()) return;  // nonsense, the end of the transport
     }
-    if (input_.coin()) peer_.end();
-    if (!pull()) return;
+    if (ends) peer_.end();
+    if (is_wanted && !pull()) return;
     finish();
   }
 
