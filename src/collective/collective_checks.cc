@@ -63,7 +63,8 @@ GroupOperationInfo operation_of(const CollectiveRequest& request,
           .dtype = values[0].inputs[0].dtype(),
           .num_values = values.size(),
           .size_bytes = size.size_bytes,
-          .fingerprint = size.fingerprint};
+          .fingerprint = size.fingerprint,
+          .sequence = request.sequence};
 }
 
 GroupOperationInfo operation_of(const CollectiveRequest& request, const Tensor& tensor, int root) {
@@ -76,7 +77,8 @@ GroupOperationInfo operation_of(const CollectiveRequest& request, const Tensor& 
           .dtype = tensor.dtype(),
           .num_values = 1,
           .size_bytes = tensor.size_bytes(),
-          .fingerprint = fingerprint.value()};
+          .fingerprint = fingerprint.value(),
+          .sequence = request.sequence};
 }
 
 }  // namespace crossdevice::detail

@@ -391,7 +391,8 @@ void TransportCollectives::gather(const CollectiveRequest& request, const Tensor
 
 void TransportCollectives::barrier(const CollectiveRequest& request) {
   State& state = *state_;
-  state.run(request, {.kind = request.kind}, [&] { state.agree(request.deadline); });
+  state.run(request, {.kind = request.kind, .sequence = request.sequence},
+            [&] { state.agree(request.deadline); });
 }
 
 void TransportCollectives::share(const CollectiveRequest& request, std::span<const Tensor> tensors,
@@ -400,37 +401,40 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
   const std::vector<std::uint64_t> description = detail::describe(tensors);
   const detail::ShownSize own = detail::shown_size(description, tensors);
   RemoteTensors all(state.num_ranks);
-  state.run(
-      request, {.kind = request.kind, .reduce_op = request.op, .fingerprint = request.fingerprint},
-      [&] {
-        std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
-        std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
-        state.run_job(
-            {.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
-            {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
-        std::vector<detail::ShownSize> everybodys(state.num_ranks);
-        std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
-        std::vector<Interval> parts;
-        std::size_t total = 0;
-        parts.reserve(state.num_ranks);
-        for (const detail::ShownSize& each : everybodys) {
-          parts.push_back({.begin = total, .count = each.total_bytes});
-          total += each.total_bytes;
-        }
-        std::byte* const row = state.scratch.reserve(total);
-        detail::write_shown(description, tensors, row + parts[state.rank].begin);
-        const ScheduleProgram program =
-            compile_schedule(total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
-                                                                 : ring_all_gather_schedule(parts),
-                             state.rank, detail::ProgramCache::kPieceBytes);
-        const ScheduleJob job{
-            .program = &program, .dtype = DType::UINT8, .input = row, .output = row};
-        state.group->executor().run(std::span<const ScheduleJob>(&job, 1), request.deadline);
-        for (std::size_t each = 0; each < state.num_ranks; ++each) {
-          all[each] = detail::read_shown({row + parts[each].begin, parts[each].count},
-                                         everybodys[each], static_cast<int>(each));
-        }
-      });
+  state.run(request,
+            {.kind = request.kind,
+             .reduce_op = request.op,
+             .fingerprint = request.fingerprint,
+             .sequence = request.sequence},
+            [&] {
+              std::byte* const sizes = state.heads.reserve(state.num_ranks * sizeof own);
+              std::memcpy(sizes + state.rank * sizeof own, &own, sizeof own);
+              state.run_job(
+                  {.kind = Kind::ALL_GATHER_DIRECT, .num_elements = state.num_ranks * sizeof own},
+                  {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
+              std::vector<detail::ShownSize> everybodys(state.num_ranks);
+              std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
+              std::vector<Interval> parts;
+              std::size_t total = 0;
+              parts.reserve(state.num_ranks);
+              for (const detail::ShownSize& each : everybodys) {
+                parts.push_back({.begin = total, .count = each.total_bytes});
+                total += each.total_bytes;
+              }
+              std::byte* const row = state.scratch.reserve(total);
+              detail::write_shown(description, tensors, row + parts[state.rank].begin);
+              const ScheduleProgram program = compile_schedule(
+                  total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
+                                                      : ring_all_gather_schedule(parts),
+                  state.rank, detail::ProgramCache::kPieceBytes);
+              const ScheduleJob job{
+                  .program = &program, .dtype = DType::UINT8, .input = row, .output = row};
+              state.group->executor().run(std::span<const ScheduleJob>(&job, 1), request.deadline);
+              for (std::size_t each = 0; each < state.num_ranks; ++each) {
+                all[each] = detail::read_shown({row + parts[each].begin, parts[each].count},
+                                               everybodys[each], static_cast<int>(each));
+              }
+            });
   use(all);
 }
 

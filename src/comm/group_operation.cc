@@ -22,15 +22,21 @@ GroupOperation pack_operation(const GroupOperationInfo& info) {
   packed.size_bytes = info.size_bytes;
   packed.dtype = static_cast<std::uint32_t>(info.dtype);
   packed.reduce_op = static_cast<std::uint32_t>(info.reduce_op);
+  packed.sequence = info.sequence;
   return packed;
 }
 
-std::string to_string(const GroupOperation& operation) {
+std::string short_name(const GroupOperation& operation) {
   const auto end = std::find(operation.kind.begin(), operation.kind.end(), '\0');
   const std::string_view kind(operation.kind.data(),
                               static_cast<std::size_t>(end - operation.kind.begin()));
+  if (operation.sequence == 0) return std::string(kind);
+  return fmt::format("{} #{}", kind, operation.sequence);
+}
+
+std::string to_string(const GroupOperation& operation) {
   return fmt::format(
-      "{} {} of {} {} values, {} (fingerprint {:x})", kind,
+      "{} {} of {} {} values, {} (fingerprint {:x})", short_name(operation),
       operation.reduce_op < kNumReduceOps ? to_string(static_cast<ReduceOp>(operation.reduce_op))
                                           : "unknown",
       operation.num_values,

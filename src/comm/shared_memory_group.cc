@@ -502,7 +502,9 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   detail::require_not_forked();
   state_->require_whole();
   state_->sequence = sequence;
-  state_->announced(state_->rank, ++state_->num_announced) = pack_operation(operation);
+  GroupOperation& announced = state_->announced(state_->rank, ++state_->num_announced);
+  announced = pack_operation(operation);
+  announced.sequence = sequence;
   state_->advance();
 }
 

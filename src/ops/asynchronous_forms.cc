@@ -92,7 +92,7 @@ struct CrossDeviceOps::Async {
         run(*state, name, options, ticket, body);
       });
     } catch (...) {
-      skip(*state, ticket);
+      skip(*state, ticket, /*was_made=*/false);
       throw;
     }
     return PendingBatch(std::move(state));
@@ -101,8 +101,8 @@ struct CrossDeviceOps::Async {
   static void run(PendingBatchState& state, const OperationName& name,
                   const CommunicationOptions& options, std::uint64_t ticket, const Body& body) {
     detail::carries_out_operations() = true;
-    if (!state.work->start()) {
-      skip(state, ticket);
+    if (!state.work->start()) {  // cancelled
+      skip(state, ticket, /*was_made=*/true);
       return;
     }
     ActiveOperation active(*state.queue, name, options, ticket, &state);
@@ -115,9 +115,11 @@ struct CrossDeviceOps::Async {
     state.finish(std::move(error));
   }
 
-  /// A ticket that was drawn must be served, also when nothing is to be done with it.
-  static void skip(PendingBatchState& state, std::uint64_t ticket) {
+  /// A ticket that was drawn must be served, also when nothing is to be done with it. A call that was made counts: among workers it is the others' call
+  /// still, and the next one here must not be taken for it.
+  static void skip(PendingBatchState& state, std::uint64_t ticket, bool was_made) {
     state.queue->begin_enqueued_turn(ticket);
+    if (was_made) state.queue->skip_operation();
     state.queue->end_turn();
     for (std::size_t i = 0; i < state.results.size(); ++i) state.release(i);
   }

@@ -166,13 +166,15 @@ struct CollectiveAllReduce::State {
     }
   }
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
-  /// ones differ, and are never taken for those.
+  /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many requests and
+  /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count.
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
                                           const detail::ActiveOperation& active,
                                           std::uint64_t particulars = 0) {
     Fingerprint fingerprint;
     fingerprint.add(++num_requests);
+    fingerprint.add(active.num_skipped());
     fingerprint.add(particulars);
     return {.kind = kind,
             .sequence = active.record().sequence,

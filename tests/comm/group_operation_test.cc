@@ -40,6 +40,15 @@ TEST(GroupOperation, EveryFieldTells) {
   EXPECT_NE(pack_operation(other), operation);
 }
 
+TEST(GroupOperation, TheNumberIsNotComparedButSaid) {
+  const GroupOperation first = pack_operation({.kind = "reduce", .sequence = 1});
+  const GroupOperation second = pack_operation({.kind = "reduce", .sequence = 12});
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(to_string(second).substr(0, 15), "reduce #12 SUM ");
+  EXPECT_EQ(short_name(second), "reduce #12");
+  EXPECT_EQ(short_name(pack_operation({.kind = "reduce"})), "reduce");
+}
+
 TEST(GroupOperation, ALongKindIsCut) {
   const GroupOperation operation = pack_operation({.kind = "a kind of more than 23 (characters)"});
   EXPECT_EQ(operation.kind.back(), '\0');

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <iostream>
 #include <numeric>
 #include <string>
@@ -21,6 +22,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/memory_pool.h"
+#include "crossdevice/device/progress.h"
 
 #include "support/worker_processes.h"
 
@@ -372,6 +374,38 @@ int count_beside(Cluster& cluster) {
   return result;
 }
 
+/// Three equal calls are queued; the second one is cancelled by some before anything begins.
+int cancel_one(Cluster& cluster, bool is_cancelled_by_all) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 20.0},
+                          shared(cluster));
+  const auto group = static_cast<std::size_t>(cluster.num_workers());
+  std::promise<void> gate;
+  progress_stream().launch([opened = gate.get_future().share()] { opened.wait(); });
+  std::vector<Replicas> mine;
+  std::vector<PendingBatch> calls;
+  for (int round = 1; round <= 3; ++round) {
+    mine.push_back(replicas(cluster, 1, 5000, round, true));
+    calls.push_back(ops.reduce_into_async(ReduceOp::SUM, mine.back().value, mine.back().value));
+  }
+  const bool cancels = is_cancelled_by_all || cluster.rank() == 1;
+  if (cancels) calls[1].cancel();
+  gate.set_value();
+  calls[0].wait();
+  int result = is_sum(mine[0].value, group, 1, 1) ? 0 : 1;
+  if (is_cancelled_by_all) {
+    calls[2].wait();
+    return is_sum(mine[2].value, group, 3, 1) ? result : 2;
+  }
+  const int failing = cancels ? 2 : 1;
+  for (const char* const call : {"rank 0 ", "rank 1 ", " reduce #2 ", " reduce #3 "}) {
+    result += 10 * expect_error<InternalError>(
+                       call, -1, [&] { calls[static_cast<std::size_t>(failing)].wait(); });
+  }
+  const float own = mine[2].value.values()[0].span<const float>()[0];
+  if (own != element(static_cast<std::size_t>(cluster.rank()), 0, 3)) result += 100;
+  return result;
+}
+
 int differ(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const Replicas mine = replicas(cluster, 1, cluster.rank() == 2 ? 5001 : 5000, 1, true);
@@ -513,23 +547,26 @@ int obey_tuning(Cluster& cluster) {
 }
 
 const Works& works() {
-  static const Works all = {{"reduce", reduce},
-                            {"batch", batch},
-                            {"agree", agree},
-                            {"gather", gather},
-                            {"sparse", reduce_sparse},
-                            {"lose one", lose_one},
-                            {"stop one", stop_one},
-                            {"be late", be_late},
-                            {"count beside", count_beside},
-                            {"differ", differ},
-                            {"differ in the last pack", differ_in_the_last_pack},
-                            {"gather along different axes", gather_along_different_axes},
-                            {"differ in devices", differ_in_devices},
-                            {"be given nonsense", be_given_nonsense},
-                            {"be missing", be_missing},
-                            {"many", many},
-                            {"obey tuning", obey_tuning}};
+  static const Works all = {
+      {"reduce", reduce},
+      {"batch", batch},
+      {"agree", agree},
+      {"gather", gather},
+      {"sparse", reduce_sparse},
+      {"lose one", lose_one},
+      {"stop one", stop_one},
+      {"be late", be_late},
+      {"count beside", count_beside},
+      {"cancel one", [](Cluster& cluster) { return cancel_one(cluster, false); }},
+      {"cancel all", [](Cluster& cluster) { return cancel_one(cluster, true); }},
+      {"differ", differ},
+      {"differ in the last pack", differ_in_the_last_pack},
+      {"gather along different axes", gather_along_different_axes},
+      {"differ in devices", differ_in_devices},
+      {"be given nonsense", be_given_nonsense},
+      {"be missing", be_missing},
+      {"many", many},
+      {"obey tuning", obey_tuning}};
   return all;
 }
 
@@ -597,6 +634,14 @@ TEST_P(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
 
 TEST(CollectiveAllReduceMemory, WhatOtherThreadsWriteDuringAFailureIsNotLost) {
   EXPECT_EQ(run_workers("count beside", 3), all_well(3));
+}
+
+TEST_P(CollectiveAllReduceTest, ACallThatOneWorkerHasCancelledIsNotTakenForItsNext) {
+  EXPECT_EQ(run("cancel one", 2), all_well(2));
+}
+
+TEST_P(CollectiveAllReduceTest, ACallThatAllHaveCancelledIsMissedByNobody) {
+  EXPECT_EQ(run("cancel all", 3), all_well(3));
 }
 
 TEST_P(CollectiveAllReduceTest, DifferentCallsTouchNothing) {

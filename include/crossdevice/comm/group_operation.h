@@ -21,6 +21,7 @@ struct GroupOperationInfo {
   std::uint64_t num_values = 0;
   std::uint64_t size_bytes = 0;   ///< of one replica's values
   std::uint64_t fingerprint = 0;  ///< over everything else that must be equal
+  std::uint64_t sequence = 0;     ///< what errors call it besides; need not be equal. 0: nothing
 };
 
 /// The same as plain bytes without gaps, as others read it: it may hold anything.
@@ -31,11 +32,17 @@ struct GroupOperation {
   std::uint64_t size_bytes = 0;
   std::uint32_t dtype = 0;
   std::uint32_t reduce_op = 0;
-  friend bool operator==(const GroupOperation&, const GroupOperation&) = default;
+  std::uint64_t sequence = 0;
+  friend bool operator==(const GroupOperation& a, const GroupOperation& b) {
+    return a.kind == b.kind && a.fingerprint == b.fingerprint && a.num_values == b.num_values &&
+           a.size_bytes == b.size_bytes && a.dtype == b.dtype && a.reduce_op == b.reduce_op;
+  }
 };
 
 [[nodiscard]] CROSSDEVICE_EXPORT GroupOperation pack_operation(const GroupOperationInfo& info);
-/// "all_reduce SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)". Never reads beyond what is there.
+/// "all_reduce #12 SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)". Never reads beyond what is there.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
+/// "all_reduce #12".
+[[nodiscard]] CROSSDEVICE_EXPORT std::string short_name(const GroupOperation& operation);
 
 }  // namespace crossdevice

@@ -53,6 +53,13 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
 
   /// The number of the operation that begins now, from 1. Only for the holder.
   [[nodiscard]] std::uint64_t next_sequence() { return ++sequence_; }
+  /// For the holder, instead of an operation that was cancelled before it began: on other workers it may have been carried out, so it has a number too.
+  void skip_operation() {
+    ++sequence_;
+    ++num_skipped_;
+  }
+  /// How many operations have been skipped. Only for the holder.
+  [[nodiscard]] std::uint64_t num_skipped() const { return num_skipped_; }
   /// The operation of the holder. Only for the holder.
   [[nodiscard]] ActiveOperation* active() const { return active_; }
   void set_active(ActiveOperation* operation) { active_ = operation; }
@@ -81,6 +88,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   std::atomic<std::thread::id>
       holder_{};                // only ever compared with the reader's own id, so relaxed is enough
   std::uint64_t sequence_ = 0;  // guarded by the turn
+  std::uint64_t num_skipped_ = 0;      // guarded by the turn
   ActiveOperation* active_ = nullptr;  // guarded by the turn
 
   std::atomic<bool> has_error_{false};
