@@ -3,9 +3,11 @@
 #include "crossdevice/core/environment.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -115,11 +117,19 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
 }
 
 const Environment& environment() {
-  // Never destroyed: threads and static objects may still ask while the process ends.
-  static const Environment* const instance = new Environment(
-      // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, and we never write the environment
+  // Never destroyed: threads and static objects may still ask while the process ends. Without a lock, which a child of fork() would wait for for ever if
+  // it was held meanwhile: whoever asks first may read the variables several times over, and one result counts.
+  static std::atomic<const Environment*> instance{nullptr};
+  if (const Environment* const found = instance.load(std::memory_order_acquire)) return *found;
+  auto made = std::make_unique<const Environment>(
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): we never write the environment
       parse_environment([](const char* name) -> const char* { return std::getenv(name); }));
-  return *instance;
+  const Environment* first = nullptr;
+  if (instance.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+    return *made.release();
+  }
+  return *first;
 }
 
 EnvironmentSource process_environment() {
