@@ -65,8 +65,9 @@ class MirroredVariable::Assignment final : public detail::ReplicaCall {
     const VariableAggregation aggregation = variable_.aggregation();
     if (aggregation == VariableAggregation::NONE) return tensor_;  // one replica
     if (aggregation == VariableAggregation::ONLY_FIRST_REPLICA) {
-      return extended.broadcast_to_implementation(extended.first_replica_implementation(tensor_),
-                                                  variable_);
+      return extended.broadcast_to_implementation(
+          extended.first_replica_implementation(tensor_, detail::remaining_options(calls)),
+          variable_);
     }
     const ReduceOp op = reduce_op_from(aggregation);
     // What other workers assign is not known here: with several, numbers are combined like tensors.
@@ -77,7 +78,7 @@ class MirroredVariable::Assignment final : public detail::ReplicaCall {
     std::vector<Tensor> tensors;
     for (ReplicaCall* call : calls) tensors.push_back(static_cast<Assignment*>(call)->tensor_);
     return extended.reduce_to_implementation(op, PerReplica(tensors), variable_,
-                                             extended.communication_options());
+                                             detail::remaining_options(calls));
   }
 
   void require_reducible(ReduceOp op) const {

@@ -171,7 +171,8 @@ Mirrored MultiWorkerExtended::reduce_equal_implementation(ReduceOp op, const Per
 }
 
 /// A gather to which only the chief contributes anything: the others pass no rows.
-Tensor MultiWorkerExtended::first_replica_implementation(const Tensor& tensor) {
+Tensor MultiWorkerExtended::first_replica_implementation(const Tensor& tensor,
+                                                         const CommunicationOptions& options) {
   if (num_workers() == 1) return tensor;
   require_usable();
   std::vector<std::int64_t> dims(tensor.shape().dims().begin(), tensor.shape().dims().end());
@@ -182,8 +183,7 @@ Tensor MultiWorkerExtended::first_replica_implementation(const Tensor& tensor) {
   const Device& device = worker_device_[0];
   const Tensor own = should_checkpoint() ? copy_to_device(tensor, device).reshape(whole)
                                          : Tensor::empty(tensor.dtype(), nothing, device);
-  const Mirrored all =
-      worker_ops().gather(PerReplica(own), worker_device_, /*axis=*/0, communication_options());
+  const Mirrored all = worker_ops().gather(PerReplica(own), worker_device_, /*axis=*/0, options);
   return all.tensor().reshape(tensor.shape());
 }
 
@@ -199,7 +199,7 @@ Tensor MultiWorkerExtended::initial_value_implementation(const std::string& name
     throw ValueError("the workers make different variables: rank 0 makes " + all[0] + ", rank " +
                      std::to_string(rank) + " makes " + all[rank]);
   }
-  return first_replica_implementation(tensor);
+  return first_replica_implementation(tensor, communication_options());
 }
 
 void MultiWorkerExtended::announce_failure(const std::exception_ptr& error) noexcept {

@@ -2,6 +2,8 @@
 // What calls say of themselves, and where two of them differ.
 #include "strategy/detail/replica_call.h"
 
+#include <algorithm>
+#include <chrono>
 #include <sstream>
 
 #include "crossdevice/core/error.h"
@@ -130,6 +132,17 @@ void require_same_calls(std::span<ReplicaCall* const> calls, std::size_t first_r
   for (std::size_t r = 1; r < calls.size(); ++r) {
     require_same_call(*calls[0], first_replica_id, *calls[r], first_replica_id + r);
   }
+}
+
+CommunicationOptions remaining_options(std::span<ReplicaCall* const> calls) {
+  CommunicationOptions options = *calls[0]->description().options;
+  Deadline earliest = Deadline::never();
+  for (const ReplicaCall* call : calls) earliest = Deadline::earlier(earliest, call->deadline());
+  if (!earliest.is_never()) {
+    const std::chrono::duration<double> left = earliest.moment() - Deadline::Clock::now();
+    options.timeout_seconds = std::max(left.count(), 1e-6);  // 0 would mean no deadline
+  }
+  return options;
 }
 
 }  // namespace crossdevice::detail

@@ -2,8 +2,6 @@
 // Runs the replicas, and carries out their rounds through the strategy's cross-device ops.
 #include "strategy/detail/replica_runner.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "crossdevice/core/error.h"
@@ -101,17 +99,6 @@ PerReplica ReplicaRunner::value_of(std::span<ReplicaCall* const> calls, std::siz
     tensors_.push_back(*call->description().leaves[leaf].tensor);
   }
   return PerReplica(std::span<const Tensor>(tensors_));
-}
-
-CommunicationOptions ReplicaRunner::remaining_options(std::span<ReplicaCall* const> calls) {
-  CommunicationOptions options = *calls[0]->description().options;
-  Deadline earliest = Deadline::never();
-  for (const ReplicaCall* call : calls) earliest = Deadline::earlier(earliest, call->deadline());
-  if (!earliest.is_never()) {
-    const std::chrono::duration<double> left = earliest.moment() - Deadline::Clock::now();
-    options.timeout_seconds = std::max(left.count(), 1e-6);  // 0 would mean no deadline
-  }
-  return options;
 }
 
 void ReplicaRunner::all_reduce(std::span<ReplicaCall* const> calls) {

@@ -154,7 +154,10 @@ Mirrored StrategyExtended::gather_to_implementation(const PerReplica& value,
   return cross_device_ops().gather(value, destinations, axis, options);
 }
 
-Tensor StrategyExtended::first_replica_implementation(const Tensor& tensor) { return tensor; }
+Tensor StrategyExtended::first_replica_implementation(const Tensor& tensor,
+                                                      const CommunicationOptions& /*options*/) {
+  return tensor;
+}
 
 Tensor StrategyExtended::initial_value_implementation(const std::string& /*name*/,
                                                       const Tensor& tensor) {

@@ -30,7 +30,8 @@ Tensor SyncOnReadVariable::read() const {
           .reduce_to(reduce_op_from(aggregation()), components(), devices()[0])
           .tensor();
     case VariableAggregation::ONLY_FIRST_REPLICA:
-      return copy_to_device(extended().first_replica_implementation(components().values()[0]),
+      return copy_to_device(extended().first_replica_implementation(
+                                components().values()[0], extended().communication_options()),
                             devices()[0]);
     case VariableAggregation::NONE:
       break;

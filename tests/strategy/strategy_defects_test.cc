@@ -84,6 +84,13 @@ TEST(StrategyDefects, D31_OneDeadlineCoversTheWaitAndTheReductionAndEndsThisCall
     (void)c.all_reduce("SUM", scalar_of(1.0F, c.device()), {.timeout_seconds = 50});
   });
   EXPECT_LT(*ops->seen.at(0).timeout_seconds, 50.0);  // what the wait has used up is gone
+  MirroredStrategy patient({.devices = cpus(2),
+                            .cross_device_ops = ops,
+                            .communication_options = {.timeout_seconds = 50}});
+  MirroredVariable variable(patient, scalar_of(1.0F, cpu(0)),
+                            {.aggregation = VariableAggregation::MEAN});
+  patient.run([&](ReplicaContext& c) { variable.assign(scalar_of(1.0F, c.device())); });
+  EXPECT_LT(*ops->seen.at(1).timeout_seconds, 50.0);
   EXPECT_THROW(strategy.run([](ReplicaContext& c) {
     if (c.replica_id_in_sync_group() == 0) {
       (void)c.all_reduce("SUM", scalar_of(1.0F, c.device()), {.timeout_seconds = 0.02});

@@ -164,7 +164,8 @@ class CROSSDEVICE_EXPORT StrategyExtended {
                                                const Destinations& destinations,
                                                const CommunicationOptions& options);
   /// The tensor of replica 0 of the whole job, given this process's first replica's. Equal dtypes and shapes everywhere.
-  virtual Tensor first_replica_implementation(const Tensor& tensor);
+  virtual Tensor first_replica_implementation(const Tensor& tensor,
+                                              const CommunicationOptions& options);
   /// What a variable begins with, given what this process would begin with.
   virtual Tensor initial_value_implementation(const std::string& name, const Tensor& tensor);
   /// Errors   what has left an earlier run, where its workers cannot get back into step.

@@ -35,7 +35,8 @@ class MultiWorkerExtended final : public StrategyExtended {
   Mirrored reduce_equal_implementation(ReduceOp op, const PerReplica& one,
                                        const Destinations& destinations,
                                        const CommunicationOptions& options) override;
-  Tensor first_replica_implementation(const Tensor& tensor) override;
+  Tensor first_replica_implementation(const Tensor& tensor,
+                                      const CommunicationOptions& options) override;
   Tensor initial_value_implementation(const std::string& name, const Tensor& tensor) override;
   /// Errors   AbortedError, UnavailableError, ...: a run has failed, so the workers are out of step; even where the ops have not heard of it.
   void require_usable() override;

@@ -69,6 +69,9 @@ class ReplicaCall {
   std::uint64_t sequence_ = 0;
 };
 
+/// The calls' options, with what is left of the earliest deadline as their timeout: waiting for the replicas has used up the rest.
+[[nodiscard]] CommunicationOptions remaining_options(std::span<ReplicaCall* const> calls);
+
 /// Errors   ValueError "the replicas made different calls: replica 0 called all_reduce #3 (SUM, 4 values), replica 1 called all_gather #3
 ///          (axis 0, 1 value)"; replica k is called first_replica_id + k.
 void require_same_calls(std::span<ReplicaCall* const> calls, std::size_t first_replica_id);

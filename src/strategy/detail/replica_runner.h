@@ -36,8 +36,6 @@ class ReplicaRunner {
 
  private:
   [[nodiscard]] PerReplica value_of(std::span<ReplicaCall* const> calls, std::size_t leaf);
-  /// The calls' options, with what is left of the earliest deadline as their timeout: waiting for the replicas has used up the rest.
-  [[nodiscard]] static CommunicationOptions remaining_options(std::span<ReplicaCall* const> calls);
 
   Strategy& strategy_;
   std::mutex run_mutex_;
