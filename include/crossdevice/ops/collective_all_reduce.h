@@ -26,7 +26,10 @@ namespace crossdevice {
 /// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
 /// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
 ///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
-///          A ValueError of a call concerns this worker alone: the others wait for it.
+///          A ValueError of a call concerns this worker alone: the others wait for it. They are not told, since nothing was touched: the caller may put
+///          the call right and make it, and theirs goes on; were they told, all would have to be made anew for a wrong argument of one. One
+///          that leaves MultiWorkerMirroredStrategy's run() has nobody to put it right, and is told. A call that was cancelled before it
+///          began counts: on a worker that has not cancelled it too it ends with an InternalError when this one makes its next call.
 /// TF       broadcast() copies to this worker's devices only, as in TF. bytes_per_pack groups tensors from last to first. MEAN divides by the
 ///          group's size.
 class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
