@@ -1,4 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+/// Who is blamed for a timeout, where all come to the meeting.
+///
+/// Operations are counted, on every member alike, since all make the same calls in the same order; a call that fails before it begins, on one member
+/// alone, is no operation there. A member may leave one that others are still in: who only sends does not wait for who receives. So numbers
+/// may differ although the calls do not, and then the others wait for those with the smallest number. That the calls do not differ is
+/// compared where two members have been in an operation with one number: the last or the last but one.
+///
+/// Of members in one operation, those are late who have been in it for less than half of the time that others have. Times are each member's own, so no clocks
+/// are compared, and they count from when its deadline began to run: of a batch, that is when its first pack began. Were they counted from when the
+/// last pack began, to which all come at the same time, whoever had used up the others' time in an earlier one would be excused, and whoever came some
+/// milliseconds later than others to the last one blamed. Who is late in this sense has cost the others more than everything else together. It need not
+/// be who was waited for in the last moment, and so the error says by how much it was late. Where nobody is, those are named for whom the first one
+/// to give up did wait.
 #include "collective/detail/inquest.h"
 
 #include <algorithm>
@@ -19,24 +32,25 @@ namespace {
 /// What a member says. It travels as it lies in memory, the culprits' ranks and the text behind it.
 struct Head {
   GroupOperation operation;
+  GroupOperation previous;   // the one before
+  std::uint64_t number = 0;  // of `operation`
+  std::int64_t waited_ns = 0;
   std::uint32_t code = 0;
   std::uint32_t num_culprits = 0;
-  std::int64_t waited_ns = 0;  // in the operation
 };
 struct Statement {
   GroupOperation operation;
+  GroupOperation previous;
+  std::uint64_t number = 0;
   std::chrono::nanoseconds waited{};
   StatusCode code = StatusCode::INTERNAL;
   std::vector<RankInfo> culprits;
   std::string text;
 };
 
-std::string encode(const GroupOperation& operation, const OpError& failure,
-                   std::chrono::nanoseconds waited) {
-  Head head{.operation = operation,
-            .code = static_cast<std::uint32_t>(failure.code()),
-            .num_culprits = 0,
-            .waited_ns = waited.count()};
+/// `head` with what `failure` says.
+std::string encode(Head head, const OpError& failure) {
+  head.code = static_cast<std::uint32_t>(failure.code());
   std::string ranks;
   for (const RankInfo& culprit : failure.culprits()) {
     if (culprit.rank < 0) continue;  // no worker of this job, so none that the others could name
@@ -58,6 +72,8 @@ std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) 
   if (head.code > static_cast<std::uint32_t>(StatusCode::INTERNAL)) return std::nullopt;
   if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   Statement statement{.operation = head.operation,
+                      .previous = head.previous,
+                      .number = head.number,
                       .waited = std::chrono::nanoseconds(head.waited_ns),
                       .code = static_cast<StatusCode>(head.code),
                       .culprits = {},
@@ -106,62 +122,130 @@ std::vector<int> everybody(const Cluster& cluster) {
       {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact});
 }
 
-/// `ranks` are who was waited for; this worker hears it too if it is one of them.
-[[noreturn]] void blame(const std::string& name, const std::vector<RankInfo>& ranks,
+/// Who was waited for, and what else is to be said of it.
+struct Missed {
+  RankInfo rank;
+  std::string how{};
+};
+
+/// This worker hears it too if it is one of them.
+[[noreturn]] void blame(const std::string& name, const std::vector<Missed>& missed,
                         const Cluster& cluster, bool inputs_intact) {
   std::string names;
-  for (const RankInfo& rank : ranks) {
-    if (rank.rank == cluster.rank()) {
+  std::vector<RankInfo> ranks;
+  ranks.reserve(missed.size());
+  for (const Missed& each : missed) {
+    if (each.rank.rank == cluster.rank()) {
       raise(StatusCode::DEADLINE_EXCEEDED,
-            fmt::format("{}: the others have given up waiting for this worker, {}", name,
-                        to_string(rank)),
-            {rank}, inputs_intact);
+            fmt::format("{}: the others have given up waiting for this worker, {}{}", name,
+                        to_string(each.rank), each.how),
+            {each.rank}, inputs_intact);
     }
-    names += (names.empty() ? "" : ", ") + to_string(rank);
+    names += (names.empty() ? "" : ", ") + to_string(each.rank) + each.how;
+    ranks.push_back(each.rank);
   }
   raise(StatusCode::DEADLINE_EXCEEDED, fmt::format("{} timed out: waiting for {}", name, names),
-        ranks, inputs_intact);
+        std::move(ranks), inputs_intact);
 }
 
 /// A difference that does not come from the others' having waited.
 constexpr std::chrono::milliseconds kJitter{20};
 
-/// Who came so late to an operation that all are in now that the others have waited for them.
-std::vector<RankInfo> late_ones(const std::vector<Statement>& statements, const Cluster& cluster) {
+/// Of `ranks`, which are in one operation: who came late to it.
+std::vector<std::size_t> late_ones(const std::vector<Statement>& statements,
+                                   const std::vector<std::size_t>& ranks) {
   std::chrono::nanoseconds longest{};
-  for (const Statement& each : statements) longest = std::max(longest, each.waited);
-  std::vector<RankInfo> late;
-  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+  for (const std::size_t rank : ranks) longest = std::max(longest, statements[rank].waited);
+  std::vector<std::size_t> late;
+  for (const std::size_t rank : ranks) {
     if (statements[rank].waited >= std::min(longest / 2, longest - kJitter)) continue;
-    late.push_back(cluster.worker(static_cast<int>(rank)));
+    late.push_back(rank);
   }
   return late;
 }
 
+/// Those with the smallest number.
+std::vector<std::size_t> hindmost(const std::vector<Statement>& statements) {
+  std::uint64_t smallest = statements[0].number;
+  for (const Statement& each : statements) smallest = std::min(smallest, each.number);
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    if (statements[rank].number == smallest) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+/// Whether an operation with one number is not the same on both, as far as they say.
+bool differ(const Statement& a, const Statement& b) {
+  if (a.number == b.number) return a.operation != b.operation;
+  if (a.number + 1 == b.number) return a.operation != b.previous;
+  if (b.number + 1 == a.number) return b.operation != a.previous;
+  return false;
+}
+
+/// Throws if any do.
+void require_equal_operations(const std::vector<Statement>& statements, const Cluster& cluster,
+                              bool inputs_intact) {
+  std::string text = "workers make different calls:";
+  std::vector<RankInfo> culprits;
+  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank,
+                        to_string(statements[rank].operation));
+    const bool differs =
+        std::any_of(statements.begin(), statements.begin() + static_cast<std::ptrdiff_t>(rank),
+                    [&](const Statement& before) { return differ(before, statements[rank]); });
+    if (differs) culprits.push_back(cluster.worker(static_cast<int>(rank)));
+  }
+  if (culprits.empty()) return;
+  raise(StatusCode::INTERNAL, text, std::move(culprits), inputs_intact);
+}
+
+/// Of a timeout for which all came to the meeting; `telling` is the first one's statement. Nobody: those that it names.
+std::vector<Missed> missed_ones(const std::vector<Statement>& statements, const Statement& telling,
+                                const Cluster& cluster) {
+  std::vector<std::size_t> ranks = hindmost(statements);
+  const bool are_all = ranks.size() == statements.size();
+  const std::vector<std::size_t> late = late_ones(statements, ranks);
+  std::vector<Missed> missed;
+  if (late.empty()) {
+    if (are_all) return missed;
+    const auto is_named = [&](std::size_t rank) {
+      return std::any_of(
+          telling.culprits.begin(), telling.culprits.end(),
+          [&](const RankInfo& culprit) { return culprit.rank == static_cast<int>(rank); });
+    };
+    if (std::any_of(ranks.begin(), ranks.end(), is_named)) {
+      std::erase_if(ranks, [&](std::size_t rank) { return !is_named(rank); });
+    }
+  } else {
+    ranks = late;
+  }
+  std::chrono::nanoseconds longest{};
+  for (const Statement& each : statements) longest = std::max(longest, each.waited);
+  missed.reserve(ranks.size());
+  for (const std::size_t rank : ranks) {
+    Missed one{.rank = cluster.worker(static_cast<int>(rank))};
+    if (are_all) {
+      const std::chrono::duration<double> lateness = longest - statements[rank].waited;
+      one.how = fmt::format(", which came {:.3g} s after the others", lateness.count());
+    } else {
+      one.rank.last_operation = short_name(statements[rank].operation);
+    }
+    missed.push_back(std::move(one));
+  }
+  return missed;
+}
+
 [[noreturn]] void conclude(const std::string& name, const std::vector<Statement>& statements,
                            const Cluster& cluster, bool inputs_intact) {
-  bool are_equal = true;
-  for (const Statement& each : statements) {
-    are_equal &= each.operation == statements[0].operation;
-  }
-  if (!are_equal) {
-    std::string text = "workers make different calls:";
-    std::vector<RankInfo> culprits;
-    for (std::size_t rank = 0; rank < statements.size(); ++rank) {
-      text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank,
-                          to_string(statements[rank].operation));
-      if (statements[rank].operation == statements[0].operation) continue;
-      culprits.push_back(cluster.worker(static_cast<int>(rank)));
-    }
-    raise(StatusCode::INTERNAL, text, std::move(culprits), inputs_intact);
-  }
+  require_equal_operations(statements, cluster, inputs_intact);
   const Statement* telling = statements.data();
   for (const Statement& each : statements) {
     if (weight(each.code) > weight(telling->code)) telling = &each;
   }
   if (telling->code == StatusCode::DEADLINE_EXCEEDED) {
-    const std::vector<RankInfo> late = late_ones(statements, cluster);
-    if (!late.empty()) blame(name, late, cluster, inputs_intact);
+    const std::vector<Missed> missed = missed_ones(statements, *telling, cluster);
+    if (!missed.empty()) blame(name, missed, cluster, inputs_intact);
   }
   const std::string prefix = telling->text.starts_with(name) ? "" : name + ": ";
   raise(telling->code, prefix + telling->text, telling->culprits, inputs_intact);
@@ -172,12 +256,26 @@ std::vector<RankInfo> late_ones(const std::vector<Statement>& statements, const 
 Inquest::Inquest(const std::shared_ptr<Cluster>& cluster)
     : meeting_(cluster->subgroup(everybody(*cluster))) {}
 
-void Inquest::hold(const std::string& name, const GroupOperation& operation, const OpError& failure,
-                   bool inputs_intact) {
+void Inquest::begin(const GroupOperation& operation, const Deadline& deadline) {
+  const bool is_next_part = operation.sequence != 0 && operation.sequence == operation_.sequence &&
+                            deadline.moment() == deadline_;
+  previous_ = operation_;
+  operation_ = operation;
+  ++number_;
+  if (is_next_part) return;
+  deadline_ = deadline.moment();
+  begun_at_ = std::chrono::steady_clock::now();
+}
+
+void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_intact) {
   std::vector<std::string> parts;
   try {
     const auto waited = std::chrono::steady_clock::now() - begun_at_;
-    parts = meeting_->all_gather_bytes(encode(operation, failure, waited),
+    const Head head{.operation = operation_,
+                    .previous = previous_,
+                    .number = number_,
+                    .waited_ns = std::chrono::nanoseconds(waited).count()};
+    parts = meeting_->all_gather_bytes(encode(head, failure),
                                        std::chrono::duration<double>(kGrace).count());
   } catch (const DeadlineExceededError& absent) {
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED)
@@ -185,7 +283,10 @@ void Inquest::hold(const std::string& name, const GroupOperation& operation, con
                      {.operation = {},
                       .culprits = {failure.culprits().begin(), failure.culprits().end()},
                       .inputs_intact = inputs_intact});
-    blame(name, {absent.culprits().begin(), absent.culprits().end()}, *meeting_, inputs_intact);
+    std::vector<Missed> missed;
+    missed.reserve(absent.culprits().size());
+    for (const RankInfo& each : absent.culprits()) missed.push_back({.rank = each});
+    blame(name, missed, *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
     const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;

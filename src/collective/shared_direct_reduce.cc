@@ -292,6 +292,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     (void)state.withdraw();
     throw;
   }
+  state.group.leave_operation();
   state.begin();  // lets go of the tensors
 }
 
@@ -345,6 +346,7 @@ void SharedDirectReduce::give_up(const std::string& text) { state_->group.give_u
 void SharedDirectReduce::end_share(const CollectiveRequest& request) {
   state_->group.finish();
   state_->group.await_ends(request.deadline);
+  state_->group.leave_operation();
   state_->begin();
 }
 

@@ -27,6 +27,7 @@ TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
 }
 
 void TransportGroup::meet(std::span<const int> peers) {
+  const Presence presence(*cluster_, "connect", 0);
   // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
   listening_ = cluster_->listen(
       {.on_lost = {}, .on_abort = [this](const RankInfo& origin, const std::string& text) {
@@ -65,12 +66,11 @@ void TransportGroup::break_off(StatusCode code, const std::string& text,
   if (end_) end_(text);
 }
 
-void TransportGroup::explain(const CollectiveRequest& request, const GroupOperationInfo& info,
-                             const OpError& failure) {
+void TransportGroup::explain(const CollectiveRequest& request, const OpError& failure) {
   break_off(failure.code(), failure.what(), {failure.culprits().begin(), failure.culprits().end()});
   try {
-    inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), pack_operation(info),
-                  failure, !outputs_are_written_);
+    inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), failure,
+                  !outputs_are_written_);
   } catch (const OpError& verdict) {
     broken_text_ = verdict.what();
     throw;

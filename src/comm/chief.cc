@@ -132,6 +132,11 @@ void Chief::handle(int rank, const Frame& frame) {
       send(rank, ControlKind::MISSING, Missing{id, missing(id)}.encode());
       return;
     }
+    case ControlKind::ASK:
+      for (const RankInfo& each : missing(WhoIsMissing::decode(frame.payload).id)) {
+        send(each.rank, ControlKind::ASK, "");
+      }
+      return;
     case ControlKind::GIVE_UP:
       give_up(rank, GiveUp::decode(frame.payload));
       return;

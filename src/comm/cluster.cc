@@ -416,4 +416,9 @@ void Cluster::set_operation(std::string operation) {
   state_->plane->set_operation(std::move(operation));
 }
 
+void Cluster::enter_operation(std::string_view kind, std::uint64_t sequence) {
+  state_->plane->enter_operation(kind, sequence);
+}
+void Cluster::leave_operation() { state_->plane->leave_operation(); }
+
 }  // namespace crossdevice

@@ -84,7 +84,7 @@ Frame decode_frame_body(std::string_view body) {
   WireReader in(body);
   const auto kind = in.number<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(ControlKind::CHALLENGE) ||
-      kind > static_cast<std::uint8_t>(ControlKind::CHOSEN)) {
+      kind > static_cast<std::uint8_t>(ControlKind::ASK)) {
     throw WireError("a frame of unknown kind " + std::to_string(kind));
   }
   return {static_cast<ControlKind>(kind), std::string(body.substr(1))};

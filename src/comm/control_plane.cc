@@ -33,6 +33,7 @@
 #include "comm/detail/chief_link.h"
 #include "comm/detail/chief_service.h"
 #include "comm/detail/host_port.h"
+#include "comm/detail/operation_note.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -42,6 +43,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
 constexpr std::chrono::seconds kChiefsAnswer{2};
+/// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
+constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};
 
 std::chrono::nanoseconds nanoseconds(std::chrono::duration<double> time) {
@@ -77,6 +80,13 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
     const std::lock_guard lock(mutex_);
     operation_ = std::move(operation);
   }
+  void enter_operation(std::string_view kind, std::uint64_t sequence) {
+    num_entered_.fetch_add(1, std::memory_order_relaxed);
+    note_.set(kind, sequence);
+  }
+  void leave_operation() {
+    if (num_entered_.fetch_sub(1, std::memory_order_relaxed) == 1) note_.clear();
+  }
   std::shared_ptr<void> listen(MembershipListener listener);
 
   [[nodiscard]] const std::vector<MemberInfo>& members() const { return members_; }
@@ -108,6 +118,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void hear_abort(const Abort& message);
   void lose_chief(const std::string& why);
   void beat();
+  void say_operation();
   void await_farewells(Clock::time_point latest);
   void to_chief(ControlKind kind, const std::string& payload);
 
@@ -134,6 +145,8 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::uint64_t cluster_id_ = 0;
 
   std::atomic<bool> is_superseded_{false};
+  OperationNote note_;
+  std::atomic<int> num_entered_{0};
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -293,6 +306,9 @@ void ControlPlane::State::hear(const Frame& frame) {
     case ControlKind::GOODBYE:
       chief_says_goodbye_ = true;
       return;
+    case ControlKind::ASK:
+      // Behind what the chief does now, which may be this worker's own.
+      return asio::post(io_, [this] { say_operation(); });
     case ControlKind::CHALLENGE:
     case ControlKind::HELLO:
     case ControlKind::WELCOME:
@@ -334,16 +350,21 @@ void ControlPlane::State::beat() {
   } else {
     link_->beat(was_asleep);
   }
-  std::string operation;
-  {
-    const std::lock_guard lock(mutex_);
-    operation = operation_;
-  }
-  to_chief(ControlKind::HEARTBEAT, Heartbeat{operation}.encode());
+  say_operation();
   beat_timer_.expires_after(limit / 4);
   beat_timer_.async_wait([this](std::error_code stopped) {
     if (!stopped) beat();
   });
+}
+
+/// The library's own operation, or else what the program has said, or else that there is none, where there has been any.
+void ControlPlane::State::say_operation() {
+  std::string operation = note_.read();
+  if (operation.empty() || operation == OperationNote::kNone) {
+    const std::lock_guard lock(mutex_);
+    if (!operation_.empty()) operation = operation_;
+  }
+  to_chief(ControlKind::HEARTBEAT, Heartbeat{std::move(operation)}.encode());
 }
 
 void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload) {
@@ -374,12 +395,13 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
                    {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
   }
   pending_.emplace(id, &pending);
-  const std::string operation = operation_;
   post_to_chief(ControlKind::EXCHANGE, Exchange{id, members, kind, std::move(bytes)}.encode());
 
   const auto is_over = [&] { return pending.has_ended() || end_.has_value(); };
   Clock::time_point warning = begin + stall;
-  while (!changed_.wait_until(lock, wake_up(deadline, warning), is_over)) {
+  Clock::time_point question =
+      deadline.is_never() ? Clock::time_point::max() : deadline.moment() - kQuestionTime;
+  while (!changed_.wait_until(lock, wake_up(deadline, std::min(warning, question)), is_over)) {
     if (deadline.has_passed()) {
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       post_to_chief(ControlKind::GIVE_UP,
@@ -387,6 +409,11 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
       changed_.wait_for(lock, kChiefsAnswer, is_over);
       break;
     }
+    if (Clock::now() >= question) {
+      question = Clock::time_point::max();
+      post_to_chief(ControlKind::ASK, WhoIsMissing{id}.encode());
+    }
+    if (Clock::now() < warning) continue;
     warning = Clock::now() + stall;
     post_to_chief(ControlKind::WHO_IS_MISSING, WhoIsMissing{id}.encode());
   }
@@ -562,6 +589,10 @@ void ControlPlane::supersede(const std::string& text, bool is_left_out) {
 void ControlPlane::set_operation(std::string operation) {
   (*state_)->set_operation(std::move(operation));
 }
+void ControlPlane::enter_operation(std::string_view kind, std::uint64_t sequence) {
+  (*state_)->enter_operation(kind, sequence);
+}
+void ControlPlane::leave_operation() { (*state_)->leave_operation(); }
 std::shared_ptr<void> ControlPlane::listen(MembershipListener listener) {
   return (*state_)->listen(std::move(listener));
 }

@@ -136,6 +136,15 @@ struct SharedMemoryGroup::State {
     const std::uint32_t at = member.flags().given_up_at.load(std::memory_order_seq_cst);
     return at != 0 && static_cast<std::int32_t>(at - phase) <= 0;
   }
+  /// A member that is missed, with what it does instead.
+  [[nodiscard]] static RankInfo seen(const Peer& member) {
+    RankInfo info = member.info;
+    const std::string operation = member.flags().note.read();
+    info.last_operation = operation.empty() || operation == detail::OperationNote::kNone
+                              ? "no operation of this group"
+                              : operation;
+    return info;
+  }
   [[nodiscard]] std::string name() const;
   /// Whether a rank has come to this worker's phase. Counters wrap around.
   [[nodiscard]] bool has_come(int of_rank) const {
@@ -315,7 +324,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
 void SharedMemoryGroup::State::warn_of_stall() const {
   std::string names;
   for (const Peer& each : peers) {
-    if (!has_come(each.place)) names += (names.empty() ? "" : ", ") + to_string(each.info);
+    if (!has_come(each.place)) names += (names.empty() ? "" : ", ") + to_string(seen(each));
   }
   if (names.empty()) return;  // it has just come
   log(LogSeverity::WARNING,
@@ -427,8 +436,8 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
   std::string names;
   for (int each = 0; each < num_workers; ++each) {
     if (has_come(each)) continue;
-    missing.push_back(peer(each).info);
-    names += (names.empty() ? "" : ", ") + to_string(peer(each).info);
+    missing.push_back(seen(peer(each)));
+    names += (names.empty() ? "" : ", ") + to_string(missing.back());
   }
   const std::string name = this->name();
   if (reason != Failure::NONE) {
@@ -505,6 +514,7 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   GroupOperation& announced = state_->announced(state_->rank, ++state_->num_announced);
   announced = pack_operation(operation);
   announced.sequence = sequence;
+  state_->peer(state_->rank).flags().note.set(operation.kind, sequence);
   state_->advance();
 }
 
@@ -557,7 +567,10 @@ void SharedMemoryGroup::while_waiting(std::function<void()> look) {
 
 void SharedMemoryGroup::require_whole() const { state_->require_whole(); }
 
+void SharedMemoryGroup::leave_operation() { state_->peer(state_->rank).flags().note.clear(); }
+
 void SharedMemoryGroup::give_up(const std::string& text) {
+  leave_operation();
   if (!state_->broken_text.empty()) return;
   GroupFlags& own = state_->peer(state_->rank).flags();
   // What it has come to is whole; what comes next is not.

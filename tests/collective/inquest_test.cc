@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,13 +31,15 @@ std::vector<std::string> verdicts(const std::vector<int>& late,
     Inquest inquest(cluster);
     const int rank = cluster->rank();
     const bool is_late = std::find(late.begin(), late.end(), rank) != late.end();
-    if (!is_late) inquest.begin();
+    const GroupOperation operation = pack_operation({.kind = "reduce", .sequence = 7});
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    if (!is_late) inquest.begin(operation, deadline);
     if (!late.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     cluster->barrier();
-    if (is_late || late.empty()) inquest.begin();
+    if (is_late || late.empty()) inquest.begin(operation, deadline);
     const RankInfo next = cluster->worker((rank + 2) % 3);
     try {
-      inquest.hold("reduce #7", pack_operation({.kind = "reduce"}),
+      inquest.hold("reduce #7",
                    DeadlineExceededError("timed out: waiting for " + to_string(next),
                                          {.operation = {}, .culprits = {next}}),
                    true);
@@ -75,6 +79,115 @@ TEST(InquestTest, WhereNobodyCameLateTheFirstSaysWhomItWaitedFor) {
   for (const std::string& text : texts) {
     EXPECT_THAT(text, HasSubstr("reduce #7: timed out: waiting for rank 2"));
   }
+}
+
+GroupOperation call(std::uint64_t sequence, std::uint64_t fingerprint = 0) {
+  return pack_operation({.kind = "reduce", .fingerprint = fingerprint, .sequence = sequence});
+}
+
+/// What each of three members hears when all have done what `enter` does with their inquests, and rank 0 has timed out waiting for rank 1.
+std::vector<std::string> verdicts_after(
+    const std::function<void(Cluster& cluster, Inquest& inquest)>& enter,
+    std::vector<std::vector<int>>& culprits) {
+  std::vector<std::string> texts(3);
+  culprits.assign(3, {});
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    Inquest inquest(cluster);
+    const auto rank = static_cast<std::size_t>(cluster->rank());
+    enter(*cluster, inquest);
+    cluster->barrier();
+    try {
+      const RankInfo named = cluster->worker(1);
+      inquest.hold("reduce #?",
+                   DeadlineExceededError("timed out: waiting for " + to_string(named),
+                                         {.operation = {}, .culprits = {named}}),
+                   true);
+    } catch (const OpError& error) {
+      texts[rank] =
+          (error.code() == StatusCode::INTERNAL ? "internal: " : "") + std::string(error.what());
+      for (const RankInfo& each : error.culprits()) culprits[rank].push_back(each.rank);
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  return texts;
+}
+
+TEST(InquestTest, WhoIsInAnEarlierOperationIsNamedWithIt) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_after(
+      [](Cluster& cluster, Inquest& inquest) {
+        inquest.begin(call(11), Deadline::never());
+        inquest.begin(call(12), Deadline::never());
+        if (cluster.rank() != 2) inquest.begin(call(13), Deadline::never());
+      },
+      culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)));
+  EXPECT_THAT(texts[0], HasSubstr("timed out: waiting for rank 2 ("));
+  EXPECT_THAT(texts[0], HasSubstr("), last seen in reduce #12"));
+  EXPECT_EQ(texts[1], texts[0]);
+  EXPECT_THAT(texts[2], HasSubstr("given up waiting for this worker, rank 2 ("));
+}
+
+/// Ranks 1 and 2 are both behind; the one that the first one names is meant.
+TEST(InquestTest, OfThoseInAnEarlierOperationThoseAreNamedThatWereWaitedFor) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_after(
+      [](Cluster& cluster, Inquest& inquest) {
+        inquest.begin(call(12), Deadline::never());
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(500));  // nobody is late by half of it
+        if (cluster.rank() == 0) inquest.begin(call(13), Deadline::never());
+      },
+      culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)));
+  EXPECT_THAT(texts[2], HasSubstr("), last seen in reduce #12"));
+}
+
+TEST(InquestTest, CallsThatDifferAreFoundAlsoWhereSomebodyIsAhead) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_after(
+      [](Cluster& cluster, Inquest& inquest) {
+        const bool is_other = cluster.rank() == 2;
+        inquest.begin(call(12, is_other ? 5 : 6), Deadline::never());
+        if (!is_other) inquest.begin(call(13), Deadline::never());
+      },
+      culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)));
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("internal: workers make different calls: rank 0 reduce #13 "));
+    EXPECT_THAT(text, HasSubstr("; rank 2 reduce #12 "));
+  }
+}
+
+/// Rank 2 comes late to the first pack of a batch and rank 1 some milliseconds after the others to the last one, in which the time is over.
+TEST(InquestTest, WhoCameLateToABatchIsNamedAndNotWhoCameLastToItsLastPack) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_after(
+      [](Cluster& cluster, Inquest& inquest) {
+        const auto begin = [&](std::uint64_t fingerprint, const Deadline& deadline) {
+          inquest.begin(call(7, fingerprint), deadline);
+        };
+        const auto budget = [] { return Deadline::after(std::chrono::seconds(60)); };
+        if (cluster.rank() != 2) {
+          const Deadline deadline = budget();
+          begin(1, deadline);
+          cluster.barrier();  // the first pack is over
+          if (cluster.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+          begin(2, deadline);
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        const Deadline deadline = budget();
+        begin(1, deadline);
+        cluster.barrier();
+        begin(2, deadline);
+      },
+      culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)));
+  EXPECT_THAT(texts[0], HasSubstr("waiting for rank 2 ("));
+  EXPECT_THAT(texts[0], HasSubstr("), which came 0."));
+  EXPECT_THAT(texts[0], HasSubstr(" s after the others"));
 }
 
 }  // namespace

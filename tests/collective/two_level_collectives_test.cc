@@ -422,9 +422,7 @@ TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
                             views(values));
                         ADD_FAILURE() << "no error";
                       } catch (const InternalError& error) {
-                        EXPECT_THAT(error.what(),
-                                    ::testing::HasSubstr("rank " + std::to_string(differing) +
-                                                         " test MAX of 1 float32 values"));
+                        EXPECT_THAT(error.what(), ::testing::HasSubstr(" MAX of 1 float32 values"));
                         EXPECT_TRUE(error.inputs_intact());
                       }
                       EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));

@@ -231,6 +231,18 @@ TEST_F(ChiefTest, SaysWhoIsMissing) {
   EXPECT_EQ(missing.ranks[1].rank, 2);
 }
 
+TEST_F(ChiefTest, ThoseThatARoundMissesAreAskedWhatTheyDo) {
+  admit_all();
+  contribute(1, 1, "b");
+  chief_.handle(1, {ControlKind::ASK, WhoIsMissing{{1, 1}}.encode()});
+  EXPECT_EQ(only(0, ControlKind::ASK), "");
+  EXPECT_EQ(only(2, ControlKind::ASK), "");
+  chief_.handle(1, {ControlKind::ASK, WhoIsMissing{{1, 2}}.encode()});  // there is no such round
+  chief_.handle(2, {ControlKind::HEARTBEAT, Heartbeat{"gather #9"}.encode()});
+  chief_.handle(1, {ControlKind::GIVE_UP, GiveUp{{1, 1}, "barrier timed out"}.encode()});
+  EXPECT_THAT(failure(1).text, HasSubstr("rank 2 (host h, pid 102), last seen in gather #9"));
+}
+
 TEST_F(ChiefTest, BrokenProtocolIsAnError) {
   admit_all();
   EXPECT_THROW(contribute(1, 1, "b", {0, 2}), WireError);

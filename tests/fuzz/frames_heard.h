@@ -62,6 +62,9 @@ inline void require_well_said(const detail::Frame& frame) {
       return (void)detail::VoteMessage::decode(frame.payload);
     case ControlKind::CHOSEN:
       return (void)detail::Chosen::decode(frame.payload);
+    case ControlKind::ASK:
+      if (!frame.payload.empty()) (void)detail::WhoIsMissing::decode(frame.payload);
+      return;
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -334,7 +334,7 @@ int be_late(Cluster& cluster) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     result = expect_error<DeadlineExceededError>("given up", -1, reduce_once);
   } else {
-    result = expect_error<DeadlineExceededError>("reduce #1", 1, reduce_once);
+    result = expect_error<DeadlineExceededError>("), last seen in no operation", 1, reduce_once);
   }
   cluster.barrier();  // nobody leaves before all have been told
   return result;

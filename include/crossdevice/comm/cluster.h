@@ -162,6 +162,9 @@ class CROSSDEVICE_EXPORT Cluster {
   [[nodiscard]] std::shared_ptr<void> listen(ClusterListener listener);
   /// What this worker does now ("all_reduce #12"), for the others' messages.
   void set_operation(std::string operation);
+  /// The same for the operations of the floors above, each entered and left; they count for more. Allocate nothing; any thread.
+  void enter_operation(std::string_view kind, std::uint64_t sequence);
+  void leave_operation();
 
   Cluster(Passkey key, std::shared_ptr<State> state);
 

@@ -81,6 +81,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   void while_waiting(std::function<void()> look);
   /// Errors   FailedPreconditionError: it is broken.
   void require_whole() const;
+  /// The operation that was announced last is over for this worker: who misses it from now on says that it is in none.
+  void leave_operation();
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
   void give_up(const std::string& text);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.

@@ -3,18 +3,20 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 
 namespace crossdevice::detail {
 
 /// A worker that waits knows only whom it waits for, and that one may be waiting itself. So everybody who is in the operation when it fails, which the
-/// transport's stop() tells everybody who waits, comes to one meeting on the control plane. Who does not come within kGrace is who was waited for; where all
-/// come, those are who were in the operation for less than half of the time that others were.
+/// transport's stop() tells everybody who waits, comes to one meeting on the control plane, and says in which operation it is. Who does not come within kGrace is
+/// who was waited for; where all come, those are who are in an earlier operation than others, or else who came late: see inquest.cc.
 ///
 /// Ranks    collective to construct; then each member holds it at most once.
 class Inquest {
@@ -23,20 +25,25 @@ class Inquest {
 
   explicit Inquest(const std::shared_ptr<Cluster>& cluster);
 
-  /// This member enters an operation.
-  void begin() { begun_at_ = std::chrono::steady_clock::now(); }
+  /// This member enters an operation. Parts of a larger call have one sequence, unless it is 0, and one deadline: what was waited counts from the first.
+  void begin(const GroupOperation& operation, const Deadline& deadline);
 
   /// That operation has failed. Throws
-  ///   InternalError         if members are in different operations; says in which, by rank
-  ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or came late to the operation, or else whom `failure` names
+  ///   InternalError         if members' operations with the same number differ; says in which each is, by rank
+  ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or else
+  ///                         whom `failure` names; with the operation that each is in, as far as it is known
   ///   UnavailableError, AbortedError  where a member is gone, or somebody has given up: what the control plane says
   /// and otherwise what the lowest rank with the most telling failure says. `name` is the operation's: "reduce #12".
-  [[noreturn]] void hold(const std::string& name, const GroupOperation& operation,
-                         const OpError& failure, bool inputs_intact);
+  [[noreturn]] void hold(const std::string& name, const OpError& failure, bool inputs_intact);
 
  private:
   std::shared_ptr<Cluster> meeting_;
-  std::chrono::steady_clock::time_point begun_at_;
+  // Of the operation under way.
+  std::uint64_t number_ = 0;
+  GroupOperation operation_;
+  GroupOperation previous_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point begun_at_;  // that deadline
 };
 
 }  // namespace crossdevice::detail

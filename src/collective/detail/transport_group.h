@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/collective/collective_request.h"
@@ -50,14 +52,15 @@ class TransportGroup {
   void run(const CollectiveRequest& request, const GroupOperationInfo& info, Body body) {
     require_whole();
     outputs_are_written_ = false;
+    const Presence presence(*cluster_, request.kind, request.sequence);
     try {
-      inquest_.begin();
+      inquest_.begin(pack_operation(info), request.deadline);
       transport_->begin(info);
       body();
       // The others may have given up before this worker came, though their messages were still there.
       transport_->poll();
     } catch (const OpError& failure) {
-      explain(request, info, failure);
+      explain(request, failure);
     } catch (const std::exception& failure) {
       tell(request, failure);
       throw;
@@ -71,10 +74,23 @@ class TransportGroup {
   void on_failure(std::function<void(const std::string& text)> end) { end_ = std::move(end); }
 
  private:
+  /// Tells the control plane that this worker is in an operation.
+  class Presence {
+   public:
+    Presence(Cluster& cluster, std::string_view kind, std::uint64_t sequence) : cluster_(cluster) {
+      cluster_.enter_operation(kind, sequence);
+    }
+    ~Presence() { cluster_.leave_operation(); }
+    Presence(const Presence&) = delete;
+    Presence& operator=(const Presence&) = delete;
+
+   private:
+    Cluster& cluster_;
+  };
+
   void meet(std::span<const int> peers);
   void require_whole() const;
-  [[noreturn]] void explain(const CollectiveRequest& request, const GroupOperationInfo& info,
-                            const OpError& failure);
+  [[noreturn]] void explain(const CollectiveRequest& request, const OpError& failure);
   void tell(const CollectiveRequest& request, const std::exception& failure);
   void break_off(StatusCode code, const std::string& text, std::vector<RankInfo> culprits);
 

@@ -49,6 +49,9 @@ enum class ControlKind : std::uint8_t {
   PROPOSE,
   ACCEPT,
   CHOSEN,
+  /// What somebody does now. A member asks it of those that a round misses (with the round, as in WHO_IS_MISSING), and the chief passes it on to them (with
+  /// nothing); they answer with a HEARTBEAT.
+  ASK,
 };
 
 /// A kind and a payload that a message below was encoded to.

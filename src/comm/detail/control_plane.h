@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "crossdevice/core/deadline.h"
@@ -60,6 +61,9 @@ class ControlPlane {
   void supersede(const std::string& text, bool is_left_out);
   /// What this worker does now, for the others' messages; travels with the next heartbeat or round.
   void set_operation(std::string operation);
+  /// The same for operations of the library, which count while any is under way. Allocates nothing.
+  void enter_operation(std::string_view kind, std::uint64_t sequence);
+  void leave_operation();
   /// `listener` hears of everything from now on, and at once of what has happened. Until the returned handle dies; then it no longer runs.
   [[nodiscard]] std::shared_ptr<void> listen(MembershipListener listener);
 

@@ -8,6 +8,8 @@
 
 #include "crossdevice/comm/group_operation.h"
 
+#include "comm/detail/operation_note.h"
+
 namespace crossdevice::detail {
 
 /// A member's flags; written by it alone but for num_sleepers.
@@ -27,6 +29,7 @@ struct alignas(64) GroupFlags {
   // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: it has left, whole;
   // kMissesOne: another has left.
   std::atomic<std::uint32_t> reason{0};
+  alignas(64) OperationNote note;            // what it does in this group; read by who misses it
   alignas(64) GroupOperation operations[2];  // the one in each slot; kept as long as that
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a worker does now, for whoever misses it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace crossdevice::detail {
+
+/// Lies in shared memory too: no pointers, and all bytes may be zero.
+///
+/// Order    a reader that has read a word of a new kind has acquired what was released before it, so it sees another state than before: what it has read
+///          is thrown away then. Several writers at once may mix their kinds, nothing else.
+/// Threads  any.
+/// Cost     to write: five plain stores.
+class OperationNote {
+ public:
+  static constexpr const char* kNone = "no operation";
+
+  /// Up to 24 characters of `kind` are kept.
+  void set(std::string_view kind, std::uint64_t sequence) {
+    std::array<std::uint64_t, kNumWords> words{};
+    kind.copy(reinterpret_cast<char*>(words.data()), sizeof words);
+    state_.store(kWritten, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kNumWords; ++i) {
+      kind_[i].store(words[i], std::memory_order_release);
+    }
+    state_.store(sequence + kFirst, std::memory_order_release);
+  }
+  void clear() { state_.store(kIdle, std::memory_order_release); }
+
+  /// "reduce #12", kNone, or nothing where nothing was ever said.
+  [[nodiscard]] std::string read() const {
+    for (int tries = 0; tries < 100; ++tries) {
+      const std::uint64_t state = state_.load(std::memory_order_acquire);
+      if (state == kUnused) return {};
+      if (state == kIdle) return kNone;
+      std::array<std::uint64_t, kNumWords> words{};
+      for (std::size_t i = 0; i < kNumWords; ++i) {
+        words[i] = kind_[i].load(std::memory_order_acquire);
+      }
+      if (state == kWritten || state_.load(std::memory_order_relaxed) != state) continue;
+      const char* const begin = reinterpret_cast<const char*>(words.data());
+      std::string text(begin, ::strnlen(begin, sizeof words));
+      if (state > kFirst) text += " #" + std::to_string(state - kFirst);
+      return text;
+    }
+    return {};  // it goes from one to the next
+  }
+
+ private:
+  static constexpr std::size_t kNumWords = 3;
+  static constexpr std::uint64_t kUnused = 0;
+  static constexpr std::uint64_t kIdle = 1;
+  static constexpr std::uint64_t kWritten = 2;
+  static constexpr std::uint64_t kFirst = 3;  // and the sequence
+
+  std::atomic<std::uint64_t> state_{kUnused};
+  std::array<std::atomic<std::uint64_t>, kNumWords> kind_{};
+};
+
+}  // namespace crossdevice::detail
