@@ -62,15 +62,16 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
       cluster,
       [&] {
         require_usable(devices, options);
-        return fmt::format("{} of {} devices, {} {}", devices.size(), group_size,
+        return fmt::format("{} of {} devices, {}\n{}", devices.size(), group_size,
                            devices.to_string(), means_of(devices, options));
       },
       options.timeout_seconds);
   const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
+  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
   std::string differing;
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (numbers(all[rank]) != numbers(all[0])) {
-      differing += fmt::format("; rank {} has {}", rank, all[rank]);
+      differing += fmt::format("; rank {} has {}", rank, first_line(all[rank]));
     }
   }
   if (differing.empty()) {
@@ -80,7 +81,7 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
   throw ValueError(fmt::format(
       "CollectiveAllReduce needs equally many devices and one group_size on all workers: rank 0 "
       "has {}{}",
-      all[0], differing));
+      first_line(all[0]), differing));
 }
 
 /// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.

@@ -168,9 +168,10 @@ TEST_F(EmulatedOrderTest, AllocationsAreWritesAndSoAreFrees) {
   order(first, of_first, second);
   ASSERT_EQ(cuda->memset_async(block, 0, 8, second), kOk);
   ASSERT_EQ(cuda->free_async(block, first), kOk);
-  EXPECT_THAT(cuda->violations(),
-              ElementsAre(::testing::AllOf(HasSubstr("cuda.memset_async"),
-                                           HasSubstr("cuda.free_async (writes bytes 0 to 8)"))));
+  // Where the memset also runs behind the free, that is a violation too.
+  EXPECT_THAT(cuda->violations(), ::testing::Contains(::testing::AllOf(
+                                      HasSubstr("cuda.memset_async"),
+                                      HasSubstr("cuda.free_async (writes bytes 0 to 8)"))));
 }
 
 TEST_F(EmulatedOrderTest, AGraphIsOneOperationOfItsStream) {

@@ -25,8 +25,8 @@
 namespace crossdevice {
 namespace {
 
-using testing::thrown;
 using ::testing::HasSubstr;
+using testing::thrown;
 
 // Every GPU is two devices, so that one GPU shows what is between devices too.
 const bool kIsSplit = (set_logical_gpu_devices(2), true);
@@ -103,9 +103,10 @@ TEST_F(GpuTensorsTest, StreamsKeepTheirOrder) {
     const Tensor middle = copy_to_device(source, "GPU:1");
     destination = copy_to_device(middle, "GPU:0");
   }
-  const Tensor again = Tensor::zeros(DType::UINT8, {1 << 20}, "GPU:1");  // may lie where `middle` lay
-  const detail::GpuEvent copied = detail::GpuEvent::record(
-      detail::GpuDevice::of("GPU:0"), detail::gpu_stream_of(destination));
+  const Tensor again =
+      Tensor::zeros(DType::UINT8, {1 << 20}, "GPU:1");  // may lie where `middle` lay
+  const detail::GpuEvent copied =
+      detail::GpuEvent::record(detail::GpuDevice::of("GPU:0"), detail::gpu_stream_of(destination));
   EXPECT_FALSE(copied.has_completed());
   EXPECT_THAT(thrown<DeadlineExceededError>(
                   [&] { copied.wait(Deadline::after(std::chrono::milliseconds(20))); }),

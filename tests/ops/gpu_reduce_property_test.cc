@@ -56,13 +56,16 @@ const Configuration kConfigurations[] = {
     {"NcclDeterministic", packed<NcclAllReduce, 1>, {.deterministic = true}, false},
 };
 
-class GpuReduceProperty
-    : public ::testing::TestWithParam<
-          std::tuple<Configuration, std::size_t /*GPUs*/, bool /*caller's streams*/>> {
+struct Gpus {
+  std::size_t count;
+  bool has_streams;  // of the caller's
+};
+
+class GpuReduceProperty : public ::testing::TestWithParam<std::tuple<Configuration, Gpus>> {
  protected:
   void SetUp() override {
-    const auto& [configuration, num_gpus, has_streams] = GetParam();
-    for (std::size_t i = 0; has_streams && i < num_gpus; ++i) {
+    const auto& [configuration, gpus] = GetParam();
+    for (std::size_t i = 0; gpus.has_streams && i < gpus.count; ++i) {
       streams_.push_back(std::make_unique<GpuStream>(static_cast<int>(i)));
       handles_.push_back(streams_.back()->get());
     }
@@ -70,11 +73,11 @@ class GpuReduceProperty
   void TearDown() override { EXPECT_EQ(emulated_cuda().violations(), std::vector<std::string>()); }
 
   std::vector<ReduceCase> batch(ReduceOp op, const std::vector<DType>& dtypes) {
-    const auto& [configuration, num_gpus, has_streams] = GetParam();
+    const auto& [configuration, gpus] = GetParam();
     std::vector<ReduceCase> cases;
     for (const std::size_t size : kReduceSizes) {
       for (const DType dtype : dtypes) {
-        cases.emplace_back(op, dtype, size, num_gpus, configuration.halves, Elements::EXACT,
+        cases.emplace_back(op, dtype, size, gpus.count, configuration.halves, Elements::EXACT,
                            random_);
       }
     }
@@ -139,11 +142,11 @@ TEST_P(GpuReduceProperty, EqualsTheReferenceForBatchesOfMixedDTypes) {
 }
 
 TEST_P(GpuReduceProperty, EqualsTheReferenceForLargeTensors) {
-  const auto& [configuration, num_gpus, has_streams] = GetParam();
+  const auto& [configuration, gpus] = GetParam();
   for (const DType dtype : {DType::FLOAT32, DType::BFLOAT16}) {
     std::vector<ReduceCase> cases;
     for (const std::size_t size : {std::size_t{300'007}, std::size_t{3}, std::size_t{262'144}}) {
-      cases.emplace_back(ReduceOp::MEAN, dtype, size, num_gpus, configuration.halves,
+      cases.emplace_back(ReduceOp::MEAN, dtype, size, gpus.count, configuration.halves,
                          Elements::EXACT, random_);
     }
     check_batch(ReduceOp::MEAN, std::move(cases));
@@ -153,11 +156,14 @@ TEST_P(GpuReduceProperty, EqualsTheReferenceForLargeTensors) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuReduceProperty,
                          ::testing::Combine(::testing::ValuesIn(kConfigurations),
-                                            ::testing::Values(1, 2, 3, 4, 8), ::testing::Bool()),
+                                            ::testing::Values(Gpus{1, true}, Gpus{2, false},
+                                                              Gpus{3, true}, Gpus{4, false},
+                                                              Gpus{8, true})),
                          [](const auto& parameter) {
+                           const Gpus& gpus = std::get<1>(parameter.param);
                            return std::string(std::get<0>(parameter.param).name) + "_" +
-                                  std::to_string(std::get<1>(parameter.param)) + "gpus" +
-                                  (std::get<2>(parameter.param) ? "_callersStreams" : "");
+                                  std::to_string(gpus.count) + "gpus" +
+                                  (gpus.has_streams ? "_callersStreams" : "");
                          });
 
 }  // namespace
