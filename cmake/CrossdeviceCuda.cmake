@@ -66,6 +66,8 @@ function(crossdevice_cuda_kernels)
   set_target_properties(
     crossdevice_cuda_kernels
     PROPERTIES CUDA_ARCHITECTURES "${CROSSDEVICE_CUDA_TARGETS}"
+               CUDA_STANDARD 20
+               CUDA_STANDARD_REQUIRED ON
                CUDA_VISIBILITY_PRESET hidden
                VISIBILITY_INLINES_HIDDEN ON
                POSITION_INDEPENDENT_CODE ON)
@@ -76,8 +78,7 @@ function(crossdevice_cuda_kernels)
   # a launch each, which sanitizers need not look into; the same flags in every build let a compiler cache share them.
   target_compile_options(
     crossdevice_cuda_kernels
-    PRIVATE -std=c++20 # CMake 3.25 does not know CUDA_STANDARD 20
-            -fmad=false -ftz=false -prec-div=true
+    PRIVATE -fmad=false -ftz=false -prec-div=true
             "-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-unused-parameter"
             $<$<BOOL:${CROSSDEVICE_WERROR}>:-Werror=all-warnings>)
 

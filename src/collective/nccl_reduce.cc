@@ -117,11 +117,15 @@ class RoundPipeline {
     return parts_.lanes[parts_.lanes.index_of(device(i))].stream;
   }
   [[nodiscard]] CudaStream nccl_stream(std::size_t i) const {
-    return has_own_stream_ ? parts_.stage->stream(i) : stream(i);
+    return has_own_stream_ ? stage().stream(i) : stream(i);
+  }
+  [[nodiscard]] NcclStage& stage() const {
+    if (parts_.stage == nullptr) throw InternalError("a round is staged that has no buffer");
+    return *parts_.stage;
   }
   [[nodiscard]] const NcclRound& round(std::size_t k) const { return parts_.rounds.rounds[k]; }
   [[nodiscard]] char* staged(std::size_t k, std::size_t i, const NcclPiece& piece) const {
-    return parts_.stage->buffer(i, k % 2) + piece.offset_bytes;
+    return stage().buffer(i, k % 2) + piece.offset_bytes;
   }
   [[nodiscard]] const Tensor& input(const NcclPiece& piece, std::size_t i) const {
     return parts_.request.tensors[piece.range.tensor].inputs[i];
@@ -136,12 +140,12 @@ class RoundPipeline {
 
   void order_behind_stage() const {
     for (std::size_t i = 0; i < num_devices(); ++i) {
-      hold_back(i, stream(i), parts_.stage->stream(i));
+      hold_back(i, stream(i), stage().stream(i));
     }
   }
   void order_stage_behind() const {
     for (std::size_t i = 0; i < num_devices(); ++i) {
-      hold_back(i, parts_.stage->stream(i), stream(i));
+      hold_back(i, stage().stream(i), stream(i));
     }
   }
   void pack(std::size_t k);
@@ -201,7 +205,7 @@ void RoundPipeline::reduce(std::size_t k) {
                      "ncclAllReduce");
     };
     if (round(k).staged_bytes != 0) {
-      char* const buffer = parts_.stage->buffer(i, k % 2);
+      char* const buffer = stage().buffer(i, k % 2);
       all_reduce(buffer, buffer, round(k).staged_bytes / size_in_bytes(dtype));
     }
     for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
@@ -236,10 +240,10 @@ NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State
   state_->clique = detail::NcclClique::of(devices);
 }
 
-NcclReducer::NcclReducer(std::shared_ptr<Cluster> cluster, const Devices& local)
+NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local)
     : state_(std::make_unique<State>()) {
   state_->devices = local;
-  state_->clique = detail::NcclClique::among(std::move(cluster), local);
+  state_->clique = detail::NcclClique::among(cluster, local);
 }
 
 NcclReducer::~NcclReducer() = default;

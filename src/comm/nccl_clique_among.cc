@@ -134,7 +134,7 @@ std::shared_ptr<void> listen(Cluster& cluster, const std::shared_ptr<State>& sta
 
 }  // namespace
 
-std::shared_ptr<NcclClique> NcclClique::among(std::shared_ptr<Cluster> cluster,
+std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cluster,
                                               const Devices& local,
                                               std::optional<double> timeout_seconds) {
   require_not_forked();

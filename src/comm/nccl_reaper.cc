@@ -167,7 +167,7 @@ void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicato
 void begin_reaping(NcclClique::State& state) { wards().add(state, 1, 0); }
 void end_reaping(NcclClique::State& state) { wards().add(state, -1, 0); }
 
-void reap(std::shared_ptr<NcclClique::State> state) noexcept {
+void reap(const std::shared_ptr<NcclClique::State>& state) noexcept {
   try {
     start_aborting(state);
     start_service_thread("xdev-nccl-reaper", [state] { supervise(*state); }).detach();

@@ -45,7 +45,7 @@ class CROSSDEVICE_EXPORT NcclReducer {
   /// elements and packs. Collective.
   ///
   /// Errors   as above, on all workers, and those of the cluster.
-  NcclReducer(std::shared_ptr<Cluster> cluster, const Devices& local);
+  NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local);
   ~NcclReducer();
   NcclReducer(const NcclReducer&) = delete;
   NcclReducer& operator=(const NcclReducer&) = delete;

@@ -54,7 +54,7 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version.
   /// Errors   as of(), on all workers, with the ranks that could not. Else as Cluster::all_gather_bytes().
   [[nodiscard]] static std::shared_ptr<NcclClique> among(
-      std::shared_ptr<Cluster> cluster, const Devices& local,
+      const std::shared_ptr<Cluster>& cluster, const Devices& local,
       std::optional<double> timeout_seconds = std::nullopt);
 
   /// Communicators that somebody else has made, one for each of `devices`, all ranks of one clique; of(devices) gives it from now on. They are never
@@ -94,7 +94,7 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// What broke it; null while it is whole.
   [[nodiscard]] std::exception_ptr first_error() const;
   /// Until an abort that is under way has come to its end; false: the deadline has passed.
-  bool await_end_of_abort(const Deadline& deadline) const;
+  [[nodiscard]] bool await_end_of_abort(const Deadline& deadline) const;
   /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block.
   [[nodiscard]] std::exception_ptr find_async_error() const;
 

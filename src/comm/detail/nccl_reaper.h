@@ -24,7 +24,7 @@ void end_reaping(NcclClique::State& state);
 ///
 /// NCCL takes its resources back when every rank of the process has been aborted, so all are: from 2.28.7 on each is revoked first, which frees
 /// nothing that a launch may still use; from 2.22 on they are aborted in one group; before that, each on a thread, because one may wait for another.
-void reap(std::shared_ptr<NcclClique::State> state) noexcept;
+void reap(const std::shared_ptr<NcclClique::State>& state) noexcept;
 
 /// Finalizes and destroys the communicators of a whole clique that nobody uses any more. Waits for it at most the grace, or not at all.
 void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept;

@@ -19,6 +19,9 @@
 
 namespace crossdevice::cuda {
 
+// Products of a few hundred threads and a few elements are 32 bits wide on purpose: one register instead of two.
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
+
 /// The kernel's argument, by value: a launch needs no other memory, so it can be captured. Pointers and sizes are in arrays of their own, without gaps.
 template <std::uint32_t kSize>
 struct CopyArguments {
@@ -189,4 +192,5 @@ CROSSDEVICE_BOTH void copy_thread(const Arguments& arguments, std::uint32_t bloc
   }
 }
 
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
 }  // namespace crossdevice::cuda

@@ -21,6 +21,9 @@
 
 namespace crossdevice::cuda {
 
+// Products of a few hundred threads and a few elements are 32 bits wide on purpose: one register instead of two.
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
+
 inline constexpr std::size_t kMaxBuffers = 64;
 
 /// The kernel's argument, by value: a launch needs no other memory, so it can be captured.
@@ -214,4 +217,5 @@ CROSSDEVICE_BOTH void reduce_thread(const ReduceArguments& arguments, std::uint6
   }
 }
 
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
 }  // namespace crossdevice::cuda
