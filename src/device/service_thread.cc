@@ -17,7 +17,7 @@ namespace {
 // A thread inherits its maker's mask, so the maker's is narrowed while it makes one: the new thread never runs without it.
 class BlockedSignals {
  public:
-  explicit BlockedSignals(std::initializer_list<int> also_open) {
+  BlockedSignals(std::initializer_list<int> also_open) {
     sigset_t blocked;
     sigfillset(&blocked);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
