@@ -127,6 +127,22 @@ std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluste
   }
 }
 
+/// The dense values of a batch that go one way.
+struct DenseBatch {
+  std::vector<detail::HostReduceItem> items;
+  std::vector<TensorSize> sizes;  // of the items, in their order
+
+  void add(const PerReplica& value, const Mirrored& result, std::size_t item) {
+    items.push_back({&value, &result, item});
+    sizes.push_back({value.dtype(), value.values()[0].num_elements()});
+  }
+  /// Whole tensors: without a limit they travel as one pack each dtype.
+  [[nodiscard]] std::vector<Pack> packs(Int64 bytes_per_pack) const {
+    if (bytes_per_pack == 0) return make_packs(sizes, {.num_packs = 1});
+    return make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
+  }
+};
+
 /// The value as the engines take it: as it is, or, where it lies on GPUs, as `staged` holds it.
 CollectiveValue on_hosts(const PerReplica& value, const Mirrored& result,
                          std::optional<detail::StagedValue>& staged) {
@@ -188,6 +204,8 @@ struct CollectiveAllReduce::State {
   void complete(const detail::ActiveOperation& active) const {
     if (cluster) cluster->set_completed(active.record().sequence);
   }
+  void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
+                   detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
                                        const Destinations& destinations,
                                        const CommunicationOptions& call,
@@ -271,66 +289,34 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   detail::ActiveOperation& active = active_operation();
   for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
   std::vector<Mirrored> results = detail::make_results(pairs.size());
-  std::vector<TensorSize> sizes;
-  std::vector<std::size_t> dense;  // which pairs `sizes` are about
-  sizes.reserve(pairs.size());
-  dense.reserve(pairs.size());
-  std::vector<TensorSize> nccl_sizes;
-  std::vector<detail::HostReduceItem> nccl_items;  // in the order of nccl_sizes
+  DenseBatch on_engine;
+  DenseBatch by_nccl;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (value.is_sparse()) continue;
     results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    const TensorSize size{value.dtype(), value.values()[0].num_elements()};
-    if (state_->takes_nccl(op, value, destinations, options)) {
-      nccl_sizes.push_back(size);
-      nccl_items.push_back({&value, &results[i], active.item_of(pairs[i])});
-    } else {
-      sizes.push_back(size);
-      dense.push_back(i);
-    }
+    (state_->takes_nccl(op, value, destinations, options) ? by_nccl : on_engine)
+        .add(value, results[i], active.item_of(pairs[i]));
   }
   active.set_written();
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   CollectiveRequest request =
       state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack));
-  // Whole tensors, in both cases: without a limit they travel as one pack each dtype.
-  const PackingOptions packing = bytes_per_pack == 0
-                                     ? PackingOptions{.num_packs = 1}
-                                     : PackingOptions{.bytes_per_pack = bytes_per_pack};
-  const std::vector<Pack> packs = make_packs(sizes, packing);
   std::size_t num_packs_done = 0;
   try {
-    if (!nccl_items.empty()) {
+    if (!by_nccl.items.empty()) {
       detail::reduce_batch(op, {},
-                           {.items = nccl_items,
-                            .packs = make_packs(nccl_sizes, packing),
+                           {.items = by_nccl.items,
+                            .packs = by_nccl.packs(bytes_per_pack),
                             .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
                             .placement = detail::Placement::GPUS,
                             .nccl = state_->nccl.get()},
                            active);
     }
-    std::vector<CollectiveValue> shared;
-    // Of one pack: copies of no more than that exist at a time.
-    std::vector<std::optional<detail::StagedValue>> staged;
-    for (const Pack& pack : packs) {
-      active.require_time_left();
-      shared.clear();
-      staged.clear();
-      staged.reserve(pack.ranges.size());
-      for (const ElementRange& range : pack.ranges) {
-        const std::size_t i = dense[range.tensor];
-        shared.push_back(on_hosts(pairs[i].value, results[i], staged.emplace_back()));
-      }
-      state_->workers->engine().all_reduce(request, shared);
-      for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
-        if (staged[r].has_value()) staged[r]->put_back(results[dense[pack.ranges[r].tensor]]);
-      }
+    for (const Pack& pack : on_engine.packs(bytes_per_pack)) {
+      state_->reduce_pack(request, pack, on_engine, active);
       ++num_packs_done;
       ++request.fingerprint;  // the next pack is another part
-      for (const ElementRange& range : pack.ranges) {
-        active.complete_item(active.item_of(pairs[dense[range.tensor]]));
-      }
     }
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto& [value, destinations] = pairs[i];
@@ -344,6 +330,27 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   }
   state_->complete(active);
   return results;
+}
+
+/// Through the workers' engine; copies of no more than one pack's values exist at a time.
+void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, const Pack& pack,
+                                             const DenseBatch& batch,
+                                             detail::ActiveOperation& active) {
+  active.require_time_left();
+  std::vector<CollectiveValue> shared;
+  std::vector<std::optional<detail::StagedValue>> staged;
+  shared.reserve(pack.ranges.size());
+  staged.reserve(pack.ranges.size());
+  for (const ElementRange& range : pack.ranges) {
+    const detail::HostReduceItem& item = batch.items[range.tensor];
+    shared.push_back(on_hosts(*item.value, *item.result, staged.emplace_back()));
+  }
+  workers->engine().all_reduce(request, shared);
+  for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
+    const detail::HostReduceItem& item = batch.items[pack.ranges[r].tensor];
+    if (staged[r].has_value()) staged[r]->put_back(*item.result);
+    active.complete_item(item.item);
+  }
 }
 
 Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica& value,
