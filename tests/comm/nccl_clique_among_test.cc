@@ -169,6 +169,7 @@ TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
 TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
   const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
     const auto clique = NcclClique::among(cluster, devices_of({2, 1}, cluster->rank()), 60);
+    cluster->barrier(60);
     Lanes lanes(*clique);
     Failure failure;
     if (cluster->rank() == 0) {
@@ -188,6 +189,7 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
 TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
   const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
     const auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
+    cluster->barrier(60);  // nobody is still on its way here
     if (cluster->rank() == 0) cluster->abort_collective_ops("bad data");
     EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
     EXPECT_THAT(thrown<AbortedError>([&] { clique->require_usable(); }),
