@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cliques over several workers, which are threads with GPUs of their own.
 #include <algorithm>
+#include <latch>
 #include <memory>
 #include <string>
 #include <utility>
@@ -145,7 +146,8 @@ TEST_F(NcclCliqueAmongTest, WhenOneCannotComeInAllHearOfIt) {
 }
 
 TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
-  const std::vector<std::string> errors = run_clusters(3, [](const ClusterPtr& cluster) {
+  std::latch have_heard(3);  // who leaves earlier is taken for gone by those who have not heard yet
+  const std::vector<std::string> errors = run_clusters(3, [&](const ClusterPtr& cluster) {
     const auto clique = NcclClique::among(cluster, devices_of({1, 2, 1}, cluster->rank()), 60);
     Lanes lanes(*clique);
     if (cluster->rank() == 1) {
@@ -155,6 +157,7 @@ TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
       (void)thrown<OpError>([&] { all_reduce(*clique, lanes); });
     }
     EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    have_heard.arrive_and_wait();
     const std::string said = detail::exception_text(clique->first_error());
     EXPECT_THAT(said, HasSubstr("GPU:1 smells of smoke"));
     if (cluster->rank() != 1) {
@@ -167,7 +170,8 @@ TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
 }
 
 TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
-  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+  std::latch have_heard(2);
+  const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
     const auto clique = NcclClique::among(cluster, devices_of({2, 1}, cluster->rank()), 60);
     cluster->barrier(60);
     Lanes lanes(*clique);
@@ -180,6 +184,7 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
       EXPECT_THAT(failure.text(), HasSubstr("all_reduce #4 (1 value, 3.9 KiB) timed out"));
     }
     EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    have_heard.arrive_and_wait();
     EXPECT_THAT(thrown<OpError>([&] { clique->require_usable(); }), HasSubstr("all_reduce #4"));
     EXPECT_TRUE(lanes.synchronize());
   });
@@ -187,11 +192,13 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
 }
 
 TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
-  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+  std::latch have_heard(2);
+  const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
     const auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
     cluster->barrier(60);  // nobody is still on its way here
     if (cluster->rank() == 0) cluster->abort_collective_ops("bad data");
     EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
+    have_heard.arrive_and_wait();
     EXPECT_THAT(thrown<AbortedError>([&] { clique->require_usable(); }),
                 AllOf(HasSubstr("rank 0 "), HasSubstr("has given up: bad data")));
   });
