@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -26,6 +25,7 @@
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/exception_text.h"
+#include "comm/watched_failure.h"
 #include "support/allocation_counter.h"
 #include "support/emulated_gpus.h"
 #include "support/log_keeper.h"
@@ -35,6 +35,7 @@ namespace crossdevice::detail {
 namespace {
 
 using crossdevice::testing::emulated_cuda;
+using crossdevice::testing::Failure;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -53,44 +54,6 @@ const bool is_installed = [] {
 }();
 
 constexpr std::chrono::seconds kLong{30};
-
-/// What `failed` was given, by whoever waits for it.
-class Failure {
- public:
-  std::function<void(std::exception_ptr)> callback() {
-    return [this](const std::exception_ptr& error) {
-      const std::lock_guard lock(mutex_);
-      ++count_;
-      error_ = error;
-      is_watchdog_ = is_watchdog_thread();
-      changed_.notify_all();
-    };
-  }
-  [[nodiscard]] bool await(std::chrono::nanoseconds limit = kLong) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return count_ > 0; });
-  }
-  [[nodiscard]] std::exception_ptr error() {
-    const std::lock_guard lock(mutex_);
-    return error_;
-  }
-  [[nodiscard]] std::string text() { return exception_text(error()); }
-  [[nodiscard]] int count() {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
-  [[nodiscard]] bool was_on_watchdog() {
-    const std::lock_guard lock(mutex_);
-    return is_watchdog_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
-  std::exception_ptr error_;
-  bool is_watchdog_ = false;
-};
 
 GpuDevice& gpu(int i) { return GpuDevice::of("GPU:" + std::to_string(i)); }
 

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +20,7 @@
 
 #include "comm/detail/exception_text.h"
 #include "comm/detail/nccl_reaper.h"
+#include "comm/watched_failure.h"
 #include "support/emulated_gpus.h"
 #include "support/thrown.h"
 
@@ -48,38 +47,6 @@ inline bool await(const std::function<bool()>& is_so) {
   }
   return true;
 }
-
-/// What `failed` was given, for whoever waits for it.
-class Failure {
- public:
-  std::function<void(std::exception_ptr)> callback() {
-    return [this](const std::exception_ptr& error) {
-      const std::lock_guard lock(mutex_);
-      ++count_;
-      error_ = error;
-      changed_.notify_all();
-    };
-  }
-  [[nodiscard]] bool await() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLong, [this] { return count_ > 0; });
-  }
-  [[nodiscard]] std::exception_ptr error() {
-    const std::lock_guard lock(mutex_);
-    return error_;
-  }
-  [[nodiscard]] std::string text() { return crossdevice::detail::exception_text(error()); }
-  [[nodiscard]] int count() {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
-  std::exception_ptr error_;
-};
 
 /// A stream and some floats for each GPU of a clique.
 class Lanes {

@@ -111,18 +111,8 @@ TEST_P(GpuReduceTest, GivesTheBitsOfTheHostKernels) {
   testing::check_all_reductions(device_memory(), kernels(), op, dtype);
 }
 
-std::vector<std::tuple<ReduceOp, DType>> combinations() {
-  std::vector<std::tuple<ReduceOp, DType>> result;
-  for (const ReduceOp op : kAllReduceOps) {
-    for (const DType dtype : kAllDTypes) {
-      if (is_supported(op, dtype)) result.emplace_back(op, dtype);
-    }
-  }
-  return result;
-}
-
-INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, GpuReduceTest, ::testing::ValuesIn(combinations()),
-                         [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, GpuReduceTest,
+                         ::testing::ValuesIn(testing::all_reductions()), [](const auto& test) {
                            return std::string(to_string(std::get<0>(test.param))) + "_" +
                                   std::string(to_string(std::get<1>(test.param)));
                          });

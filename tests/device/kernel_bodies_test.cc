@@ -194,18 +194,8 @@ TEST_P(ReduceBodiesTest, GoOverTilesInStrides) {
   }
 }
 
-std::vector<std::tuple<ReduceOp, DType>> combinations() {
-  std::vector<std::tuple<ReduceOp, DType>> result;
-  for (const ReduceOp op : kAllReduceOps) {
-    for (const DType dtype : kAllDTypes) {
-      if (is_supported(op, dtype)) result.emplace_back(op, dtype);
-    }
-  }
-  return result;
-}
-
-INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, ReduceBodiesTest, ::testing::ValuesIn(combinations()),
-                         [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, ReduceBodiesTest,
+                         ::testing::ValuesIn(testing::all_reductions()), [](const auto& test) {
                            return std::string(to_string(std::get<0>(test.param))) + "_" +
                                   std::string(to_string(std::get<1>(test.param)));
                          });

@@ -411,4 +411,14 @@ std::vector<std::pair<DType, DType>> copied_pairs() {
   return pairs;
 }
 
+std::vector<std::tuple<ReduceOp, DType>> all_reductions() {
+  std::vector<std::tuple<ReduceOp, DType>> result;
+  for (const ReduceOp op : kAllReduceOps) {
+    for (const DType dtype : kAllDTypes) {
+      if (is_supported(op, dtype)) result.emplace_back(op, dtype);
+    }
+  }
+  return result;
+}
+
 }  // namespace crossdevice::testing

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "crossdevice/core/dtype.h"
@@ -77,5 +78,8 @@ void check_all_copies(KernelMemory& memory, detail::KernelApi& kernels, DType so
 
 /// Random bits, so that floats include NaNs, infinities and subnormals; half of them near 1, so that sums round.
 [[nodiscard]] Bytes random_elements(DType dtype, std::size_t count, std::mt19937_64& random);
+
+/// Every op with every dtype that has it.
+[[nodiscard]] std::vector<std::tuple<ReduceOp, DType>> all_reductions();
 
 }  // namespace crossdevice::testing
