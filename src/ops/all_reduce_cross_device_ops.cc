@@ -54,9 +54,9 @@ BatchKind kind_of(ReduceOp op, const ValueDestinationPair& pair,
 /// The dense values of a batch that are of one kind.
 struct BatchGroup {
   BatchKind kind;
-  std::vector<detail::HostReduceItem> items;
+  std::vector<detail::ReduceItem> items;
 
-  void add(const detail::HostReduceItem& item) {
+  void add(const detail::ReduceItem& item) {
     items.push_back(item);
     sizes_.push_back({item.value->dtype(), item.value->values()[0].num_elements()});
   }
@@ -126,12 +126,12 @@ Mirrored AllReduceCrossDeviceOps::reduce_implementation(ReduceOp op, const PerRe
   Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   const BatchKind kind = kind_of(op, {value, destinations}, options, first_group(value.size()),
                                  nccl_reducer(value.devices()));
-  const detail::HostReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
+  const detail::ReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
   if (kind.placement == detail::Placement::HOSTS) {
     detail::host_reduce(op, kind.first_group, value, result, active);
   } else {
     detail::reduce_batch(op, kind.route(),
-                         {.items = std::span<const detail::HostReduceItem>(&item, 1),
+                         {.items = std::span<const detail::ReduceItem>(&item, 1),
                           .placement = kind.placement,
                           .nccl = kind.nccl},
                          active);

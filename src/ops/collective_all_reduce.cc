@@ -129,7 +129,7 @@ std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluste
 
 /// The dense values of a batch that go one way.
 struct DenseBatch {
-  std::vector<detail::HostReduceItem> items;
+  std::vector<detail::ReduceItem> items;
   std::vector<TensorSize> sizes;  // of the items, in their order
 
   void add(const PerReplica& value, const Mirrored& result, std::size_t item) {
@@ -264,9 +264,9 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
   active.require_time_left();
   active.set_written();
   if (state_->takes_nccl(op, value, destinations, options)) {
-    const detail::HostReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
+    const detail::ReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
     detail::reduce_batch(op, {},
-                         {.items = std::span<const detail::HostReduceItem>(&item, 1),
+                         {.items = std::span<const detail::ReduceItem>(&item, 1),
                           .placement = detail::Placement::GPUS,
                           .nccl = state_->nccl.get()},
                          active);
@@ -342,12 +342,12 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
   shared.reserve(pack.ranges.size());
   staged.reserve(pack.ranges.size());
   for (const ElementRange& range : pack.ranges) {
-    const detail::HostReduceItem& item = batch.items[range.tensor];
+    const detail::ReduceItem& item = batch.items[range.tensor];
     shared.push_back(on_hosts(*item.value, *item.result, staged.emplace_back()));
   }
   workers->engine().all_reduce(request, shared);
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
-    const detail::HostReduceItem& item = batch.items[pack.ranges[r].tensor];
+    const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
     if (staged[r].has_value()) staged[r]->put_back(*item.result);
     active.complete_item(item.item);
   }

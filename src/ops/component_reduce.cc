@@ -48,7 +48,7 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
   active.set_written();
   const ScratchLease<GpuTensors> scratch;
   scratch->tensors.reserve(batch.items.size());
-  for (const HostReduceItem& item : batch.items) {
+  for (const ReduceItem& item : batch.items) {
     scratch->tensors.push_back({item.value->values(), item.result->values()});
   }
   if (batch.nccl != nullptr) {
@@ -64,7 +64,7 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
                 .reducer = route.reducer,
                 .operation = gpu_operation(active)});
   }
-  for (const HostReduceItem& item : batch.items) active.complete_item(item.item);
+  for (const ReduceItem& item : batch.items) active.complete_item(item.item);
 }
 
 }  // namespace
@@ -91,11 +91,10 @@ void reduce_components(ReduceOp op, const ReduceRoute& route, const PerReplica& 
       host_reduce(op, route.first_group, value, result, active);
       return;
     case Placement::GPUS: {
-      const HostReduceItem item{&value, &result, PendingBatchState::kNoItem};
-      reduce_on_gpus(
-          op, route,
-          {.items = std::span<const HostReduceItem>(&item, 1), .placement = Placement::GPUS},
-          active);
+      const ReduceItem item{&value, &result, PendingBatchState::kNoItem};
+      reduce_on_gpus(op, route,
+                     {.items = std::span<const ReduceItem>(&item, 1), .placement = Placement::GPUS},
+                     active);
       return;
     }
     case Placement::MIXED:
@@ -115,7 +114,7 @@ void reduce_batch(ReduceOp op, const ReduceRoute& route, const ReduceBatch& batc
       reduce_on_gpus(op, route, batch, active);
       return;
     case Placement::MIXED:
-      for (const HostReduceItem& item : batch.items) {
+      for (const ReduceItem& item : batch.items) {
         reduce_mixed(op, route, *item.value, *item.result, active);
         active.complete_item(item.item);
       }

@@ -16,7 +16,7 @@ constexpr std::size_t kFew = 64;
 /// Forwards what the engine says about its tensors to the operation's items.
 class ProgressReporter final : public OperationObserver {
  public:
-  ProgressReporter(ActiveOperation& active, std::span<const HostReduceItem> items)
+  ProgressReporter(ActiveOperation& active, std::span<const ReduceItem> items)
       : active_(active), items_(items) {}
   [[nodiscard]] bool stop_requested() const override { return active_.stop_requested(); }
   void tensor_completed(std::size_t tensor) override {
@@ -25,13 +25,13 @@ class ProgressReporter final : public OperationObserver {
 
  private:
   ActiveOperation& active_;
-  std::span<const HostReduceItem> items_;
+  std::span<const ReduceItem> items_;
 };
 
 /// Runs a request on its engine, and turns the outcome into what hooks throw.
 template <class Request>
 void run(DirectReduceOutcome (*engine)(const Request&), Request& request,
-         std::span<const HostReduceItem> items, ActiveOperation& active) {
+         std::span<const ReduceItem> items, ActiveOperation& active) {
   active.require_time_left();
   active.set_written();
   ProgressReporter reporter(active, items);
@@ -67,10 +67,10 @@ struct BatchAddresses {
   std::vector<void*> outputs;
   std::vector<DirectReduceTensor> tensors;  // spans of the two above, which therefore must not move
 
-  void reserve(std::span<const HostReduceItem> items) {
+  void reserve(std::span<const ReduceItem> items) {
     std::size_t num_inputs = 0;
     std::size_t num_outputs = 0;
-    for (const HostReduceItem& item : items) {
+    for (const ReduceItem& item : items) {
       num_inputs += item.value->size();
       num_outputs += item.result->size();
     }
@@ -78,7 +78,7 @@ struct BatchAddresses {
     outputs.reserve(num_outputs);
     tensors.reserve(items.size());
   }
-  void add(const HostReduceItem& item) {
+  void add(const ReduceItem& item) {
     const std::size_t first_input = inputs.size();
     const std::size_t first_output = outputs.size();
     for (const Tensor& tensor : item.value->values()) inputs.push_back(tensor.data());
@@ -120,24 +120,24 @@ void host_reduce(ReduceOp op, std::size_t first_group, const PerReplica& value,
           active);
 }
 
-void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const HostReduceItem> items,
+void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const ReduceItem> items,
                        std::span<const Pack> packs, ActiveOperation& active) {
   if (items.empty()) return;
   const ScratchLease<BatchAddresses> scratch;
   scratch->reserve(items);
-  for (const HostReduceItem& item : items) scratch->add(item);
+  for (const ReduceItem& item : items) scratch->add(item);
   const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   DirectReduceRequest request{
       .op = op, .first_group = first_group, .tensors = tensors, .packs = packs};
   run(direct_reduce, request, items, active);
 }
 
-void host_scheduled_reduce(ReduceOp op, std::span<const HostReduceItem> items,
+void host_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
                            std::span<const ScheduledPack> packs, ActiveOperation& active) {
   if (items.empty()) return;
   const ScratchLease<BatchAddresses> scratch;
   scratch->reserve(items);
-  for (const HostReduceItem& item : items) scratch->add(item);
+  for (const ReduceItem& item : items) scratch->add(item);
   const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   ScheduledReduceRequest request{.op = op, .tensors = tensors, .packs = packs};
   run(scheduled_reduce, request, items, active);

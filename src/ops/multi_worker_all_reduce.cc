@@ -64,7 +64,7 @@ bool is_scheduled(const PerReplica& value, const Destinations& destinations,
 
 /// The values of a batch that algorithms reduce.
 struct ScheduledItems {
-  std::vector<detail::HostReduceItem> items;
+  std::vector<detail::ReduceItem> items;
   std::vector<detail::WorkerBatchItem> kinds;
 
   void add(const PerReplica& value, const Mirrored& result, std::size_t item) {

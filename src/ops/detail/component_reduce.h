@@ -30,7 +30,7 @@ struct ReduceRoute {
 
 /// A batch's dense values of one placement; for `nccl` all of its devices, in its order.
 struct ReduceBatch {
-  std::span<const HostReduceItem> items{};
+  std::span<const ReduceItem> items{};
   std::span<const Pack> packs{};
   std::size_t bytes_per_pack = 0;  ///< what the packs were cut by, if by that
   Placement placement = Placement::HOSTS;

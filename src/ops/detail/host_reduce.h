@@ -15,7 +15,7 @@
 namespace crossdevice::detail {
 
 /// One dense value of a batch, and where its result goes. `item` is what the operation calls it: see ActiveOperation::item_of.
-struct HostReduceItem {
+struct ReduceItem {
   const PerReplica* value = nullptr;
   const Mirrored* result = nullptr;
   std::size_t item = 0;
@@ -28,11 +28,11 @@ void host_reduce(ReduceOp op, std::size_t first_group, const PerReplica& value,
                  const Mirrored& result, ActiveOperation& active);
 
 /// A batch in packs (none: one per value); each item is announced to `active` when it is complete.
-void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const HostReduceItem> items,
+void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const ReduceItem> items,
                        std::span<const Pack> packs, ActiveOperation& active);
 
 /// A batch in packs of which each has a plan of its own; they cover all items. Announces items as host_batch_reduce.
-void host_scheduled_reduce(ReduceOp op, std::span<const HostReduceItem> items,
+void host_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
                            std::span<const ScheduledPack> packs, ActiveOperation& active);
 
 /// The same bytes into every tensor of `result`.
