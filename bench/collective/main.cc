@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +14,9 @@
 #include "crossdevice/core/version.h"
 
 #include "collective/arguments.h"
-#include "collective/machine.h"
 #include "collective/measure.h"
-#include "collective/owner_threads.h"
 #include "collective/plan.h"
-#include "collective/report_json.h"
-#include "collective/report_table.h"
+#include "collective/report_run.h"
 #include "collective/sizes.h"
 #include "collective/start_workers.h"
 #include "collective/team.h"
@@ -32,102 +28,6 @@ namespace {
 
 using namespace crossdevice;         // NOLINT(google-build-using-namespace): the program's own
 using namespace crossdevice::bench;  // NOLINT(google-build-using-namespace)
-
-void print_workers(const Arguments& arguments, const Team& team) {
-  fmt::print("# {} workers on {} host{}", team.num_workers(), team.num_hosts(),
-             team.num_hosts() == 1 ? "" : "s");
-  if (arguments.workers.num_namespaces > 0) {
-    fmt::print(", which are network namespaces");
-    if (!arguments.workers.rate.empty()) fmt::print(" with links of {}", arguments.workers.rate);
-  }
-  fmt::print("; the devices are each worker's\n");
-}
-
-void print_head(const Arguments& arguments, const MeasureOptions& options, const Team& team) {
-  fmt::print("# crossdevice-bench {}: {}\n", library_version_string(), describe_machine());
-  fmt::print("# {} with {} ({}) on {}\n", to_string(arguments.collective), options.ops.name,
-             options.algorithm, arguments.devices.to_string());
-  if (arguments.workers.num_workers > 0) print_workers(arguments, team);
-  if (arguments.memory == MemoryKind::FOREIGN) fmt::print("# memory that is not from the pool\n");
-  if (arguments.gradients) {
-    fmt::print("# gradients {}", *arguments.gradients);
-  } else {
-    fmt::print("# sizes {} to {}", programs::format_byte_size(arguments.sizes.min_bytes),
-               programs::format_byte_size(arguments.sizes.max_bytes));
-  }
-  fmt::print(", {} timed calls in {} rounds, warmup {}, check {}\n#\n", arguments.timing.iterations,
-             arguments.timing.rounds, arguments.timing.warmup, arguments.check ? 1 : 0);
-}
-
-std::size_t wrong_in(const RowPair& rows) {
-  return rows.out_of_place.wrong.value_or(0) +
-         (rows.in_place ? rows.in_place->wrong.value_or(0) : 0);
-}
-
-/// What a batch costs compared with one flat buffer: group[0] is the flat buffer, group[1] the batch.
-void print_ratio(const std::vector<RowPair>& group) {
-  const auto ratio = [](const Row& batch, const Row& flat) {
-    return batch.time.median_us / flat.time.median_us;
-  };
-  fmt::print("# batch of {} tensors / one flat buffer of the same bytes: out-of-place {:.3f}",
-             group[1].out_of_place.test_case.shapes.size(),
-             ratio(group[1].out_of_place, group[0].out_of_place));
-  if (group[1].in_place && group[0].in_place) {
-    fmt::print(", in-place {:.3f}", ratio(*group[1].in_place, *group[0].in_place));
-  }
-  fmt::print("\n");
-}
-
-void print_foot(const std::vector<Row>& rows, std::size_t num_wrong, const Team& team) {
-  double sum = 0;
-  for (const Row& row : rows) sum += row.bus_bandwidth();
-  if (team.num_hosts() == 1) {
-    fmt::print(
-        "# %lim: in-place of an in-place scale of the same buffers, out-of-place of a non-temporal "
-        "copy of the same bytes{}\n",
-        team.num_workers() > 1 ? ", by all workers at once" : "");
-  }
-  fmt::print("# Wrong values         : {} {}\n", num_wrong, num_wrong == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:.2f} GB/s\n",
-             rows.empty() ? 0.0 : sum / static_cast<double>(rows.size()));
-}
-
-/// Measures all groups; prints them while it does, if this worker is the one that prints. Returns the wrong elements in all of them.
-std::size_t measure_and_print(const Arguments& arguments, const MeasureOptions& options, Team& team,
-                              std::vector<CaseGroup> groups, std::vector<Row>& rows) {
-  const ShowPercentiles percentiles =
-      arguments.show_percentiles ? ShowPercentiles::YES : ShowPercentiles::NO;
-  OwnerThreads owners(arguments.devices.size());
-  std::size_t num_wrong = 0;
-  if (team.is_first()) {
-    print_head(arguments, options, team);
-    fmt::print("{}", table_head(percentiles));
-    std::fflush(stdout);
-  }
-  for (CaseGroup& group : groups) {
-    for (Case& test_case : group) test_case.worker = team.rank();
-    const std::vector<RowPair> measured =
-        measure_cases(group, "flat_buffer", options, owners, team);
-    for (const RowPair& pair : measured) {
-      if (team.is_first()) fmt::print("{}", table_line(pair, percentiles));
-      num_wrong += wrong_in(pair);
-      rows.push_back(pair.out_of_place);
-      if (pair.in_place) rows.push_back(*pair.in_place);
-    }
-    if (measured.size() > 1 && team.is_first()) print_ratio(measured);
-    std::fflush(stdout);
-  }
-  return num_wrong;
-}
-
-/// The file for the rows, before anything is measured or anybody met: a path that cannot be written is known at once.
-std::ofstream open_json(const Arguments& arguments) {
-  std::ofstream json;
-  if (!arguments.json) return json;
-  json.open(*arguments.json);
-  if (!json) throw programs::ArgumentError(fmt::format("cannot write {}", *arguments.json));
-  return json;
-}
 
 int explain(const Arguments& arguments, const TeamOps& together) {
   if (!together.explain) {
@@ -144,26 +44,15 @@ int measure_with(const Arguments& arguments, TeamOps& together, std::vector<Case
                  std::ofstream& json) {
   if (arguments.explain) return explain(arguments, together);
   Team& team = together.team;
-  const MeasureOptions options{.ops = together.ops,
-                               .algorithm = together.algorithm,
-                               .communication = arguments.communication,
-                               .timing = arguments.timing,
-                               .check = arguments.check ? CheckValues::YES : CheckValues::NO,
-                               .placing = {.num_hosts = team.num_hosts(),
-                                           .num_namespaces = arguments.workers.num_namespaces,
-                                           .rate = arguments.workers.rate}};
-  std::vector<Row> rows;
-  const std::size_t num_wrong =
-      measure_and_print(arguments, options, team, std::move(groups), rows);
-  // The others have nothing to say, and must not end with a failure while the first one still writes.
-  if (!team.is_first()) return programs::kExitOk;
-  print_foot(rows, num_wrong, team);
-  if (arguments.json) {
-    json << json_report(rows);
-    json.close();
-    if (!json) throw std::runtime_error(fmt::format("could not write {}", *arguments.json));
-  }
-  return num_wrong == 0 ? programs::kExitOk : programs::kExitWrongValues;
+  const MeasureOptions options{
+      .runner = run_with(together.ops, together.algorithm, arguments.communication),
+      .timing = arguments.timing,
+      .check = arguments.check ? CheckValues::YES : CheckValues::NO,
+      .placing = {.num_hosts = team.num_hosts(),
+                  .num_namespaces = arguments.workers.num_namespaces,
+                  .rate = arguments.workers.rate}};
+  return measure_and_report(fmt::format("crossdevice-bench {}", library_version_string()),
+                            arguments, options, team, std::move(groups), json);
 }
 
 int run(int argc, char** argv) {

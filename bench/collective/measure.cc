@@ -19,20 +19,6 @@ constexpr std::size_t kSampleBytes = std::size_t{256} << 10U;
 constexpr std::size_t kSampleBytesAcrossHosts = std::size_t{4} << 20U;
 constexpr std::size_t kMaxCallsPerSample = 64;
 
-void run_batch(const Case& test_case, const CaseBuffers& buffers, Placement placement,
-               CrossDeviceOps& ops, const CommunicationOptions& options) {
-  const std::span<const PerReplica> inputs = buffers.inputs();
-  if (placement == Placement::IN_PLACE) {
-    ops.batch_reduce_into(test_case.op, inputs, options);
-    return;
-  }
-  const std::span<const PerReplica> outputs = buffers.outputs(placement);
-  std::vector<ValueOutputPair> pairs;
-  pairs.reserve(inputs.size());
-  for (std::size_t t = 0; t < inputs.size(); ++t) pairs.push_back({inputs[t], outputs[t]});
-  ops.batch_reduce_into(test_case.op, std::span<const ValueOutputPair>(pairs), options);
-}
-
 /// The buffers of all calls that one sample makes, so that each call finds its inputs rewritten.
 using Sets = std::vector<CaseBuffers>;
 
@@ -40,7 +26,7 @@ std::size_t check_values(const Case& test_case, CaseBuffers& buffers, Placement 
                          const MeasureOptions& options) {
   buffers.rewrite_inputs();
   buffers.poison_outputs(placement);
-  run_case(test_case, buffers, placement, *options.ops.ops, options.communication);
+  options.runner.run(test_case, buffers, placement);
   return buffers.count_wrong(placement);
 }
 
@@ -75,7 +61,7 @@ Contender contender_of(const Case& test_case, Sets& sets, Placement placement,
           .run =
               [&test_case, &sets, &options, placement] {
                 for (const CaseBuffers& buffers : sets) {
-                  run_case(test_case, buffers, placement, *options.ops.ops, options.communication);
+                  options.runner.run(test_case, buffers, placement);
                 }
               },
           .calls = sets.size()};
@@ -107,8 +93,8 @@ std::vector<Row> measure_placement(std::span<const Case> cases, std::span<Sets> 
   for (std::size_t c = 0; c < cases.size(); ++c) {
     Row row;
     row.test_case = cases[c];
-    row.ops = options.ops.name;
-    row.algorithm = options.algorithm;
+    row.ops = options.runner.name;
+    row.algorithm = options.runner.algorithm;
     row.placement = placement;
     row.placing = options.placing;
     if (options.check == CheckValues::YES) {
@@ -147,26 +133,6 @@ std::size_t calls_per_sample(const Case& test_case, const Team& team) {
   const std::size_t room = team.num_hosts() == 1 ? kSampleBytes : kSampleBytesAcrossHosts;
   return std::clamp<std::size_t>(room / std::max<std::size_t>(1, test_case.memory_bytes()), 1,
                                  kMaxCallsPerSample);
-}
-
-void run_case(const Case& test_case, const CaseBuffers& buffers, Placement placement,
-              CrossDeviceOps& ops, const CommunicationOptions& options) {
-  const PerReplica& input = buffers.inputs()[0];
-  switch (test_case.collective) {
-    case Collective::ALL_REDUCE:
-    case Collective::REDUCE:
-      ops.reduce_into(test_case.op, input, buffers.outputs(placement)[0], options);
-      break;
-    case Collective::BATCH_REDUCE:
-      run_batch(test_case, buffers, placement, ops, options);
-      break;
-    case Collective::BROADCAST:
-      ops.broadcast_into(input.values()[test_case.root], buffers.outputs(placement)[0]);
-      break;
-    case Collective::GATHER:
-      ops.gather_into(input, buffers.outputs(placement)[0], /*axis=*/0, options);
-      break;
-  }
 }
 
 std::vector<RowPair> measure_cases(std::span<const Case> cases, const std::string& relative_limit,

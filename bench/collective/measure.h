@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "crossdevice/ops/communication_options.h"
-
 #include "collective/case_buffers.h"
+#include "collective/case_runner.h"
 #include "collective/interleave.h"
 #include "collective/owner_threads.h"
 #include "collective/row.h"
 #include "collective/team.h"
-#include "support/named_ops.h"
 
 namespace crossdevice::bench {
 
@@ -21,9 +19,7 @@ enum class CheckValues : bool { NO, YES };
 
 /// What is the same for all cases of a run.
 struct MeasureOptions {
-  programs::NamedOps ops;
-  std::string algorithm;
-  CommunicationOptions communication;
+  CaseRunner runner;
   InterleaveOptions timing;
   CheckValues check = CheckValues::YES;
   Placing placing{};
@@ -31,10 +27,6 @@ struct MeasureOptions {
 
 /// How many calls of one case a sample times: one where a call takes long enough, or nobody else takes part.
 [[nodiscard]] std::size_t calls_per_sample(const Case& test_case, const Team& team);
-
-/// Calls the operation once.
-void run_case(const Case& test_case, const CaseBuffers& buffers, Placement placement,
-              CrossDeviceOps& ops, const CommunicationOptions& options);
 
 /// Each case in both placements where possible. All cases take turns with each other and with the first one's limits. The rows of the first
 /// case name the physical limit, where all workers share one machine; those of the others name `relative_limit`, which is the first case.

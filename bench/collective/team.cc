@@ -13,13 +13,12 @@
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/core/shape.h"
 #include "crossdevice/device/tensor.h"
+#include "crossdevice/ops/values.h"
 
 namespace crossdevice::bench {
 
 namespace {
 
-/// A worker that comes early sleeps in the first of these and wakes up late; the later ones find everybody awake.
-constexpr int kTokensPerLineUp = 3;
 constexpr std::size_t kSamplesPerMessage = 8192;
 
 std::size_t count_hosts(const Cluster& cluster) {
@@ -34,35 +33,58 @@ std::string_view bytes_of(std::span<const double> numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()};
 }
 
-}  // namespace
-
-Team::Team(std::shared_ptr<Cluster> cluster, std::shared_ptr<CrossDeviceOps> ops,
-           const Devices& devices)
-    : cluster_(std::move(cluster)),
-      ops_(std::move(ops)),
-      rank_(static_cast<std::size_t>(cluster_->rank())),
-      num_workers_(static_cast<std::size_t>(cluster_->num_workers())),
-      num_hosts_(count_hosts(*cluster_)),
-      num_local_workers_(static_cast<std::size_t>(cluster_->num_local_workers())) {
+PerReplica make_token(const Devices& devices) {
   std::vector<Tensor> components;
   components.reserve(devices.size());
   for (const Device& device : devices) {
     components.push_back(Tensor::zeros(DType::FLOAT32, Shape{1}, device));
   }
-  token_.emplace(std::move(components));
+  return PerReplica(std::move(components));
+}
+
+/// By the library's own means.
+class ClusterMeeting : public Meeting {
+ public:
+  ClusterMeeting(std::shared_ptr<Cluster> cluster, std::shared_ptr<CrossDeviceOps> ops,
+                 const Devices& devices)
+      : cluster_(std::move(cluster)), ops_(std::move(ops)), token_(make_token(devices)) {}
+
+  void line_up() override {
+    for (int i = 0; i < kReductionsPerLineUp; ++i) {
+      ops_->reduce_into(ReduceOp::MAX, token_, token_);
+    }
+  }
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(std::string_view mine) override {
+    return cluster_->all_gather_bytes(mine);
+  }
+
+ private:
+  std::shared_ptr<Cluster> cluster_;
+  std::shared_ptr<CrossDeviceOps> ops_;
+  PerReplica token_;  // what is reduced to line up
+};
+
+}  // namespace
+
+Team::Team(std::shared_ptr<Cluster> cluster, std::shared_ptr<CrossDeviceOps> ops,
+           const Devices& devices)
+    : place_{.rank = static_cast<std::size_t>(cluster->rank()),
+             .num_workers = static_cast<std::size_t>(cluster->num_workers()),
+             .num_hosts = count_hosts(*cluster),
+             .num_local_workers = static_cast<std::size_t>(cluster->num_local_workers())} {
+  meeting_ = std::make_shared<ClusterMeeting>(std::move(cluster), std::move(ops), devices);
 }
 
 void Team::line_up() {
-  if (!cluster_) return;
-  for (int i = 0; i < kTokensPerLineUp; ++i) ops_->reduce_into(ReduceOp::MAX, *token_, *token_);
+  if (meeting_) meeting_->line_up();
 }
 
 std::vector<double> Team::slowest(std::vector<double> samples) {
-  if (!cluster_) return samples;
+  if (!meeting_) return samples;
   for (std::size_t done = 0; done < samples.size(); done += kSamplesPerMessage) {
     const std::size_t count = std::min(kSamplesPerMessage, samples.size() - done);
     const std::span<double> mine = std::span(samples).subspan(done, count);
-    for (const std::string& theirs : cluster_->all_gather_bytes(bytes_of(mine))) {
+    for (const std::string& theirs : meeting_->all_gather_bytes(bytes_of(mine))) {
       std::vector<double> numbers(theirs.size() / sizeof(double));
       std::memcpy(numbers.data(), theirs.data(), numbers.size() * sizeof(double));
       for (std::size_t i = 0; i < std::min(numbers.size(), mine.size()); ++i) {
@@ -74,9 +96,9 @@ std::vector<double> Team::slowest(std::vector<double> samples) {
 }
 
 std::size_t Team::total(std::size_t count) {
-  if (!cluster_) return count;
+  if (!meeting_) return count;
   std::size_t sum = 0;
-  for (const std::string& theirs : cluster_->all_gather_bytes(std::to_string(count))) {
+  for (const std::string& theirs : meeting_->all_gather_bytes(std::to_string(count))) {
     sum += std::stoull(theirs);
   }
   return sum;

@@ -14,9 +14,7 @@ namespace crossdevice::bench {
 namespace {
 
 MeasureOptions quick(const std::string& ops, const Devices& devices) {
-  return {.ops = programs::make_ops(ops, devices, {.num_packs = 2}),
-          .algorithm = "direct",
-          .communication = {},
+  return {.runner = run_with(programs::make_ops(ops, devices, {.num_packs = 2}), "direct"),
           .timing = {.iterations = 5, .warmup = 1, .rounds = 5}};
 }
 
@@ -90,7 +88,8 @@ TEST(MeasureTest, WrongResultsAreCounted) {
   const std::vector<Case> cases = {
       make_case(Collective::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM)};
   MeasureOptions options = quick("auto", cases[0].devices);
-  options.ops = {.ops = std::make_shared<ForgetfulOps>(), .name = "forgetful"};
+  options.runner =
+      run_with({.ops = std::make_shared<ForgetfulOps>(), .name = "forgetful"}, "direct");
   auto rows = measure_cases(cases, "", options, owners, alone());
   EXPECT_EQ(rows[0].out_of_place.wrong, 1U);
   EXPECT_EQ(rows[0].in_place.value().wrong, 1U);

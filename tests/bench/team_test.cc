@@ -67,9 +67,7 @@ Case make_case(const Team& team, std::vector<Shape> shapes) {
 }
 
 MeasureOptions quick(std::shared_ptr<CrossDeviceOps> ops) {
-  return {.ops = {.ops = std::move(ops), .name = "collective_all_reduce"},
-          .algorithm = "direct",
-          .communication = {},
+  return {.runner = run_with({.ops = std::move(ops), .name = "collective_all_reduce"}, "direct"),
           .timing = {.iterations = 5, .warmup = 1, .rounds = 5}};
 }
 
