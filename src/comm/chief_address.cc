@@ -2,11 +2,12 @@
 #include "comm/detail/chief_address.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstdint>
+#include <optional>
+#include <system_error>
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 
 #include "crossdevice/core/error.h"
 
@@ -18,24 +19,40 @@
 namespace crossdevice::detail {
 namespace {
 
-/// A port nobody listens on at this moment; 0: there is none.
-int free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return 0;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  const bool is_bound = ::bind(listener, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-                        ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(listener);
-  return is_bound ? ntohs(address.sin_port) : 0;
-}
+/// A port that is bound and not listened on. While it is bound the system gives it to nobody who asks for any port; who asks for this one with
+/// SO_REUSEADDR, as ListeningSocket does, gets it.
+class HeldPort {
+ public:
+  HeldPort() : socket_(io_) {
+    std::error_code error;
+    socket_.open(asio::ip::tcp::v4(), error);
+    if (!error) socket_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
+    if (!error) socket_.bind({asio::ip::tcp::v4(), 0}, error);
+    if (!error) number_ = socket_.local_endpoint(error).port();
+    if (error) throw UnavailableError("rank 0 has no free port to listen on: " + error.message());
+  }
+  [[nodiscard]] std::uint16_t number() const { return number_; }
+
+ private:
+  asio::io_context io_;
+  asio::ip::tcp::acceptor socket_;
+  std::uint16_t number_ = 0;
+};
 
 }  // namespace
 
-std::vector<std::string> agree_on_chief_addresses(const ClusterResolver& resolver, int rank) {
+AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
+  std::optional<HeldPort> held;
+  std::string failure;
+  if (rank == 0) {
+    try {
+      held.emplace();
+    } catch (const UnavailableError& error) {  // the others wait for what this worker says
+      failure = error.what();
+    }
+  }
   WireWriter mine;
-  mine.text(host_id()).number(std::int32_t{rank == 0 ? free_port() : 0});
+  mine.text(host_id()).number(std::int32_t{held ? held->number() : 0});
   mine.list(rank == 0 ? local_addresses() : std::vector<std::string>(),
             [](WireWriter& list, const std::string& each) { list.text(each); });
   const std::vector<std::string> all = resolver.all_gather(mine.take());
@@ -47,15 +64,22 @@ std::vector<std::string> agree_on_chief_addresses(const ClusterResolver& resolve
   const bool is_one_machine = std::all_of(all.begin(), all.end(), [&](const std::string& each) {
     return WireReader(each).text() == chief_host_id;
   });
-  if (port == 0) throw UnavailableError("rank 0 has no free port to listen on");
+  if (port == 0) {
+    throw UnavailableError(failure.empty() ? "rank 0 has no free port to listen on" : failure);
+  }
   if (is_one_machine) hosts = {"127.0.0.1"};
   if (hosts.empty()) {
     throw UnavailableError("rank 0 has no address that workers on other machines could reach");
   }
-  std::vector<std::string> addresses;
-  addresses.reserve(hosts.size());
-  for (const std::string& host : hosts) addresses.push_back(join_host_port(host, port));
-  return addresses;
+  AgreedChief chief_of_all;
+  chief_of_all.addresses.reserve(hosts.size());
+  for (const std::string& host : hosts) {
+    chief_of_all.addresses.push_back(join_host_port(host, port));
+  }
+  if (rank == 0) {
+    chief_of_all.listener = ListeningSocket::open(hosts[0], port, "the chief (rank 0)");
+  }
+  return chief_of_all;
 }
 
 }  // namespace crossdevice::detail

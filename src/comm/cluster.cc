@@ -121,22 +121,23 @@ std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
 std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
                                        const JoinOptions& options) {
   WorkerIdentity identity = resolver.identity();
-  std::vector<std::string> more_chief_addresses;
+  detail::AgreedChief chief_of_all;
   if (identity.num_workers > 1 && identity.chief_address.empty()) {
     if (!resolver.can_all_gather()) {
       throw ValueError(to_string(identity) +
                        ": nobody says where rank 0 listens; CROSSDEVICE_CHIEF_ADDRESS does");
     }
-    more_chief_addresses = detail::agree_on_chief_addresses(resolver, identity.rank);
-    identity.chief_address = more_chief_addresses[0];
-    more_chief_addresses.erase(more_chief_addresses.begin());
+    chief_of_all = detail::agree_on_chief(resolver, identity.rank);
+    identity.chief_address = chief_of_all.addresses[0];
+    chief_of_all.addresses.erase(chief_of_all.addresses.begin());
   }
   const std::optional<std::string> secret_file = process_environment()(kSecretFileVariable);
   ControlPlaneOptions plane_options{
       .rank = identity.rank,
       .num_workers = identity.num_workers,
       .chief_address = identity.chief_address,
-      .more_chief_addresses = more_chief_addresses,
+      .more_chief_addresses = chief_of_all.addresses,
+      .listener = std::move(chief_of_all.listener),
       .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.value_or("").empty() ? "" : detail::read_secret(*secret_file),
       .host = detail::host_name(),
@@ -154,6 +155,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
     plane_options.addresses = place->addresses();
   }
   auto plane = ControlPlane::join(plane_options, join_deadline(options.timeout_seconds));
+  plane_options.listener.reset();
   if (place) place->begin(plane->cluster_id(), identity.rank, plane->members());
   detail::Epoch epoch;
   epoch.members.reserve(static_cast<std::size_t>(identity.num_workers));

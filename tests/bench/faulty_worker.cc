@@ -58,7 +58,7 @@ const char* kind_of(const cd::OpError& error) { return cd::to_string(error.code(
 
 int run(const std::string& fault, int faulty_rank) {
   const std::shared_ptr<cd::Cluster> cluster =
-      cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = 2});
+      cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = 4});
   cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();

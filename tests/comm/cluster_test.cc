@@ -96,8 +96,7 @@ int lose(Cluster& cluster, int victim) {
 int silence(Cluster& cluster, int victim) {
   cluster.barrier();
   if (cluster.rank() == victim) ::kill(::getpid(), SIGSTOP);
-  return expect_error<UnavailableError>("no heartbeat for 0.5 s", victim,
-                                        [&] { cluster.barrier(); });
+  return expect_error<UnavailableError>("no heartbeat for 3 s", victim, [&] { cluster.barrier(); });
 }
 
 int be_late(Cluster& cluster) {
@@ -106,7 +105,7 @@ int be_late(Cluster& cluster) {
     cluster.set_operation("reading data");
     // Until the others have given up, which breaks the cluster.
     try {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
+      std::this_thread::sleep_for(std::chrono::seconds(4));
       cluster.barrier();
     } catch (const DeadlineExceededError&) {
       return 0;
@@ -114,7 +113,7 @@ int be_late(Cluster& cluster) {
     return 1;
   }
   return expect_error<DeadlineExceededError>(" s: waiting for rank 1 (", 1,
-                                             [&] { cluster.barrier(0.3); });
+                                             [&] { cluster.barrier(2); });
 }
 
 int differ(Cluster& cluster) {
@@ -328,6 +327,6 @@ int main(int argc, char** argv) {
       argc, argv, crossdevice::works(), [](const std::string& work) {
         return crossdevice::JoinOptions{
             .timeout_seconds = 60,
-            .heartbeat_timeout_seconds = work.starts_with("silence") ? 0.5 : 10};
+            .heartbeat_timeout_seconds = work.starts_with("silence") ? 3.0 : 10.0};
       });
 }

@@ -22,20 +22,15 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 
+#include "support/reserved_port.h"
+
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Plane = std::shared_ptr<ControlPlane>;
-
-/// A port nobody listens on at this moment.
-std::uint16_t free_port() {
-  asio::io_context io;
-  asio::ip::tcp::acceptor acceptor(io,
-                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-  return acceptor.local_endpoint().port();
-}
+using testing::ReservedPort;
 
 ControlPlaneOptions options_of(int rank, int num_workers, std::uint16_t port) {
   return {.rank = rank,
@@ -52,7 +47,8 @@ Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 std::vector<std::string> run_workers(
     int num_workers, const std::function<void(int, Plane&)>& work,
     const std::function<void(ControlPlaneOptions&)>& change = [](ControlPlaneOptions&) {}) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::vector<std::string> errors(static_cast<std::size_t>(num_workers));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_workers; ++rank) {
@@ -117,7 +113,8 @@ TEST(ControlPlaneTest, LargePartsTravelWhole) {
 }
 
 TEST(ControlPlaneTest, WhoComesFirstDoesNotMatter) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::thread worker([&] {
     Plane plane = ControlPlane::join(options_of(1, 2, port), soon());
     EXPECT_THAT(gather(plane, 1, "b"), ElementsAre("a", "b"));
@@ -130,12 +127,14 @@ TEST(ControlPlaneTest, WhoComesFirstDoesNotMatter) {
 }
 
 TEST(ControlPlaneTest, AllOfTheChiefsAddressesAreTried) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::thread chief([&] {
     Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
     EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
   });
-  ControlPlaneOptions options = options_of(1, 2, free_port());  // where nobody listens
+  const ReservedPort nobodys;
+  ControlPlaneOptions options = options_of(1, 2, nobodys.number());  // where nobody listens
   options.more_chief_addresses = {"[::1]:" + std::to_string(port),
                                   "127.0.0.1:" + std::to_string(port)};
   Plane plane = ControlPlane::join(options, soon());
@@ -145,7 +144,8 @@ TEST(ControlPlaneTest, AllOfTheChiefsAddressesAreTried) {
 }
 
 TEST(ControlPlaneTest, AWorkerOfAnotherEpochIsRefusedAndTheOthersMeet) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   const auto options_in = [&](int rank, std::uint64_t epoch) {
     ControlPlaneOptions options = options_of(rank, 2, port);
     options.job = 7;
@@ -169,8 +169,9 @@ TEST(ControlPlaneTest, AWorkerOfAnotherEpochIsRefusedAndTheOthersMeet) {
 }
 
 TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
-  const std::uint16_t port = free_port();
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(400));
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(3000));
   std::vector<std::thread> threads;
   for (const int rank : {0, 2}) {
     threads.emplace_back([&, rank] {
@@ -189,7 +190,8 @@ TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
 }
 
 TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::vector<std::thread> threads;
   for (const int rank : {0, 1, 2}) {
     threads.emplace_back([&, rank] {
@@ -209,7 +211,8 @@ TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {
 }
 
 TEST(ControlPlaneTest, WhoDoesNotComeIsNamedWithItsAddress) {
-  ControlPlaneOptions options = options_of(0, 2, free_port());
+  const ReservedPort reserved;
+  ControlPlaneOptions options = options_of(0, 2, reserved.number());
   options.addresses_by_rank = {"a:2222", "b:2222"};
   try {
     (void)ControlPlane::join(options, Deadline::after(std::chrono::milliseconds(100)));
@@ -220,7 +223,8 @@ TEST(ControlPlaneTest, WhoDoesNotComeIsNamedWithItsAddress) {
 }
 
 TEST(ControlPlaneTest, AnAbsentChiefIsNamed) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   try {
     (void)ControlPlane::join(options_of(1, 2, port),
                              Deadline::after(std::chrono::milliseconds(200)));
@@ -240,7 +244,8 @@ TEST(ControlPlaneTest, AnAddressInUseIsAnError) {
 }
 
 TEST(ControlPlaneTest, AWorkerWithAnotherSecretIsRefusedAndTheOthersMeet) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::thread impostor([&] {
     for (const char* const secret : {"guess", ""}) {
       ControlPlaneOptions options = options_of(1, 2, port);
@@ -267,7 +272,8 @@ TEST(ControlPlaneTest, AWorkerWithAnotherSecretIsRefusedAndTheOthersMeet) {
 }
 
 TEST(ControlPlaneTest, ASecondProcessWithARankIsRefusedByName) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::thread chief([&] {
     Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
     (void)gather(plane, 1, "");
@@ -431,7 +437,8 @@ class Stranger {
 };
 
 TEST(ControlPlaneTest, StrangersNeitherBlockNorBreakTheMeeting) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::thread chief([&] {
     Plane plane = ControlPlane::join(options_of(0, 2, port), soon());
     EXPECT_THAT(gather(plane, 1, "a"), ElementsAre("a", "b"));
@@ -466,7 +473,8 @@ void pretend_to_be_chief(std::uint16_t port, const std::string& bytes, bool& was
 }
 
 TEST(ControlPlaneTest, AnImpostorOfAChiefIsNotBelieved) {
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   bool has_said_hello = false;
   std::thread impostor([&] {
     Welcome welcome{.cluster_id = 1, .mac = {}};
@@ -496,7 +504,8 @@ TEST(ControlPlaneTest, BadOptionsAreRefused) {
 
 TEST(ControlPlaneTest, TwoHundredAndFiftySixIdleWorkersMeet) {
   constexpr int kWorkers = 256;
-  const std::uint16_t port = free_port();
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   std::vector<Plane> planes(kWorkers);
   std::vector<std::thread> threads;
   threads.reserve(kWorkers);

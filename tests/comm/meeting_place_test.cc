@@ -174,11 +174,11 @@ TEST(MeetingPlaceTest, AMinorityIsRefusedUnlessItIsAskedFor) {
 
 TEST(MeetingPlaceTest, WhoLivesButDoesNotComeIsNamed) {
   Job job(3);
-  MeetingRequest request = request_of(std::chrono::milliseconds(500));
+  MeetingRequest request = request_of(std::chrono::seconds(3));
   request.names = {{.rank = 0}, {.rank = 1}, {.rank = 2, .host = "b", .pid = 4711}};
   for (const bool needs_all : {true, false}) {
     request.needs_all = needs_all;
-    request.deadline = Deadline::after(std::chrono::milliseconds(500));
+    request.deadline = Deadline::after(std::chrono::seconds(3));
     for (const Outcome& each : job.meet({0, 1}, request)) {
       EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
       EXPECT_THAT(each.error, HasSubstr("2 of 3 workers have come"));
@@ -202,7 +202,7 @@ TEST(MeetingPlaceTest, WhoIsLateIsLeftOutAndToldSo) {
       if (rank != late) others.push_back(rank);
     }
     MeetingRequest request = request_of();
-    request.patience = std::chrono::milliseconds(300);
+    request.patience = std::chrono::seconds(2);
     expect_met(job.meet(others, request), others, others, 2);
     const Deadline limit = Deadline::after(std::chrono::seconds(30));
     while (told.load() != 2 && !limit.has_passed()) std::this_thread::yield();
@@ -229,7 +229,7 @@ TEST(MeetingPlaceTest, ACandidateThatDiesIsFollowedByTheNext) {
   Job job(4);
   std::vector<Outcome> outcomes;
   std::thread first([&] {
-    MeetingRequest request = request_of(std::chrono::milliseconds(600));
+    MeetingRequest request = request_of(std::chrono::seconds(4));
     request.needs_all = true;
     request.call = "rebuild(ONLY)";
     (void)job.meet(0, request);  // gives up, as rank 3 does not come in time
@@ -237,7 +237,7 @@ TEST(MeetingPlaceTest, ACandidateThatDiesIsFollowedByTheNext) {
   });
   std::vector<int> others = {1, 2, 3};
   std::thread second([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     // Its candidate ends their calls with its own; they call again.
     outcomes = job.meet({1, 2}, request_of());
     for (const Outcome& each : outcomes) EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
@@ -266,7 +266,7 @@ TEST(MeetingPlaceTest, DifferentCallsAreAnErrorOnBoth) {
 TEST(MeetingPlaceTest, OneCallAtATime) {
   Job job(2);
   std::thread first([&] {
-    const Outcome outcome = job.meet(0, request_of(std::chrono::milliseconds(500)));
+    const Outcome outcome = job.meet(0, request_of(std::chrono::seconds(2)));
     EXPECT_EQ(outcome.code, StatusCode::DEADLINE_EXCEEDED);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -419,7 +419,7 @@ TEST(TcpMeetingTest, AnImpostorIsNotBelieved) {
     impostor.meet(peers, soon(), [&] { return is_over.load(); });
   });
   const std::vector<int> peers = {1};
-  meeting.meet(peers, Deadline::after(std::chrono::milliseconds(200)), never);
+  meeting.meet(peers, Deadline::after(std::chrono::seconds(1)), never);
   EXPECT_THAT(Connected(meeting).ranks(), IsEmpty());
   EXPECT_THAT(meeting.last_error(1), HasSubstr("refuses this member"));
   is_over = true;

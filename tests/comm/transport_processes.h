@@ -106,7 +106,7 @@ inline int silence(Cluster& cluster) {
   meet(*transport);
   if (cluster.rank() == 1) ::kill(::getpid(), SIGSTOP);
   return expect_error(StatusCode::DEADLINE_EXCEEDED, "waiting for rank 1 (", 1, [&] {
-    rotate(*transport, 64 * kMiB, Deadline::after(std::chrono::milliseconds(500)));
+    rotate(*transport, 24 * kMiB, Deadline::after(std::chrono::seconds(3)));
   });
 }
 
@@ -144,7 +144,7 @@ inline int miss(Cluster& cluster) {
           if (each != cluster.rank()) others.push_back(each);
         }
         // The others have found each other by then; who gives up second hears it from the first.
-        transport->connect(others, Deadline::after(std::chrono::milliseconds(500)));
+        transport->connect(others, Deadline::after(std::chrono::seconds(3)));
       });
   cluster.barrier();
   return result;

@@ -161,9 +161,9 @@ int go_on_with_all(Cluster& first) {
     if (!trainer.steps(4)) return 1;
     cluster->barrier();
     // Longer than the others wait, the meeting in which they find out who is missing included.
-    if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
     if (!throws<DeadlineExceededError>(cluster->rank() == 1 ? "" : "rank 1", -1,
-                                       [&] { (void)trainer.step(0.3); })) {
+                                       [&] { (void)trainer.step(2); })) {
       return 2;
     }
     const Rebuilt rebuilt = cluster->rebuild(Survivors::ALL, {.timeout_seconds = 30});
@@ -252,9 +252,9 @@ int be_late(Cluster& cluster, int late) {
     is_over.give();
     return result;
   }
-  if (!throws<DeadlineExceededError>("", late, [&] { (void)before.step(0.3); })) return 3;
+  if (!throws<DeadlineExceededError>("", late, [&] { (void)before.step(2); })) return 3;
   const Rebuilt rebuilt =
-      cluster.rebuild(Survivors::ONLY, {.timeout_seconds = 30, .patience_seconds = 0.3});
+      cluster.rebuild(Survivors::ONLY, {.timeout_seconds = 30, .patience_seconds = 2});
   if (!is_whole(rebuilt, cluster, {late}, 5)) return 4;
   Trainer after(rebuilt.cluster);
   if (!after.steps(5)) return 5;
@@ -401,9 +401,9 @@ int main(int argc, char** argv) {
   return crossdevice::testing::worker_main(
       argc, argv, crossdevice::works(), [](const std::string& work) {
         return crossdevice::JoinOptions{.timeout_seconds = 60,
-                                        .heartbeat_timeout_seconds = work.starts_with("stop") ? 0.5
+                                        .heartbeat_timeout_seconds = work.starts_with("stop") ? 3.0
                                                                      : work == "lose at any moment"
-                                                                         ? 2
-                                                                         : 10};
+                                                                         ? 2.0
+                                                                         : 10.0};
       });
 }

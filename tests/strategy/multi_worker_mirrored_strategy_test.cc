@@ -371,7 +371,7 @@ void goes_on_after_an_exception(Cluster& cluster) {
 
 /// A worker that does not come is named, on every worker that waits.
 void one_stays_away(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 0.3}));
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 2}));
   if (cluster.rank() == 2) {
     // Until the others have given up.
     EXPECT_THROW(cluster.barrier(60), AbortedError);

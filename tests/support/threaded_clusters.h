@@ -9,12 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
-
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/environment_cluster_resolver.h"
 #include "crossdevice/core/environment.h"
+
+#include "support/reserved_port.h"
 
 namespace crossdevice::testing {
 
@@ -23,13 +22,13 @@ class ThreadedClusters {
  public:
   explicit ThreadedClusters(int num_workers, const JoinOptions& options = {.timeout_seconds = 60})
       : clusters_(static_cast<std::size_t>(num_workers)) {
-    const std::string address = "127.0.0.1:" + std::to_string(free_port());
+    const ReservedPort port;
     for_each_worker([&](int rank) {
       const EnvironmentClusterResolver resolver(
           [&](const std::string& name) -> std::optional<std::string> {
             if (name == kRankVariable) return std::to_string(rank);
             if (name == kNumWorkersVariable) return std::to_string(num_workers);
-            if (name == kChiefAddressVariable) return address;
+            if (name == kChiefAddressVariable) return port.address();
             return std::nullopt;
           });
       clusters_[static_cast<std::size_t>(rank)] = Cluster::join(resolver, options);
@@ -68,13 +67,6 @@ class ThreadedClusters {
   }
 
  private:
-  /// One nobody listens on at this moment.
-  static int free_port() {
-    asio::io_context io;
-    asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
-    return acceptor.local_endpoint().port();
-  }
-
   std::vector<std::shared_ptr<Cluster>> clusters_;
 };
 

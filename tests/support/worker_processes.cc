@@ -9,41 +9,20 @@
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <random>
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "crossdevice/core/environment.h"
 
+#include "support/reserved_port.h"
+
 namespace crossdevice::testing {
 namespace {
 
 constexpr const char* kWorkVariable = "TEST_WORK";
-
-/// One nobody listens on at this moment; below those that the system gives to connections, so that none of another test takes it meanwhile.
-int free_port() {
-  constexpr unsigned kFirst = 15000;
-  constexpr unsigned kCount = 17000;
-  std::random_device random;
-  for (;;) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_GE(listener, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const auto port = static_cast<std::uint16_t>(kFirst + random() % kCount);
-    address.sin_port = htons(port);
-    const bool is_free =
-        ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    ::close(listener);
-    if (is_free || listener < 0) return port;
-  }
-}
 
 pid_t start_worker(const std::vector<std::string>& own_variables) {
   std::vector<std::string> variables;
@@ -121,14 +100,14 @@ std::string to_string(Machines machines) {
 
 std::vector<int> run_workers(const std::string& work, int num_workers, int stopped,
                              Machines machines) {
-  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const ReservedPort port;
   std::vector<pid_t> processes;
   processes.reserve(static_cast<std::size_t>(num_workers));
   for (int rank = 0; rank < num_workers; ++rank) {
     std::vector<std::string> variables = {
         std::string(kRankVariable) + "=" + std::to_string(rank),
         std::string(kNumWorkersVariable) + "=" + std::to_string(num_workers),
-        std::string(kChiefAddressVariable) + "=" + address,
+        std::string(kChiefAddressVariable) + "=" + port.address(),
         std::string(kWorkVariable) + "=" + work};
     if (machines != Machines::ONE) {
       variables.push_back(std::string(kHostIdVariable) + "=machine " +

@@ -97,7 +97,7 @@ int program_11(cd::Cluster& joined) {
     return 2;
   }
   try {
-    ops.batch_reduce_into(ReduceOp::SUM, gradients, {.timeout_seconds = 0.2});
+    ops.batch_reduce_into(ReduceOp::SUM, gradients, {.timeout_seconds = 2});
   } catch (const cd::DeadlineExceededError& error) {
     if (error.culprits().size() != 1 || error.culprits()[0].rank != 1) return 3;
     cd::Rebuilt rebuilt = cluster->rebuild(
