@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bench/compare measures: each scene is one arrangement of replicas, and the sizes or gradients that they reduce."""
+import dataclasses
+import pathlib
+
+WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    minimum: str
+    maximum: str
+    factor: int
+
+    def flags(self):
+        return ["-b", self.minimum, "-e", self.maximum, "-f", str(self.factor)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    model: str
+
+    def flags(self):
+        return ["--gradients", str(WORKLOADS / f"{self.model}.csv")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    name: str
+    title: str
+    work: tuple  # of Sizes and Gradients: each is one run of a program
+    slow_work: tuple = ()  # for contenders whose calls take long here; else the same
+    workers: int = 0  # 0: one process
+    devices: int = 1  # of each process
+    rate: str = ""  # of the link of each worker, which is in a namespace of its own; empty: one host
+    iterations: int = 5
+    warmup: int = 2
+    rounds: int = 5
+
+    @property
+    def replicas(self):
+        return max(1, self.workers) * self.devices
+
+    def work_for(self, is_slow):
+        return self.slow_work if is_slow and self.slow_work else self.work
+
+
+ALL_SIZES = (Sizes("8", "64M", 2),)
+SOME_SIZES = (Sizes("8", "8M", 32), Sizes("64M", "64M", 2))
+FEW_SIZES = (Sizes("8", "8M", 1024),)
+TWO_SIZES = (Sizes("8", "64M", 1 << 23),)
+
+
+def scenes(num_cores):
+    def on_cores(workers):
+        return f"{workers} workers on {num_cores} cores" + (" (oversubscribed)" if workers > num_cores else "")
+
+    yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
+    yield Scene("workers-4", on_cores(4), (Sizes("8", "64M", 2),), FEW_SIZES, workers=4, warmup=1, rounds=3)
+    for model in ("resnet50", "bert_base"):
+        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=1, rounds=3)
+    for devices in (2, 4, 8):
+        yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices, rounds=3)
+    yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2, rounds=3)
+    for workers in (3, 5, 8):
+        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, rounds=2)
+    network = (Sizes("8", "512K", 256),)
+    for rate, largest in (("1gbit", "64M"), ("200mbit", "16M")):
+        yield Scene(f"network-{rate}", f"4 workers in 4 network namespaces with links of {rate}", (*network, Sizes(largest, largest, 2)),
+                    (Sizes("8", "512K", 1 << 16), Sizes(largest, largest, 2)), workers=4, rate=rate, warmup=1, rounds=2)
+
+
+def quick_scenes():
+    """Whether everything runs, in seconds; their figures mean nothing."""
+    little = (Sizes("8", "32K", 64),)
+    yield Scene("workers-2", "2 workers", little, workers=2, warmup=0, rounds=2)
+    yield Scene("devices-2", "one process, 2 host devices", little, devices=2, warmup=0, rounds=1)
