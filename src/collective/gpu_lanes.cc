@@ -10,22 +10,6 @@
 #include "crossdevice/device/gpu_platform.h"
 
 namespace crossdevice::detail {
-namespace {
-
-CudaCaptureStatus capture_of(const GpuLane& lane, CudaStream stream) {
-  CudaApi& cuda = lane.device->cuda();
-  const CurrentCudaDevice current(cuda, lane.device->ordinal());
-  CudaCaptureStatus status = CudaCaptureStatus::NONE;
-  require_cuda(cuda, cuda.stream_get_capture(stream, &status), "cudaStreamIsCapturing");
-  if (status == CudaCaptureStatus::INVALIDATED) {
-    throw FailedPreconditionError(
-        fmt::format("the capture of a stream of GPU {} was invalidated", lane.device->ordinal()));
-  }
-  return status;
-}
-
-}  // namespace
-
 void GpuLanes::add(const Tensor& tensor) {
   GpuDevice& device = GpuDevice::of(tensor.device());
   const CudaStream stream = gpu_stream_of(tensor);
@@ -70,15 +54,15 @@ bool GpuLanes::is_captured() const {
   std::size_t num_captured = 0;
   for (const GpuLane& lane : lanes_) {
     num_streams += 1 + lane.others.size();
-    if (capture_of(lane, lane.stream) == CudaCaptureStatus::ACTIVE) ++num_captured;
+    if (detail::is_captured(*lane.device, lane.stream)) ++num_captured;
     for (const CudaStream other : lane.others) {
-      if (capture_of(lane, other) == CudaCaptureStatus::ACTIVE) ++num_captured;
+      if (detail::is_captured(*lane.device, other)) ++num_captured;
     }
   }
   if (num_captured != 0 && num_captured != num_streams) {
     throw FailedPreconditionError(fmt::format(
-        "{} of the operation's {} streams are being captured into a graph; expected all "
-        "or none",
+        "{} of the operation's {} streams are being captured into a graph; expected all or none: "
+        "let the others wait for an event of the captured ones, then they join",
         num_captured, num_streams));
   }
   return num_captured != 0;

@@ -2,6 +2,7 @@
 #include "crossdevice/collective/nccl_reduce.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -270,6 +271,8 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
   detail::GpuRun run(lanes);
   NcclStage* stage = nullptr;
   if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
+    std::optional<detail::BesideCaptures> beside;
+    if (run.is_captured()) beside.emplace(state.clique->device(0).cuda());
     stage = &state.stage_for(run.is_captured());
     stage->require_bytes(bytes);
     if (run.is_captured()) {

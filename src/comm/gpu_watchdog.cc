@@ -237,7 +237,8 @@ void GpuWatchdog::stop() {
 void GpuWatchdog::run() {
   is_watchdog = true;
   // Asking for events would spoil a capture on another thread otherwise.
-  if (gpu_platform().has_gpus()) (void)gpu_platform().cuda->use_thread_local_capture();
+  CudaCaptureMode mode = CudaCaptureMode::THREAD_LOCAL;
+  if (gpu_platform().has_gpus()) (void)gpu_platform().cuda->exchange_capture_mode(&mode);
   for (;;) {
     NodeList come;
     {

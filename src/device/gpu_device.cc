@@ -82,6 +82,7 @@ CudaStream GpuDevice::own_stream() {
   const std::lock_guard lock(make_mutex_);
   CudaStream stream = own_stream_.load(std::memory_order_relaxed);
   if (stream != nullptr) return stream;
+  const BesideCaptures beside(cuda_);
   const CurrentCudaDevice current(cuda_, ordinal_);
   require_cuda(cuda_, cuda_.stream_create(&stream), "cudaStreamCreateWithPriority");
   own_stream_.store(stream, std::memory_order_release);
@@ -99,6 +100,7 @@ CudaPool GpuDevice::memory_pool() {
         fmt::format("CUDA device {} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
                     ordinal_, properties_.name));
   }
+  const BesideCaptures beside(cuda_);
   const CurrentCudaDevice current(cuda_, ordinal_);
   require_cuda(cuda_, cuda_.create_pool(&pool, ordinal_), "cudaMemPoolCreate");
   memory_pool_.store(pool, std::memory_order_release);
@@ -122,6 +124,7 @@ bool GpuDevice::enable_peer(GpuDevice& peer) {
   require_cuda(cuda_, cuda_.can_access_peer(&can, ordinal_, peer.ordinal_),
                "cudaDeviceCanAccessPeer");
   if (!can) return false;
+  const BesideCaptures beside(cuda_);
   const CurrentCudaDevice current(cuda_, ordinal_);
   const auto is_done = [&](CudaStatus status, const char* what) {
     switch (status) {
@@ -129,7 +132,6 @@ bool GpuDevice::enable_peer(GpuDevice& peer) {
       case CudaStatus::PEER_ACCESS_ALREADY_ENABLED:
         return true;
       case CudaStatus::STREAM_CAPTURE_UNSUPPORTED:
-      case CudaStatus::STREAM_CAPTURE_INVALIDATED:
         require_cuda(cuda_, status, what);  // that holds for now only
         break;
       default:  // any other code of CUDA's
@@ -151,6 +153,23 @@ CudaStream gpu_stream_of(const Tensor& tensor) {
   GpuDevice& device = GpuDevice::of(tensor.device());
   const std::optional<StreamView> stream = tensor.stream();
   return stream.has_value() ? stream->cuda() : device.own_stream();
+}
+
+bool is_captured(GpuDevice& device, CudaStream stream) {
+  CudaApi& cuda = device.cuda();
+  const CurrentCudaDevice current(cuda, device.ordinal());
+  CudaCaptureStatus status = CudaCaptureStatus::NONE;
+  require_cuda(cuda, cuda.stream_get_capture(stream, &status), "cudaStreamIsCapturing");
+  if (status == CudaCaptureStatus::INVALIDATED) {
+    require_cuda(cuda, CudaStatus::STREAM_CAPTURE_INVALIDATED,
+                 "the stream of an operation, which is being captured");
+  }
+  return status == CudaCaptureStatus::ACTIVE;
+}
+
+bool is_captured(const Tensor& tensor) {
+  return !tensor.device().is_host() &&
+         is_captured(GpuDevice::of(tensor.device()), gpu_stream_of(tensor));
 }
 
 }  // namespace crossdevice::detail

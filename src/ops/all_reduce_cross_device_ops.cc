@@ -118,7 +118,7 @@ AllReduceCrossDeviceOps::AllReduceCrossDeviceOps(int num_packs) : num_packs_(num
 Mirrored AllReduceCrossDeviceOps::reduce_implementation(ReduceOp op, const PerReplica& value,
                                                         const Destinations& destinations,
                                                         const CommunicationOptions& options) {
-  prepare(value.devices(), options);
+  prepare(value, options);
   detail::ActiveOperation& active = active_operation();
   if (value.is_sparse()) {
     return detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
@@ -147,7 +147,7 @@ std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (i == 0 || !(value.devices() == pairs[i - 1].value.devices())) {
-      prepare(value.devices(), options);
+      prepare(value, options);
     }
     if (value.is_sparse()) continue;
     results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);

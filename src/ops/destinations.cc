@@ -4,8 +4,11 @@
 #include <optional>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/inline_vector.h"
+#include "crossdevice/device/gpu_device.h"
 
 namespace crossdevice {
 namespace {
@@ -24,6 +27,17 @@ std::optional<StreamView> stream_on(const Device& device, const DistributedValue
     if (component.device() == device) return component.stream();
   }
   return std::nullopt;
+}
+
+void require_no_capture(const Device& device, StreamView stream) {
+  if (device.is_host() || !detail::is_captured(detail::GpuDevice::of(device), stream.cuda())) {
+    return;
+  }
+  throw FailedPreconditionError(fmt::format(
+      "a result in new memory on {}, whose stream is being captured: the memory would belong to "
+      "the "
+      "graph; capture a form with buffers of yours (reduce_into, batch_reduce_into, ...)",
+      device.short_name()));
 }
 
 }  // namespace
@@ -62,6 +76,7 @@ Mirrored Destinations::make_result(DType dtype, const Shape& shape,
   detail::InlineVector<Tensor, 8> tensors;
   for (const Device& device : devices_) {
     const std::optional<StreamView> stream = stream_on(device, value);
+    if (stream.has_value()) require_no_capture(device, *stream);
     tensors.push_back(stream.has_value() ? Tensor::empty(dtype, shape, device, *stream)
                                          : Tensor::empty(dtype, shape, device));
   }

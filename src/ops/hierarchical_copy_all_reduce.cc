@@ -9,7 +9,7 @@ std::size_t HierarchicalCopyAllReduce::first_group(std::size_t num_replicas) con
   return hierarchical_first_half(num_replicas);
 }
 
-void HierarchicalCopyAllReduce::prepare(const Devices& /*devices*/,
+void HierarchicalCopyAllReduce::prepare(const PerReplica& /*value*/,
                                         const CommunicationOptions& /*options*/) {}
 
 }  // namespace crossdevice

@@ -134,7 +134,7 @@ std::vector<Mirrored> MultiWorkerAllReduce::batch_reduce_implementation(
 
 std::size_t MultiWorkerAllReduce::first_group(std::size_t /*num_replicas*/) const { return 0; }
 
-void MultiWorkerAllReduce::prepare(const Devices& /*devices*/,
+void MultiWorkerAllReduce::prepare(const PerReplica& /*value*/,
                                    const CommunicationOptions& /*options*/) {}
 
 }  // namespace crossdevice

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/nccl_all_reduce.h"
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/gpu_device.h"
 
 #include "ops/detail/nccl_fallback.h"
 
@@ -31,8 +36,17 @@ NcclAllReduce::~NcclAllReduce() = default;
 
 std::size_t NcclAllReduce::first_group(std::size_t /*num_replicas*/) const { return 0; }
 
-void NcclAllReduce::prepare(const Devices& devices, const CommunicationOptions& /*options*/) {
+void NcclAllReduce::prepare(const PerReplica& value, const CommunicationOptions& /*options*/) {
+  const Devices& devices = value.devices();
   if (find(devices) != nullptr) return;
+  const std::span<const Tensor> tensors = value.values();
+  if (std::any_of(tensors.begin(), tensors.end(),
+                  [](const Tensor& tensor) { return detail::is_captured(tensor); })) {
+    throw FailedPreconditionError(
+        fmt::format("NcclAllReduce over {}: its first operation there makes communicators, which "
+                    "cannot be captured into a graph; run the operation once before the capture",
+                    devices.to_string()));
+  }
   std::string reason;
   std::unique_ptr<NcclReducer> reducer = make_reducer(devices, reason);
   if (reducer == nullptr) detail::announce_nccl_fallback("NcclAllReduce", devices, reason);

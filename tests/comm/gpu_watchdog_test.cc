@@ -257,7 +257,7 @@ TEST(GpuWatchdogTest, DisturbsNoCapture) {
   WatchedOperation watched = operation(1);
   watch(std::move(watched));
   EXPECT_TRUE(await_state(1, FlightState::COMPLETED));
-  EXPECT_EQ(emulated_cuda().calls().count("cuda.use_thread_local_capture"), 1U);
+  EXPECT_EQ(emulated_cuda().calls().count("cuda.exchange_capture_mode"), 1U);
 }
 
 TEST(GpuWatchdogTest, AsksWhileAnotherThreadCapturesAndSpoilsNothing) {

@@ -116,7 +116,7 @@ TEST_F(EmulatedCaptureTest, ForksAndJoinsThroughEvents) {
   ASSERT_EQ(cuda.launch_graph(graph, origin), kOk);
   EXPECT_THAT(values(), ElementsAre(2, 2, 2));
   // What was recorded inside has no meaning outside.
-  EXPECT_EQ(cuda.stream_wait_event(local, join), kCapturedEvent);
+  EXPECT_EQ(cuda.stream_wait_event(local, join), CudaStatus::CAPTURED_EVENT);
   ASSERT_EQ(cuda.event_record(join, branch), kOk);
   EXPECT_EQ(cuda.stream_wait_event(local, join), kOk);
 }
@@ -144,7 +144,7 @@ TEST_F(EmulatedCaptureTest, WorkThatIsNotJoinedIsAnError) {
   ASSERT_EQ(cuda.event_record(join, branch), kOk);
   ASSERT_EQ(add(1, branch), kOk);  // after the record
   ASSERT_EQ(cuda.stream_wait_event(origin, join), kOk);
-  EXPECT_EQ(end(), kCaptureUnjoined);
+  EXPECT_EQ(end(), CudaStatus::STREAM_CAPTURE_UNJOINED);
   EXPECT_EQ(graph, nullptr);
   EXPECT_EQ(status_of(branch), CudaCaptureStatus::NONE);
 }
@@ -154,7 +154,7 @@ TEST_F(EmulatedCaptureTest, AnEventFromOutsideInvalidates) {
   ASSERT_TRUE(cuda.synchronize());
   begin();
   EXPECT_EQ(cuda.stream_wait_event(origin, fork), kOk);  // never recorded: nothing
-  EXPECT_EQ(cuda.stream_wait_event(origin, other), kCaptureIsolation);
+  EXPECT_EQ(cuda.stream_wait_event(origin, other), CudaStatus::STREAM_CAPTURE_ISOLATION);
   EXPECT_EQ(status_of(origin), CudaCaptureStatus::INVALIDATED);
   EXPECT_EQ(add(0, origin), kInvalidated);
   EXPECT_EQ(cuda.event_record(fork, origin), kInvalidated);
@@ -167,7 +167,7 @@ TEST_F(EmulatedCaptureTest, TwoCapturesDoNotMix) {
   begin(CaptureMode::RELAXED);
   ASSERT_EQ(cuda.event_record(fork, origin), kOk);
   ASSERT_EQ(cuda.begin_capture(local, CaptureMode::RELAXED), kOk);
-  EXPECT_EQ(cuda.stream_wait_event(local, fork), kCaptureMerge);
+  EXPECT_EQ(cuda.stream_wait_event(local, fork), CudaStatus::STREAM_CAPTURE_MERGE);
   EmulatedGraph none = nullptr;
   EXPECT_EQ(cuda.end_capture(local, &none), kInvalidated);
   EXPECT_EQ(end(), kOk);
@@ -177,14 +177,14 @@ TEST_F(EmulatedCaptureTest, TheDefaultStreamDoesNotCapture) {
   EXPECT_EQ(cuda.begin_capture(nullptr, CaptureMode::GLOBAL), kUnsupported);
   begin();
   ASSERT_EQ(cuda.event_record(fork, origin), kOk);
-  EXPECT_EQ(cuda.stream_wait_event(nullptr, fork), kCaptureImplicit);
+  EXPECT_EQ(cuda.stream_wait_event(nullptr, fork), CudaStatus::STREAM_CAPTURE_IMPLICIT);
   EXPECT_EQ(end(), kInvalidated);
 }
 
 TEST_F(EmulatedCaptureTest, QueriesOfWhatIsCapturedInvalidate) {
   begin(CaptureMode::RELAXED);
   ASSERT_EQ(cuda.event_record(fork, origin), kOk);
-  EXPECT_EQ(cuda.event_query(fork), kCapturedEvent);
+  EXPECT_EQ(cuda.event_query(fork), CudaStatus::CAPTURED_EVENT);
   EXPECT_EQ(end(), kInvalidated);
   begin(CaptureMode::RELAXED);
   EXPECT_EQ(cuda.stream_query(origin), kUnsupported);
@@ -224,11 +224,25 @@ TEST_F(EmulatedCaptureTest, AGlobalCaptureForbidsUnsafeCallsToEveryThread) {
 TEST_F(EmulatedCaptureTest, NotToThreadsThatCaptureForThemselves) {
   begin();
   std::thread([&] {
-    EXPECT_EQ(cuda.use_thread_local_capture(), kOk);
+    CaptureMode mode = CaptureMode::THREAD_LOCAL;
+    EXPECT_EQ(cuda.exchange_capture_mode(&mode), kOk);
+    EXPECT_EQ(mode, CaptureMode::GLOBAL);
     EXPECT_EQ(cuda.event_query(other), kOk);
     void* pointer = nullptr;
     EXPECT_EQ(cuda.malloc_host(&pointer, 8), kOk);
   }).join();
+  EXPECT_EQ(end(), kOk);
+}
+
+TEST_F(EmulatedCaptureTest, NotToAThreadThatIsRelaxedNotEvenToItsOwn) {
+  begin();
+  CaptureMode mode = CaptureMode::RELAXED;
+  EXPECT_EQ(cuda.exchange_capture_mode(&mode), kOk);
+  EXPECT_EQ(cuda.event_query(other), kOk);
+  void* pointer = nullptr;
+  EXPECT_EQ(cuda.malloc_host(&pointer, 8), kOk);
+  EXPECT_EQ(cuda.exchange_capture_mode(&mode), kOk);
+  EXPECT_EQ(mode, CaptureMode::RELAXED);
   EXPECT_EQ(end(), kOk);
 }
 
@@ -244,10 +258,10 @@ TEST_F(EmulatedCaptureTest, EndsWhereItBegan) {
   begin();
   ASSERT_EQ(cuda.event_record(fork, origin), kOk);
   ASSERT_EQ(cuda.stream_wait_event(branch, fork), kOk);
-  EXPECT_EQ(cuda.end_capture(branch, &graph), kCaptureUnmatched);
+  EXPECT_EQ(cuda.end_capture(branch, &graph), CudaStatus::STREAM_CAPTURE_UNMATCHED);
   EXPECT_EQ(end(), kInvalidated);
   begin();
-  std::thread([&] { EXPECT_EQ(end(), kCaptureWrongThread); }).join();
+  std::thread([&] { EXPECT_EQ(end(), CudaStatus::STREAM_CAPTURE_WRONG_THREAD); }).join();
   EXPECT_EQ(end(), kInvalidated);
   EXPECT_EQ(end(), CudaStatus::INVALID_VALUE);  // does not capture
 }

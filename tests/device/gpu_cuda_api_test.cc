@@ -178,7 +178,11 @@ TEST_F(GpuCudaApiTest, NothingIsCapturedUnlessSomebodyDoes) {
   CudaCaptureStatus capture = CudaCaptureStatus::ACTIVE;
   CROSSDEVICE_ASSERT_CUDA(cuda_->stream_get_capture(stream_, &capture));
   EXPECT_EQ(capture, CudaCaptureStatus::NONE);
-  CROSSDEVICE_ASSERT_CUDA(cuda_->use_thread_local_capture());
+  detail::CudaCaptureMode mode = detail::CudaCaptureMode::RELAXED;
+  CROSSDEVICE_ASSERT_CUDA(cuda_->exchange_capture_mode(&mode));
+  EXPECT_EQ(mode, detail::CudaCaptureMode::GLOBAL);
+  CROSSDEVICE_ASSERT_CUDA(cuda_->exchange_capture_mode(&mode));
+  EXPECT_EQ(mode, detail::CudaCaptureMode::RELAXED);
 }
 
 TEST_F(GpuCudaApiTest, PeersAreReachedWhereTheyCanBe) {

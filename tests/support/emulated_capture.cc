@@ -14,7 +14,7 @@ namespace {
 using detail::CudaStatus;
 
 // As of its first question to an emulation: cudaThreadExchangeStreamCaptureMode is for good.
-thread_local bool has_thread_local_capture = false;
+thread_local CaptureMode mode_of_thread = CaptureMode::GLOBAL;
 
 }  // namespace
 
@@ -61,10 +61,12 @@ CudaStatus EmulatedCuda::invalidate(EmulatedMachine::Lock& /*lock*/, EmulatedCap
 
 std::optional<CudaStatus> EmulatedCuda::refuse_while_capturing(EmulatedMachine::Lock& lock) {
   bool is_refused = false;
+  if (mode_of_thread == CaptureMode::RELAXED) return std::nullopt;
   for (const auto& capture : captures_) {
     if (!capture->is_valid()) continue;
     const bool is_own = capture->thread == std::this_thread::get_id();
-    const bool concerns_all = capture->mode == CaptureMode::GLOBAL && !has_thread_local_capture;
+    const bool concerns_all =
+        capture->mode == CaptureMode::GLOBAL && mode_of_thread == CaptureMode::GLOBAL;
     if (capture->mode == CaptureMode::RELAXED || (!is_own && !concerns_all)) continue;
     (void)invalidate(lock, *capture, CudaStatus::STREAM_CAPTURE_UNSUPPORTED);
     is_refused = true;
@@ -73,10 +75,10 @@ std::optional<CudaStatus> EmulatedCuda::refuse_while_capturing(EmulatedMachine::
   return CudaStatus::STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CudaStatus EmulatedCuda::use_thread_local_capture() {
-  Call call(*this, "cuda.use_thread_local_capture");
+CudaStatus EmulatedCuda::exchange_capture_mode(CaptureMode* mode) {
+  Call call(*this, "cuda.exchange_capture_mode");
   if (const auto refused = call.begin_query(current_device())) return *refused;
-  has_thread_local_capture = true;
+  std::swap(*mode, mode_of_thread);
   return CudaStatus::SUCCESS;
 }
 
@@ -117,16 +119,17 @@ CudaStatus EmulatedCuda::end_capture(detail::CudaStream stream, EmulatedGraph* g
   const std::shared_ptr<EmulatedCapture> capture = call.stream->capture;
   if (capture == nullptr) return CudaStatus::INVALID_VALUE;
   if (capture->branches.front() != call.stream) {
-    return invalidate(call.lock, *capture, kCaptureUnmatched);
+    return invalidate(call.lock, *capture, CudaStatus::STREAM_CAPTURE_UNMATCHED);
   }
   if (capture->mode != CaptureMode::RELAXED && capture->thread != std::this_thread::get_id()) {
-    return invalidate(call.lock, *capture, kCaptureWrongThread);
+    return invalidate(call.lock, *capture, CudaStatus::STREAM_CAPTURE_WRONG_THREAD);
   }
   for (EmulatedStream* branch : capture->branches) branch->capture = nullptr;
   captures_.erase(std::find(captures_.begin(), captures_.end(), capture));
   if (!capture->is_valid() || !capture->is_joined()) {
     release(call.lock, *capture);
-    return capture->is_valid() ? kCaptureUnjoined : CudaStatus::STREAM_CAPTURE_INVALIDATED;
+    return capture->is_valid() ? CudaStatus::STREAM_CAPTURE_UNJOINED
+                               : CudaStatus::STREAM_CAPTURE_INVALIDATED;
   }
   capture->queues.reserve(capture->branches.size());
   for (const EmulatedStream* branch : capture->branches) {

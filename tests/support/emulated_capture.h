@@ -18,8 +18,7 @@ namespace crossdevice::testing {
 
 struct EmulatedStream;
 
-/// cudaStreamCaptureMode.
-enum class CaptureMode : std::uint8_t { GLOBAL, THREAD_LOCAL, RELAXED };
+using CaptureMode = detail::CudaCaptureMode;
 
 /// While it captures, then as the graph that came of it. Guarded by the machine's lock.
 struct EmulatedCapture {

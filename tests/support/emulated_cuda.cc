@@ -267,7 +267,7 @@ CudaStatus EmulatedCuda::get_device_properties(detail::CudaDeviceProperties* pro
   if (device < 0 || device >= num_devices_) return CudaStatus::INVALID_DEVICE;
   *properties = {};
   properties->name = "Emulated GPU";
-  properties->uuid.fill(static_cast<unsigned char>(device + 1));
+  properties->uuid.fill(static_cast<unsigned char>(first_gpu_ + device + 1));
   properties->pci_bus_id = fmt::format("0000:{:02x}:00.0", device + 1);
   properties->compute_capability = 90;
   properties->num_multiprocessors = 132;
@@ -380,15 +380,16 @@ CudaStatus EmulatedCuda::stream_wait_event(detail::CudaStream stream, detail::Cu
   if (waits.capture == nullptr) {
     const bool is_active =
         std::find(captures_.begin(), captures_.end(), awaited->capture) != captures_.end();
-    if (!is_active) return kCapturedEvent;
-    if (waits.is_default) return invalidate(call.lock, *source, kCaptureImplicit);
+    if (!is_active) return CudaStatus::CAPTURED_EVENT;
+    if (waits.is_default)
+      return invalidate(call.lock, *source, CudaStatus::STREAM_CAPTURE_IMPLICIT);
     waits.capture = awaited->capture;
     source->branches.push_back(&waits);
   } else if (source == nullptr) {
     if (awaited->moment == nullptr) return CudaStatus::SUCCESS;
-    return invalidate(call.lock, *waits.capture, kCaptureIsolation);
+    return invalidate(call.lock, *waits.capture, CudaStatus::STREAM_CAPTURE_ISOLATION);
   } else if (source != waits.capture.get()) {
-    return invalidate(call.lock, *waits.capture, kCaptureMerge);
+    return invalidate(call.lock, *waits.capture, CudaStatus::STREAM_CAPTURE_MERGE);
   }
   if (!source->is_valid()) return CudaStatus::STREAM_CAPTURE_INVALIDATED;
   source->steps.push_back(
@@ -450,7 +451,8 @@ CudaStatus EmulatedCuda::event_query(detail::CudaEvent event) {
   const Event* const asked = find_event(call.lock, event);
   if (asked == nullptr) return kInvalidResourceHandle;
   if (const auto refused = refuse_while_capturing(call.lock)) return *refused;
-  if (asked->capture != nullptr) return invalidate(call.lock, *asked->capture, kCapturedEvent);
+  if (asked->capture != nullptr)
+    return invalidate(call.lock, *asked->capture, CudaStatus::CAPTURED_EVENT);
   const CudaStatus kept = kept_[static_cast<std::size_t>(asked->device)];
   if (kept != CudaStatus::SUCCESS) return kept;
   if (asked->moment == nullptr) return CudaStatus::SUCCESS;

@@ -36,13 +36,6 @@ inline constexpr detail::CudaStatus kInvalidResourceHandle{400};
 inline constexpr detail::CudaStatus kIllegalAddress{700};
 inline constexpr detail::CudaStatus kMisalignedAddress{716};
 inline constexpr detail::CudaStatus kNotPermitted{800};
-inline constexpr detail::CudaStatus kCaptureMerge{902};
-inline constexpr detail::CudaStatus kCaptureUnmatched{903};
-inline constexpr detail::CudaStatus kCaptureUnjoined{904};
-inline constexpr detail::CudaStatus kCaptureIsolation{905};
-inline constexpr detail::CudaStatus kCaptureImplicit{906};
-inline constexpr detail::CudaStatus kCapturedEvent{907};
-inline constexpr detail::CudaStatus kCaptureWrongThread{908};
 
 /// What runs in stream order; the pointers are those of the uses, in their order, as the emulation may touch them.
 using EmulatedBody = std::function<void(std::span<std::byte* const> views)>;
@@ -91,6 +84,8 @@ class EmulatedCuda final : public detail::CudaApi {
   void free_device(void* pointer);
   /// What can_access_peer() says; every pair can at first. Before anybody asks.
   void set_peers(int device, int peer, bool can);
+  /// As if these were the host's GPUs from that one on, as CUDA_VISIBLE_DEVICES shows them. Before anybody asks.
+  void set_first_gpu(int number) { first_gpu_ = number; }
   /// As if an operation of that device had failed: the device keeps the status.
   void fail_device(int device, detail::CudaStatus status);
   /// Allocations that were not given back, pinned memory too.
@@ -172,7 +167,7 @@ class EmulatedCuda final : public detail::CudaApi {
                                         detail::CudaCaptureStatus* status) override;
   detail::CudaStatus launch_host_function(detail::CudaStream stream, void (*function)(void*),
                                           void* argument) override;
-  detail::CudaStatus use_thread_local_capture() override;
+  detail::CudaStatus exchange_capture_mode(detail::CudaCaptureMode* mode) override;
   detail::CudaStatus event_create(detail::CudaEvent* event) override;
   detail::CudaStatus event_destroy(detail::CudaEvent event) override;
   detail::CudaStatus event_record(detail::CudaEvent event, detail::CudaStream stream) override;
@@ -224,6 +219,7 @@ class EmulatedCuda final : public detail::CudaApi {
   std::vector<std::shared_ptr<EmulatedCapture>> graphs_;
   std::uint64_t num_live_streams_ = 0;
   bool checks_order_ = true;
+  int first_gpu_ = 0;
   EmulatedStreams streams_;  // last: its threads use the rest
 };
 

@@ -35,6 +35,13 @@ enum class CudaStatus : int {
   PEER_ACCESS_ALREADY_ENABLED = 704,
   STREAM_CAPTURE_UNSUPPORTED = 900,
   STREAM_CAPTURE_INVALIDATED = 901,
+  STREAM_CAPTURE_MERGE = 902,
+  STREAM_CAPTURE_UNMATCHED = 903,
+  STREAM_CAPTURE_UNJOINED = 904,
+  STREAM_CAPTURE_ISOLATION = 905,
+  STREAM_CAPTURE_IMPLICIT = 906,
+  CAPTURED_EVENT = 907,
+  STREAM_CAPTURE_WRONG_THREAD = 908,
 };
 
 struct CudaDeviceProperties {
@@ -60,6 +67,9 @@ struct CudaPointerAttributes {
 /// cudaStreamCaptureStatus.
 enum class CudaCaptureStatus : int { NONE = 0, ACTIVE = 1, INVALIDATED = 2 };
 
+/// cudaStreamCaptureMode.
+enum class CudaCaptureMode : int { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
+
 struct CudaPoolUse {
   std::uint64_t reserved_bytes = 0;
   std::uint64_t used_bytes = 0;
@@ -68,7 +78,8 @@ struct CudaPoolUse {
 /// Order    as CUDA's: a stream runs in order; an event is a moment of a stream. Device ordinals are CUDA's. Functions that CUDA ties to the
 ///          current device (stream, event, pool and peer functions) use the calling thread's.
 /// Errors   as status codes, nothing throws. An asynchronous error may be returned by any later call, as CUDA does.
-/// Threads  any. None of them blocks but synchronize functions, free_host and, where CUDA says so, event_destroy.
+/// Threads  any. None of them blocks but synchronize functions, free_host, memcpy_async with pageable host memory (CUDA stages it, and comes back when
+///          the bytes have been taken or have arrived), and, where CUDA says so, event_destroy.
 class CROSSDEVICE_EXPORT CudaApi {
  public:
   CudaApi() = default;
@@ -94,7 +105,8 @@ class CROSSDEVICE_EXPORT CudaApi {
   // ---- memory
   /// A pool on `device` that keeps what is freed until trim_pool().
   virtual CudaStatus create_pool(CudaPool* pool, int device) = 0;
-  /// Lets `device` read and write the pool's memory.
+  /// Lets `device` read and write the pool's memory, what is taken from it later too. Peer access (enable_peer_access) does not cover pools, nor does this
+  /// cover other memory; a pool is always open to its own device.
   virtual CudaStatus set_pool_access(CudaPool pool, int device) = 0;
   virtual CudaStatus trim_pool(CudaPool pool) = 0;
   virtual CudaStatus get_pool_use(CudaPoolUse* use, CudaPool pool) = 0;
@@ -103,7 +115,7 @@ class CROSSDEVICE_EXPORT CudaApi {
   virtual CudaStatus free_async(void* pointer, CudaStream stream) = 0;
   virtual CudaStatus malloc_host(void** pointer, std::size_t size_bytes) = 0;  ///< pinned, portable
   virtual CudaStatus free_host(void* pointer) = 0;
-  /// cudaMemcpyDefault: between any two of host, pinned and device memory of any device.
+  /// cudaMemcpyDefault: between any two of host, pinned and device memory of any device. Blocks where the host's memory is pageable.
   virtual CudaStatus memcpy_async(void* destination, const void* source, std::size_t size_bytes,
                                   CudaStream stream) = 0;
   virtual CudaStatus memset_async(void* destination, int byte, std::size_t size_bytes,
@@ -119,8 +131,8 @@ class CROSSDEVICE_EXPORT CudaApi {
   /// Runs `function(argument)` on a thread of CUDA's, in stream order; it must not call CUDA.
   virtual CudaStatus launch_host_function(CudaStream stream, void (*function)(void*),
                                           void* argument) = 0;
-  /// What this thread does disturbs no other thread's capture from now on (cudaStreamCaptureModeThreadLocal).
-  virtual CudaStatus use_thread_local_capture() = 0;
+  /// cudaThreadExchangeStreamCaptureMode: how what this thread does and captures disturb each other, from now on; gives what was before.
+  virtual CudaStatus exchange_capture_mode(CudaCaptureMode* mode) = 0;
 
   // ---- events, without timing
   virtual CudaStatus event_create(CudaEvent* event) = 0;

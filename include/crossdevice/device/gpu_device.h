@@ -54,8 +54,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   [[nodiscard]] std::mutex& launch_mutex() { return launch_mutex_; }
   /// Whether kernels here may read and write memory there, that of its memory_pool() and any other: enabled on the first question. Itself: true.
   ///
-  /// Errors   what CUDA reports; FailedPreconditionError: the first question comes while a stream is being captured. Where CUDA says that it can be, but
-  ///          does not do it (a GPU has room for so many peers): false, one warning.
+  /// Errors   what CUDA reports. Where CUDA says that it can be, but does not do it (a GPU has room for so many peers): false, one warning.
   [[nodiscard]] bool reaches(GpuDevice& peer);
   [[nodiscard]] GpuEventPool& events() { return *events_; }
 
@@ -80,6 +79,13 @@ class CROSSDEVICE_EXPORT GpuDevice {
 ///
 /// Errors   ValueError: the tensor lies on a host device. Else as GpuDevice::of.
 [[nodiscard]] CROSSDEVICE_EXPORT CudaStream gpu_stream_of(const Tensor& tensor);
+
+/// Whether what is enqueued on a stream of that GPU is captured into a graph.
+///
+/// Errors   FailedPreconditionError: the capture is spoilt. What CUDA reports.
+[[nodiscard]] CROSSDEVICE_EXPORT bool is_captured(GpuDevice& device, CudaStream stream);
+/// That of the tensor; false on host devices.
+[[nodiscard]] CROSSDEVICE_EXPORT bool is_captured(const Tensor& tensor);
 
 /// Whether GPUs must no longer be used: after shutdown(), while the process ends, and in a child of fork(). What destructors ask before they call CUDA.
 [[nodiscard]] CROSSDEVICE_EXPORT bool are_gpus_closed() noexcept;

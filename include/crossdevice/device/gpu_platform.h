@@ -31,8 +31,8 @@ struct GpuPlatform {
 /// Errors   FailedPreconditionError: somebody has asked already.
 CROSSDEVICE_EXPORT void set_gpu_platform(GpuPlatform platform);
 
-/// Throws what a failed call means: ResourceExhaustedError (memory), UnavailableError (no device, no driver), else InternalError; the text names the
-/// call, CUDA's error and its text. Does nothing for SUCCESS.
+/// Throws what a failed call means: ResourceExhaustedError (memory), UnavailableError (no device, no driver), FailedPreconditionError (a capture into a graph
+/// that does not permit it; says what to do), else InternalError; the text names the call, CUDA's error and its text. Does nothing for SUCCESS.
 CROSSDEVICE_EXPORT void require_cuda(const CudaApi& cuda, CudaStatus status, const char* what);
 
 /// Makes `device` the calling thread's current CUDA device for as long as it lives, then restores what was.
@@ -48,6 +48,22 @@ class CROSSDEVICE_EXPORT CurrentCudaDevice {
  private:
   CudaApi& cuda_;
   int previous_ = -1;  // -1: it was current already
+};
+
+/// What the calling thread does as long as this lives, on streams that nobody captures, neither spoils a capture nor is refused because of one: for what has
+/// to be made in the middle of it.
+///
+/// Errors   as require_cuda.
+class CROSSDEVICE_EXPORT BesideCaptures {
+ public:
+  explicit BesideCaptures(CudaApi& cuda);
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  CudaApi& cuda_;
+  CudaCaptureMode previous_ = CudaCaptureMode::RELAXED;
 };
 
 }  // namespace crossdevice::detail

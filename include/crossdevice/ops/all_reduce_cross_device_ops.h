@@ -34,8 +34,8 @@ class CROSSDEVICE_EXPORT AllReduceCrossDeviceOps : public CrossDeviceOps {
 
   /// How many of `num_replicas` are combined first, by themselves (0: all in one row). The subclass's algorithm.
   [[nodiscard]] virtual std::size_t first_group(std::size_t num_replicas) const = 0;
-  /// Called once per operation with the devices it runs on: where a subclass says that it falls back.
-  virtual void prepare(const Devices& devices, const CommunicationOptions& options) = 0;
+  /// Called before a value is reduced, in a batch once for values on equal devices: where a subclass makes what it needs there, or says that it falls back.
+  virtual void prepare(const PerReplica& value, const CommunicationOptions& options) = 0;
   /// NCCL's engine for values on these devices, after prepare(); null: our kernels reduce.
   [[nodiscard]] virtual NcclReducer* nccl_reducer(const Devices& devices);
 

@@ -19,7 +19,7 @@ class CROSSDEVICE_EXPORT HierarchicalCopyAllReduce : public AllReduceCrossDevice
 
  protected:
   [[nodiscard]] std::size_t first_group(std::size_t num_replicas) const override;
-  void prepare(const Devices& devices, const CommunicationOptions& options) override;
+  void prepare(const PerReplica& value, const CommunicationOptions& options) override;
 };
 
 }  // namespace crossdevice

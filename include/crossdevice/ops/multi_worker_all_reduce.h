@@ -69,7 +69,7 @@ class CROSSDEVICE_EXPORT MultiWorkerAllReduce : public AllReduceCrossDeviceOps {
                                                     const CommunicationOptions& options) override;
   /// What is not all-reduced by an algorithm of this class is combined in replica order.
   [[nodiscard]] std::size_t first_group(std::size_t num_replicas) const override;
-  void prepare(const Devices& devices, const CommunicationOptions& options) override;
+  void prepare(const PerReplica& value, const CommunicationOptions& options) override;
 
  private:
   std::unique_ptr<detail::WorkerBatchPlans> plans_;

@@ -16,7 +16,7 @@ namespace crossdevice {
 ///
 /// Memory   communicators and staging buffers are made by the first operation on a list of devices, and kept.
 /// Errors   also FailedPreconditionError: CROSSDEVICE_STRICT=1 and NCCL cannot work for these devices; the communicators are broken since an earlier
-///          failure (make a new NcclAllReduce).
+///          failure (make a new NcclAllReduce); the first operation on a list of devices is captured into a graph (run it once before).
 class CROSSDEVICE_EXPORT NcclAllReduce : public AllReduceCrossDeviceOps {
  public:
   /// Errors   ValueError: num_packs is negative.
@@ -25,7 +25,7 @@ class CROSSDEVICE_EXPORT NcclAllReduce : public AllReduceCrossDeviceOps {
 
  protected:
   [[nodiscard]] std::size_t first_group(std::size_t num_replicas) const override;
-  void prepare(const Devices& devices, const CommunicationOptions& options) override;
+  void prepare(const PerReplica& value, const CommunicationOptions& options) override;
   [[nodiscard]] NcclReducer* nccl_reducer(const Devices& devices) override;
 
  private:

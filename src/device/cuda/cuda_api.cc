@@ -34,12 +34,28 @@ static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_UNSUPPORTED) ==
               cudaErrorStreamCaptureUnsupported);
 static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_INVALIDATED) ==
               cudaErrorStreamCaptureInvalidated);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_MERGE) == cudaErrorStreamCaptureMerge);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_UNMATCHED) ==
+              cudaErrorStreamCaptureUnmatched);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_UNJOINED) ==
+              cudaErrorStreamCaptureUnjoined);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_ISOLATION) ==
+              cudaErrorStreamCaptureIsolation);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_IMPLICIT) ==
+              cudaErrorStreamCaptureImplicit);
+static_assert(static_cast<int>(CudaStatus::CAPTURED_EVENT) == cudaErrorCapturedEvent);
+static_assert(static_cast<int>(CudaStatus::STREAM_CAPTURE_WRONG_THREAD) ==
+              cudaErrorStreamCaptureWrongThread);
 static_assert(static_cast<int>(detail::CudaMemoryKind::HOST) == cudaMemoryTypeHost);
 static_assert(static_cast<int>(detail::CudaMemoryKind::DEVICE) == cudaMemoryTypeDevice);
 static_assert(static_cast<int>(detail::CudaMemoryKind::MANAGED) == cudaMemoryTypeManaged);
 static_assert(static_cast<int>(detail::CudaCaptureStatus::ACTIVE) == cudaStreamCaptureStatusActive);
 static_assert(static_cast<int>(detail::CudaCaptureStatus::INVALIDATED) ==
               cudaStreamCaptureStatusInvalidated);
+static_assert(static_cast<int>(detail::CudaCaptureMode::GLOBAL) == cudaStreamCaptureModeGlobal);
+static_assert(static_cast<int>(detail::CudaCaptureMode::THREAD_LOCAL) ==
+              cudaStreamCaptureModeThreadLocal);
+static_assert(static_cast<int>(detail::CudaCaptureMode::RELAXED) == cudaStreamCaptureModeRelaxed);
 
 cudaMemLocation on_device(int device) {
   cudaMemLocation location{};
@@ -148,9 +164,11 @@ class CudaRunTime : public detail::CudaApi {
                                   void* argument) override {
     return status_of(cudaLaunchHostFunc(stream, function, argument));
   }
-  CudaStatus use_thread_local_capture() override {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
-    return status_of(cudaThreadExchangeStreamCaptureMode(&mode));
+  CudaStatus exchange_capture_mode(detail::CudaCaptureMode* mode) override {
+    auto exchanged = static_cast<cudaStreamCaptureMode>(*mode);
+    const CudaStatus status = status_of(cudaThreadExchangeStreamCaptureMode(&exchanged));
+    *mode = static_cast<detail::CudaCaptureMode>(exchanged);
+    return status;
   }
 
   CudaStatus event_create(detail::CudaEvent* event) override {
