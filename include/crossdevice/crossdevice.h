@@ -7,6 +7,7 @@
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/cluster_resolver.h"
 #include "crossdevice/comm/cluster_spec.h"
+#include "crossdevice/comm/default_devices.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/comm/environment_cluster_resolver.h"
 #include "crossdevice/comm/flight_record.h"

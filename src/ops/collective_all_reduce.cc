@@ -11,6 +11,7 @@
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/comm/argument_agreement.h"
+#include "crossdevice/comm/default_devices.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
 
@@ -62,8 +63,9 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
       cluster,
       [&] {
         require_usable(devices, options);
-        return fmt::format("{} of {} devices, {}\n{}", devices.size(), group_size,
-                           devices.to_string(), means_of(devices, options));
+        return fmt::format("{} of {} devices, {}\n{}\n{}", devices.size(), group_size,
+                           devices.to_string(), detail::describe_gpus(devices),
+                           means_of(devices, options));
       },
       options.timeout_seconds);
   const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
@@ -75,6 +77,13 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
     }
   }
   if (differing.empty()) {
+    std::vector<std::string> gpus;
+    gpus.reserve(all.size());
+    for (const std::string& text : all) {
+      const std::size_t begin = text.find('\n') + 1;
+      gpus.push_back(text.substr(begin, text.find('\n', begin) - begin));
+    }
+    detail::require_gpus_apart(cluster, gpus);
     return std::all_of(all.begin(), all.end(),
                        [](const std::string& text) { return text.ends_with(kByNccl); });
   }

@@ -2,10 +2,9 @@
 // The devices of one process as replicas.
 #include "crossdevice/strategy/mirrored_strategy.h"
 
+#include "crossdevice/comm/default_devices.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
-
-#include "strategy/detail/default_devices.h"
 
 namespace crossdevice {
 
@@ -14,7 +13,7 @@ namespace {
 detail::StrategyConfiguration configure(const MirroredStrategyOptions& options) {
   options.communication_options.validate();
   detail::StrategyConfiguration configuration;
-  configuration.devices = options.devices.empty() ? detail::default_devices() : options.devices;
+  configuration.devices = options.devices.empty() ? default_devices() : options.devices;
   for (const Device& device : configuration.devices) device.require_present();
   if (configuration.devices.has_duplicates()) {
     throw ValueError("MirroredStrategy: expected distinct devices, got " +

@@ -2,16 +2,17 @@
 // The workers meet, compare what they have, and get ops over all their devices.
 #include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "crossdevice/comm/argument_agreement.h"
+#include "crossdevice/comm/default_devices.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
-#include "strategy/detail/default_devices.h"
 #include "strategy/detail/multi_worker_extended.h"
 
 namespace crossdevice {
@@ -43,20 +44,28 @@ std::string common_part(const Devices& devices, const CommunicationOptions& opti
 /// Throws on all workers where one of them has something wrong, or another number of devices.
 void require_same_on_all(Cluster& cluster, const Devices& devices,
                          const CommunicationOptions& options) {
-  const std::vector<std::string> all = agree_on_arguments(
+  std::vector<std::string> all = agree_on_arguments(
       cluster,
       [&] {
         options.validate();
         require_distinct(devices);
-        return common_part(devices, options);
+        return common_part(devices, options) + '\n' + detail::describe_gpus(devices);
       },
       options.timeout_seconds);
+  std::vector<std::string> gpus;
+  gpus.reserve(all.size());
+  for (std::string& text : all) {
+    const std::size_t end = text.find('\n');
+    gpus.push_back(text.substr(std::min(end + 1, text.size())));
+    text.resize(end);
+  }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ValueError(std::string(kName) + ": the workers differ: " + to_string(cluster.worker(0)) +
                      " has " + all[0] + "; " + to_string(cluster.worker(static_cast<int>(rank))) +
                      " has " + all[rank]);
   }
+  detail::require_gpus_apart(cluster, gpus);
 }
 
 }  // namespace
@@ -88,10 +97,9 @@ MultiWorkerMirroredStrategy::Parts MultiWorkerMirroredStrategy::prepare(
   const auto rank = static_cast<std::size_t>(cluster.rank());
 
   detail::StrategyConfiguration configuration;
-  configuration.devices =
-      options.devices.empty()
-          ? detail::default_devices(cluster.local_rank(), cluster.num_local_workers())
-          : options.devices;
+  // Asked by all workers, whichever of them have been given a list.
+  configuration.devices = num_workers > 1 ? default_devices(cluster) : default_devices();
+  if (!options.devices.empty()) configuration.devices = options.devices;
   const std::size_t num_devices = configuration.devices.size();
   if (num_workers > 1) {
     require_same_on_all(cluster, configuration.devices, options.communication_options);
