@@ -5,8 +5,6 @@
 #include <array>
 #include <memory>
 #include <stdexcept>
-#include <string_view>
-#include <vector>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -21,15 +19,8 @@
 namespace crossdevice::run {
 namespace {
 
-struct Address {
-  std::string text;
-  bool is_loopback = false;
-  bool is_v6 = false;
-  std::string interface {};
-};
-
 /// Nothing where it is neither IPv4 nor IPv6, or reaches no further than its link.
-std::vector<Address> address_of(const sockaddr* address, const std::string& interface) {
+std::vector<OwnAddress> address_of(const sockaddr* address, const std::string& interface) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address == nullptr) return {};
   if (address->sa_family == AF_INET) {
@@ -47,36 +38,22 @@ std::vector<Address> address_of(const sockaddr* address, const std::string& inte
   return {};
 }
 
-std::vector<Address> own_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
-  std::vector<Address> all;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if ((each->ifa_flags & IFF_UP) == 0) continue;
-    for (Address& address : address_of(each->ifa_addr, each->ifa_name)) {
-      all.push_back(std::move(address));
-    }
-  }
-  return all;
-}
-
-std::vector<Address> resolve(const std::string& name) {
+std::vector<OwnAddress> resolve(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* first = nullptr;
   if (::getaddrinfo(name.c_str(), nullptr, &hints, &first) != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(first, &::freeaddrinfo);
-  std::vector<Address> all;
+  std::vector<OwnAddress> all;
   for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
-    for (Address& address : address_of(each->ai_addr, "")) all.push_back(std::move(address));
+    for (OwnAddress& address : address_of(each->ai_addr, "")) all.push_back(std::move(address));
   }
   return all;
 }
 
-bool is_among(const Address& address, const std::vector<Address>& own) {
+bool is_among(const OwnAddress& address, const std::vector<OwnAddress>& own) {
   return std::any_of(own.begin(), own.end(),
-                     [&](const Address& each) { return each.text == address.text; });
+                     [&](const OwnAddress& each) { return each.text == address.text; });
 }
 
 /// Whether CROSSDEVICE_SOCKET_IFNAME, a list with commas, names the interface or nothing at all.
@@ -87,6 +64,20 @@ bool is_wanted(const std::string& interface) {
 
 }  // namespace
 
+std::vector<OwnAddress> own_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+  std::vector<OwnAddress> all;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if ((each->ifa_flags & IFF_UP) == 0) continue;
+    for (OwnAddress& address : address_of(each->ifa_addr, each->ifa_name)) {
+      all.push_back(std::move(address));
+    }
+  }
+  return all;
+}
+
 bool is_this_machine(const std::string& name) {
   if (name == "localhost")
     return true;  // also where nothing resolves it: a system may lack /etc/hosts
@@ -94,20 +85,20 @@ bool is_this_machine(const std::string& name) {
   if (::gethostname(own_name.data(), own_name.size() - 1) == 0 && name == own_name.data()) {
     return true;
   }
-  const std::vector<Address> own = own_addresses();
-  const std::vector<Address> meant = resolve(name);
-  return std::any_of(meant.begin(), meant.end(), [&](const Address& address) {
+  const std::vector<OwnAddress> own = own_addresses();
+  const std::vector<OwnAddress> meant = resolve(name);
+  return std::any_of(meant.begin(), meant.end(), [&](const OwnAddress& address) {
     return address.is_loopback || is_among(address, own);
   });
 }
 
 std::string own_address(const std::string& name) {
-  std::vector<Address> own = own_addresses();
-  for (const Address& address : resolve(name)) {
+  std::vector<OwnAddress> own = own_addresses();
+  for (const OwnAddress& address : resolve(name)) {
     if (!address.is_loopback && is_among(address, own)) return address.text;
   }
-  std::stable_partition(own.begin(), own.end(), [](const Address& each) { return !each.is_v6; });
-  for (const Address& address : own) {
+  std::stable_partition(own.begin(), own.end(), [](const OwnAddress& each) { return !each.is_v6; });
+  for (const OwnAddress& address : own) {
     if (!address.is_loopback && is_wanted(address.interface)) return address.text;
   }
   throw std::runtime_error(

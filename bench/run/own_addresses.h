@@ -3,8 +3,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace crossdevice::run {
+
+/// An address of an interface that is up.
+struct OwnAddress {
+  std::string text;
+  bool is_loopback = false;
+  bool is_v6 = false;
+  std::string interface {};
+};
+
+/// In the kernel's order, without those that reach no further than their link.
+[[nodiscard]] std::vector<OwnAddress> own_addresses();
 
 /// Whether a host's name means this machine: localhost, its own name, or what stands for an address of its own. Not so behind "USER@", nor where
 /// the name is unknown: a remote shell may have names of its own.

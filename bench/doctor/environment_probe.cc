@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/// CROSSDEVICE_*: what is set, whether it can be, and names that mean nothing.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+
+#include "doctor/known_variables.h"
+#include "doctor/probes.h"
+
+namespace crossdevice::doctor {
+namespace {
+
+constexpr std::string_view kPrefix = "CROSSDEVICE_";
+
+std::vector<std::string> variables_that_are_set() {
+  std::vector<std::string> all;
+  for (const char* const* each = environ; *each != nullptr; ++each) {
+    const std::string_view text = *each;
+    if (text.starts_with(kPrefix)) all.emplace_back(text);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+bool is_known(std::string_view name) {
+  return std::find(kKnownVariables.begin(), kKnownVariables.end(), name) != kKnownVariables.end();
+}
+
+Finding find_set_variables(const std::vector<std::string>& all) {
+  Finding finding{.name = "environment"};
+  for (const std::string& each : all) {
+    const auto equals = each.find('=');
+    finding.facts[each.substr(0, equals)] = each.substr(equals + 1);
+    finding.text += (finding.text.empty() ? "" : " ") + each;
+  }
+  if (all.empty()) finding.text = "no CROSSDEVICE_* is set: defaults";
+  try {
+    (void)environment();
+  } catch (const ValueError& error) {
+    finding.status = Status::FAILURE;
+    finding.text = error.what();
+    finding.advice =
+        "correct the variable, or unset it; every program of the library ends with this error";
+  }
+  return finding;
+}
+
+/// The secret must be its owner's alone, and must be there.
+void add_secret_file(Findings& findings) {
+  const std::string path = process_environment()(kSecretFileVariable).value_or("");
+  if (path.empty()) return;
+  Finding finding{.name = "secret file", .text = path};
+  struct stat status {};
+  constexpr unsigned kOthers = 077;
+  if (::stat(path.c_str(), &status) != 0 || ::access(path.c_str(), R_OK) != 0) {
+    finding.status = Status::FAILURE;
+    finding.text += " cannot be read";
+    finding.advice = "put the same file on every machine: head -c 32 /dev/urandom | xxd -p -c 64";
+  } else if ((status.st_mode & kOthers) != 0U) {
+    finding.status = Status::FAILURE;
+    finding.text += fmt::format(" has the mode {:o}", status.st_mode & 07777U);
+    finding.advice = fmt::format("chmod 600 {}", path);
+  }
+  findings.push_back(std::move(finding));
+}
+
+}  // namespace
+
+Findings probe_environment() {
+  const std::vector<std::string> all = variables_that_are_set();
+  Findings findings{find_set_variables(all)};
+  for (const std::string& each : all) {
+    const std::string name = each.substr(0, each.find('='));
+    if (is_known(name)) continue;
+    findings.push_back(
+        {.name = "unknown variable",
+         .status = Status::SHORTFALL,
+         .text = fmt::format("{} is read by nobody", name),
+         .advice = fmt::format(
+             "unset {}, or correct its spelling: core/environment.h has all names", name)});
+  }
+  add_secret_file(findings);
+  return findings;
+}
+
+}  // namespace crossdevice::doctor

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One of the workers that a probe starts.
+#pragma once
+
+#include <string>
+
+namespace crossdevice::doctor {
+
+inline constexpr int kNumWorkers = 2;
+
+/// Meets the other, reduces with it, and writes, if it is the first, what it has found to standard output; the exit code. `path`, for the report: what carries
+/// the bytes, "shared memory".
+///
+/// Errors   what the library throws.
+[[nodiscard]] int run_worker(const std::string& path);
+
+}  // namespace crossdevice::doctor

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// All-reduces among two workers on this machine, started as crossdevice-run starts them.
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "crossdevice/comm/ucx_transport.h"
+#include "crossdevice/core/environment.h"
+
+#include "doctor/probes.h"
+#include "doctor/worker.h"
+#include "run/job.h"
+
+namespace crossdevice::doctor {
+namespace {
+
+/// What is written to standard output while it lives.
+class CapturedOutput {
+ public:
+  CapturedOutput()
+      : file_(::memfd_create("crossdevice-doctor", MFD_CLOEXEC)), output_(::dup(STDOUT_FILENO)) {
+    if (file_ < 0 || output_ < 0 || ::dup2(file_, STDOUT_FILENO) < 0) {
+      throw std::system_error(errno, std::generic_category(), "a file for the workers' output");
+    }
+  }
+  ~CapturedOutput() {
+    ::dup2(output_, STDOUT_FILENO);
+    ::close(output_);
+    ::close(file_);
+  }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    std::array<char, 4096> bytes{};
+    for (;;) {
+      const ssize_t count =
+          ::pread(file_, bytes.data(), bytes.size(), static_cast<off_t>(all.size()));
+      if (count <= 0) return all;
+      all.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+ private:
+  int file_;
+  int output_;
+};
+
+/// `variables`: "NAME=VALUE", for both workers.
+Findings among_workers(const std::string& path, std::vector<std::string> command_head,
+                       std::vector<std::string> variables) {
+  run::Arguments job;
+  job.num_workers = kNumWorkers;
+  job.rank_prefix = run::RankPrefix::ERROR_OUTPUT;
+  job.grace = std::chrono::seconds(1);
+  job.exported = std::move(variables);
+  job.command = std::move(command_head);
+  job.command.insert(job.command.end(),
+                     {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", path});
+  const CapturedOutput output;
+  const int code = run::run_job(job);
+  if (code != 0) throw std::runtime_error(fmt::format("the workers ended with status {}", code));
+  return findings_from_json(output.text());
+}
+
+/// As on two machines: workers with different CROSSDEVICE_HOST_ID send messages.
+Findings apart(const std::string& path, std::vector<std::string> variables) {
+  return among_workers(
+      path, {"/bin/sh", "-c", "CROSSDEVICE_HOST_ID=doctor-$CROSSDEVICE_RANK exec \"$0\" \"$@\""},
+      std::move(variables));
+}
+
+}  // namespace
+
+Findings probe_shared_memory_workers() { return among_workers("shared memory", {}, {}); }
+
+Findings probe_tcp_workers() { return apart("TCP", {"CROSSDEVICE_TRANSPORT=tcp"}); }
+
+Findings probe_ucx_workers() {
+  const std::string reason = why_no_ucx();
+  if (!reason.empty()) {
+    return {{.name = "all-reduce, UCX", .status = Status::ABSENT, .text = reason}};
+  }
+  std::vector<std::string> variables{"CROSSDEVICE_TRANSPORT=ucx"};
+  std::error_code error;
+  const bool has_rdma = std::filesystem::exists("/sys/class/infiniband", error);
+  const bool is_configured = process_environment()("UCX_TLS").has_value();
+  if (has_rdma || is_configured) return apart("UCX", std::move(variables));
+  // UCX has nothing else on one machine that would notice the loss of a peer.
+  variables.insert(variables.end(), {"UCX_TLS=posix,sysv,self", "UCX_POSIX_ERROR_HANDLING=y",
+                                     "UCX_SYSV_ERROR_HANDLING=y"});
+  return apart("UCX's memory", std::move(variables));
+}
+
+}  // namespace crossdevice::doctor

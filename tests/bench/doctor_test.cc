@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// crossdevice-doctor as users start it: its report, and what it says where something falls short.
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "bench/running_job.h"
+#include "doctor/finding.h"
+#include "doctor/probe.h"
+#include "doctor/report.h"
+
+namespace crossdevice::doctor {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+/// The doctor in an environment with these variables, and without any that would change what it finds.
+Outcome run_doctor(const std::vector<std::string>& arguments,
+               const std::vector<std::string>& variables = {}) {
+  std::vector<std::string> all{"-u", "CROSSDEVICE_RANK", "-u", "CROSSDEVICE_LAUNCHER"};
+  all.insert(all.end(), variables.begin(), variables.end());
+  all.emplace_back(CROSSDEVICE_DOCTOR_PROGRAM);
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  run::RunningJob job(all, "/usr/bin/env");
+  Outcome result;
+  result.code = job.finish();
+  result.out = job.out;
+  result.err = job.err;
+  return result;
+}
+
+/// Those of some probes, by --json.
+Findings find(const std::string& only, const std::vector<std::string>& variables, int code) {
+  const Outcome result = run_doctor({"--json", "--only", only}, variables);
+  EXPECT_EQ(result.code, code) << result.out << result.err;
+  const auto report = nlohmann::json::parse(result.out);
+  EXPECT_EQ(report.at("healthy").get<bool>(), code == 0);
+  return findings_from_json(report.at("findings").dump());
+}
+
+const Finding& named(const Findings& findings, const std::string& name) {
+  static const Finding kNone{.name = "no such finding"};
+  const auto found = std::find_if(findings.begin(), findings.end(),
+                                  [&](const Finding& each) { return each.name == name; });
+  EXPECT_NE(found, findings.end()) << name;
+  return found == findings.end() ? kNone : *found;
+}
+
+void expect_failure(const Finding& finding, const std::string& text, const std::string& advice) {
+  EXPECT_EQ(finding.status, Status::FAILURE) << finding.text;
+  EXPECT_THAT(finding.text, HasSubstr(text));
+  EXPECT_THAT(finding.advice, HasSubstr(advice));
+}
+
+TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
+  const Outcome result = run_doctor({"--json"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  const auto report = nlohmann::json::parse(result.out);
+  EXPECT_EQ(report.at("program"), "crossdevice-doctor");
+  EXPECT_TRUE(report.at("healthy").get<bool>());
+  const Findings findings = findings_from_json(report.at("findings").dump());
+  std::set<std::string> names;
+  for (const Finding& each : findings) {
+    names.insert(each.name);
+    EXPECT_FALSE(each.text.empty()) << each.name;
+    const bool falls_short = each.status == Status::SHORTFALL || each.status == Status::FAILURE;
+    EXPECT_EQ(each.advice.empty(), !falls_short) << each.name << ": " << each.text;
+  }
+  for (const char* const name : {"processor",
+                                 "memory",
+                                 "open files",
+                                 "address space",
+                                 "locked memory",
+                                 "environment",
+                                 "launcher",
+                                 "shared memory",
+                                 "huge pages",
+                                 "/dev/shm",
+                                 "process_vm_readv",
+                                 "loopback",
+                                 "network",
+                                 "host devices",
+                                 "NCCL",
+                                 "UCX",
+                                 "copies",
+                                 "all-reduce, one process",
+                                 "all-reduce, GPUs",
+                                 "all-reduce, NCCL",
+                                 "all-reduce, shared memory",
+                                 "all-reduce, TCP"}) {
+    EXPECT_EQ(names.count(name), 1U) << name;
+  }
+  EXPECT_GE(findings.size(), all_probes().size());
+  for (const char* const path :
+       {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, TCP", "copies"}) {
+    EXPECT_EQ(named(findings, path).status, Status::OK) << named(findings, path).text;
+  }
+}
+
+TEST(DoctorTest, PeopleGetALineForEachAndWhatItComesTo) {
+  const Outcome result = run_doctor({"--only", "launcher,network"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("crossdevice-doctor 0."), HasSubstr("  launcher  "),
+                                HasSubstr("  network  "), HasSubstr("All that is required works"),
+                                Not(HasSubstr("  memory  ")), Not(HasSubstr("\033"))));
+}
+
+TEST(DoctorTest, LaunchersThatDisagree) {
+  const Findings findings = find("launcher",
+                                 {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=3", "RANK=0",
+                                  "WORLD_SIZE=2", "MASTER_ADDR=host-a", "MASTER_PORT=2222"},
+                                 1);
+  expect_failure(named(findings, "launcher"), "Open MPI says rank 1 of 3", "CROSSDEVICE_LAUNCHER=");
+}
+
+TEST(DoctorTest, ALauncherThatDoesNotSayWhereTheChiefIs) {
+  const Findings findings = find("launcher", {"PMI_RANK=1", "PMI_SIZE=2"}, 1);
+  expect_failure(named(findings, "launcher"), "rank 1 of 2", "CROSSDEVICE_CHIEF_ADDRESS=HOST:PORT");
+}
+
+TEST(DoctorTest, UnderALauncherItSaysWhoThisIs) {
+  const Findings findings =
+      find("launcher", {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=host-a", "MASTER_PORT=2222"}, 0);
+  EXPECT_THAT(named(findings, "launcher").text,
+              AllOf(HasSubstr("rank 1 of 2"), HasSubstr("torchrun")));
+}
+
+TEST(DoctorTest, AnNcclLibraryThatIsNotThere) {
+  const Findings findings = find("nccl", {"CROSSDEVICE_NCCL_LIBRARY=/no/libnccl.so.2"}, 1);
+  expect_failure(named(findings, "NCCL"), "/no/libnccl.so.2", "unset it");
+}
+
+TEST(DoctorTest, AVariableThatHoldsWhatItMayNot) {
+  const Findings findings = find("environment,copies", {"CROSSDEVICE_CPU_DEVICES=many"}, 1);
+  expect_failure(named(findings, "environment"), "CROSSDEVICE_CPU_DEVICES", "correct the variable");
+  expect_failure(named(findings, "copies"), "CROSSDEVICE_CPU_DEVICES", "--probe copies");
+}
+
+TEST(DoctorTest, AVariableThatNobodyReads) {
+  const Findings findings =
+      find("environment", {"CROSSDEVICE_NUM_THREAD=3", "CROSSDEVICE_STRICT=0"}, 0);
+  const Finding& unknown = named(findings, "unknown variable");
+  EXPECT_EQ(unknown.status, Status::SHORTFALL);
+  EXPECT_THAT(unknown.text, HasSubstr("CROSSDEVICE_NUM_THREAD "));
+  EXPECT_THAT(unknown.advice, HasSubstr("unset CROSSDEVICE_NUM_THREAD"));
+  EXPECT_EQ(std::count_if(findings.begin(), findings.end(),
+                          [](const Finding& each) { return each.name == "unknown variable"; }),
+            1);
+}
+
+TEST(DoctorTest, ASecretThatOthersMayRead) {
+  const std::string path = ::testing::TempDir() + "doctor_secret_" + std::to_string(::getpid());
+  const int fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  ::close(fd);
+  const std::vector<std::string> variables{"CROSSDEVICE_SECRET_FILE=" + path};
+  EXPECT_EQ(named(find("environment", variables, 0), "secret file").status, Status::OK);
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  expect_failure(named(find("environment", variables, 1), "secret file"), "644",
+                 "chmod 600 " + path);
+  ::unlink(path.c_str());
+  expect_failure(named(find("environment", variables, 1), "secret file"), "cannot be read",
+                 "same file on every machine");
+}
+
+TEST(DoctorTest, AnInterfaceThatHasNoAddress) {
+  const Findings findings = find("network", {"CROSSDEVICE_SOCKET_IFNAME=none7"}, 1);
+  expect_failure(named(findings, "network"), "none7", "unset CROSSDEVICE_SOCKET_IFNAME");
+}
+
+TEST(DoctorTest, TooFewDescriptors) {
+  run::RunningJob job({"-c", "ulimit -n 64; exec \"$0\" --only limits", CROSSDEVICE_DOCTOR_PROGRAM},
+                      "/bin/sh");
+  EXPECT_EQ(job.finish(), 1) << job.err;
+  EXPECT_THAT(job.out,
+              AllOf(HasSubstr("FAIL"), HasSubstr("- open files: "),
+                    HasSubstr("1 of what is required does not work"), HasSubstr("ulimit -n 4096")));
+}
+
+/// Neither a process nor a wait is left: RunningJob looks.
+TEST(DoctorTest, WhatDoesNotEndIsStopped) {
+  const Outcome result =
+      run_doctor({"--json", "--timeout-seconds", "0.001", "--only", "all-reduce-tcp"});
+  EXPECT_EQ(result.code, 1) << result.err;
+  const auto report = nlohmann::json::parse(result.out);
+  const Findings findings = findings_from_json(report.at("findings").dump());
+  ASSERT_EQ(findings.size(), 1U);
+  expect_failure(findings[0], "has not ended after 0.001 s", "--timeout-seconds");
+}
+
+TEST(DoctorTest, WrongArguments) {
+  const Outcome result = run_doctor({"--only", "nccl,ncl"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("there is no probe 'ncl'"), HasSubstr("shared-memory")));
+  EXPECT_EQ(run_doctor({"--timeout-seconds", "0"}).code, 2);
+}
+
+TEST(DoctorReportTest, FindingsSurviveTheirWayThroughJson) {
+  const Finding finding{.name = "a \"name\"",
+                        .status = Status::SHORTFALL,
+                        .text = "text\nof two lines",
+                        .advice = "do it",
+                        .facts = {{"bytes", 7}}};
+  const Findings back =
+      findings_from_json(nlohmann::ordered_json::array({to_json(finding)}).dump());
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back[0].name, finding.name);
+  EXPECT_EQ(back[0].status, finding.status);
+  EXPECT_EQ(back[0].text, finding.text);
+  EXPECT_EQ(back[0].advice, finding.advice);
+  EXPECT_EQ(back[0].facts, finding.facts);
+  EXPECT_TRUE(findings_from_json("[]").empty());
+  for (const char* const text :
+       {"", "{", "[7]", R"([{"name":"x"}])",
+        R"([{"name":"x","status":"fine","text":"","advice":"","facts":{}}])"}) {
+    EXPECT_THROW((void)findings_from_json(text), std::runtime_error) << text;
+  }
+}
+
+TEST(DoctorReportTest, TheSameAdviceIsGivenOnce) {
+  Findings findings(3);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    findings[i] = {.name = "part " + std::to_string(i),
+                   .status = Status::FAILURE,
+                   .text = "broken",
+                   .advice = i == 2 ? "turn it round" : "turn it on"};
+  }
+  findings.push_back(
+      {.name = "shadow", .status = Status::SHORTFALL, .text = "x", .advice = "more light"});
+  EXPECT_EQ(report_end(findings, Colours::NO),
+            "\n3 of what is required do not work:\n  - part 0: turn it on\n  - part 2: turn it "
+            "round\nCould be better:\n  - shadow: more light\n");
+  EXPECT_FALSE(is_healthy(findings));
+  findings.erase(findings.begin(), findings.begin() + 3);
+  EXPECT_TRUE(is_healthy(findings));
+  EXPECT_EQ(report_end(findings, Colours::NO),
+            "\nAll that is required works. Could be better:\n  - shadow: more light\n");
+  EXPECT_EQ(report_end({}, Colours::NO), "\nAll that is required works.\n");
+}
+
+TEST(DoctorReportTest, LongLinesAreCutAtBlanks) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "word" + std::to_string(i) + " ";
+  const std::string line =
+      report_line({.name = "x", .status = Status::OK, .text = text}, Colours::NO);
+  std::istringstream lines(line);
+  std::size_t count = 0;
+  for (std::string each; std::getline(lines, each); ++count) {
+    EXPECT_LE(each.size(), 120U);
+    if (count > 0) {
+      EXPECT_EQ(each.find_first_not_of(" "), 35U);
+    }
+  }
+  EXPECT_GE(count, 3U);
+}
+
+}  // namespace
+}  // namespace crossdevice::doctor
