@@ -45,7 +45,8 @@ function(crossdevice_fuzz_target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT CROSSDEVICE_SANITIZE)
     target_compile_options(${objects} PRIVATE -O1) # as tests: the library is what must be fast
   endif()
-  target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/bench")
+  target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  crossdevice_include_bench(${objects} PRIVATE)
   target_link_libraries(${objects} PRIVATE crossdevice_internal ${arg_LIBRARIES})
 
   set(replay fuzz_${arg_NAME}_replay)

@@ -26,3 +26,9 @@ function(crossdevice_compile_options target)
     endif()
   endif()
 endfunction()
+
+# crossdevice_include_bench(TARGET PRIVATE|PUBLIC): finds #include "collective/x.h" under bench, and nothing in angle brackets,
+# for which a program there, such as bench/compare, would be a header of the standard library.
+function(crossdevice_include_bench target scope)
+  target_compile_options(${target} ${scope} "SHELL:-iquote \"${PROJECT_SOURCE_DIR}/bench\"")
+endfunction()
