@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Takes the fenced blocks out of a guide's file.
+#
+# crossdevice_guide_file(FILE): calls, for every block in its order,
+#   guide_block(FILE LINE LANGUAGE TEXT NOTE)
+# LINE is that of the block's first line; NOTE what an HTML comment on the line before the fence says ("compiled, not run: why"), else empty.
+# Texts go by name of a variable: lists would lose brackets and semicolons.
+function(crossdevice_guide_file file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${file}")
+  file(READ "${PROJECT_SOURCE_DIR}/${file}" rest)
+  set(line 1)
+  while(TRUE)
+    string(FIND "${rest}" "\n```" at)
+    if(at EQUAL -1)
+      break()
+    endif()
+    string(SUBSTRING "${rest}" 0 ${at} before)
+    guide_count_lines(skipped "${before}")
+    math(EXPR after "${at} + 4")
+    string(SUBSTRING "${rest}" ${after} -1 rest)
+    string(FIND "${rest}" "\n" end_of_fence)
+    string(SUBSTRING "${rest}" 0 ${end_of_fence} language)
+    math(EXPR after "${end_of_fence} + 1")
+    string(SUBSTRING "${rest}" ${after} -1 rest)
+    math(EXPR first "${line} + ${skipped} + 2")
+    string(FIND "${rest}" "```" end)
+    if(end EQUAL -1)
+      message(FATAL_ERROR "${file}:${first}: this block does not end")
+    endif()
+    string(SUBSTRING "${rest}" 0 ${end} text)
+    math(EXPR after "${end} + 3")
+    string(SUBSTRING "${rest}" ${after} -1 rest)
+    set(note "")
+    if(before MATCHES "<!-- ([^\n]*) -->$")
+      set(note "${CMAKE_MATCH_1}")
+    endif()
+    guide_block("${file}" ${first} "${language}" text "${note}")
+    guide_count_lines(length "${text}")
+    math(EXPR line "${first} + ${length}")
+  endwhile()
+endfunction()
+
+# How many newlines there are.
+function(guide_count_lines out text)
+  string(REGEX REPLACE "[^\n]" "" newlines "${text}")
+  string(LENGTH "${newlines}" count)
+  set(${out} ${count} PARENT_SCOPE)
+endfunction()
