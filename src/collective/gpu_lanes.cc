@@ -2,12 +2,14 @@
 #include "collective/detail/gpu_lanes.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/scratch_lease.h"
 
 namespace crossdevice::detail {
 void GpuLanes::add(const Tensor& tensor) {
@@ -43,10 +45,10 @@ const GpuLane& GpuLanes::of(const Tensor& tensor) const {
 
 Devices GpuLanes::names() const {
   if (lanes_.size() == 1) return *lanes_[0].name;
-  std::vector<Device> names;
-  names.reserve(lanes_.size());
-  for (const GpuLane& lane : lanes_) names.push_back(*lane.name);
-  return Devices(std::span<const Device>(names));
+  const ScratchLease<std::vector<Device>> names;
+  names->reserve(lanes_.size());
+  for (const GpuLane& lane : lanes_) names->push_back(*lane.name);
+  return Devices(std::span<const Device>(*names));
 }
 
 bool GpuLanes::is_captured() const {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/inline_vector.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -30,6 +31,9 @@ constexpr std::size_t kShareAlignment = 128;
 
 constexpr std::size_t kMaxBuffers = detail::kMaxReduceBuffers;
 
+/// Of lanes, in the number that a machine has.
+using Indices = detail::InlineVector<std::size_t, 8>;
+
 /// Elements [begin, begin + count) of a tensor, reduced by the GPU of lane `lane`.
 struct Share {
   std::size_t lane;
@@ -44,8 +48,9 @@ char* at(const Tensor& tensor, std::size_t element) {
 /// Deals the elements of a batch's tensors out to the GPUs that reduce.
 class ShareDealer {
  public:
-  explicit ShareDealer(std::span<const std::size_t> reducers)
-      : reducers_(reducers), loads_(reducers.size(), 0) {}
+  explicit ShareDealer(std::span<const std::size_t> reducers) : reducers_(reducers) {
+    for (std::size_t i = 0; i < reducers.size(); ++i) loads_.push_back(0);
+  }
 
   /// Calls `take(Share)` for every share of a tensor.
   template <class Take>
@@ -54,7 +59,7 @@ class ShareDealer {
     const std::size_t count = like.num_elements();
     if (count == 0) return;
     if (reducers_.size() == 1 || count * size < kLeastShareBytes * reducers_.size()) {
-      const auto least = std::min_element(loads_.begin(), loads_.end());
+      std::size_t* const least = std::min_element(loads_.begin(), loads_.end());
       *least += count * size;
       take(Share{reducers_[static_cast<std::size_t>(least - loads_.begin())], 0, count});
       return;
@@ -70,7 +75,7 @@ class ShareDealer {
 
  private:
   std::span<const std::size_t> reducers_;
-  std::vector<std::size_t> loads_;  // bytes that each GPU reduces alone so far
+  Indices loads_;  // bytes that each GPU reduces alone so far
 };
 
 void copy_on(const GpuLane& lane, void* to, const void* from, std::size_t size_bytes) {
@@ -105,9 +110,9 @@ Tensor make_block(const GpuLane& lane, std::size_t size_bytes) {
   return Tensor::empty(DType::UINT8, Shape{size_bytes}, *lane.name, from_cuda(lane.stream));
 }
 
-/// Enqueues the reduction of one share on its lane.
+/// Enqueues the reduction of one share on its lane. A launch that CUDA refuses has written nothing.
 void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor,
-                  const GpuLane& lane, const Share& share) {
+                  const GpuLane& lane, const Share& share, GpuRun& run) {
   const detail::GpuPlatform& platform = detail::gpu_platform();
   const detail::CurrentCudaDevice current(*platform.cuda, lane.device->ordinal());
   const detail::ScratchLease<ShareScratch> scratch;
@@ -137,6 +142,7 @@ void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor
       .num_elements = share.count,
       .stream = lane.stream};
   require_cuda(*platform.cuda, platform.kernels->reduce(launch), "the reduction's kernel");
+  run.set_written();
   for (const Detour& detour : scratch->detours) {
     copy_on(lane, detour.place, detour.block.data(), detour.block.size_bytes());
   }
@@ -153,14 +159,17 @@ void require_few(std::span<const GpuReduceTensor> tensors) {
 }
 
 /// The lanes that reduce: the one asked for where it takes part, or those of the outputs.
-std::vector<std::size_t> reducers_of(const GpuReduceRequest& request, const GpuLanes& lanes) {
+Indices reducers_of(const GpuReduceRequest& request, const GpuLanes& lanes) {
   if (request.reducer.has_value() && !request.reducer->is_host()) {
     const GpuDevice& wanted = GpuDevice::of(*request.reducer);
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      if (lanes[i].device == &wanted) return {i};
+      if (lanes[i].device != &wanted) continue;
+      Indices one;
+      one.push_back(i);
+      return one;
     }
   }
-  std::vector<std::size_t> reducers;
+  Indices reducers;
   for (const GpuReduceTensor& tensor : request.tensors) {
     for (const Tensor& output : tensor.outputs) {
       const std::size_t lane = lanes.index_of(GpuDevice::of(output.device()));
@@ -181,20 +190,24 @@ void gpu_reduce(const GpuReduceRequest& request) {
     lanes.add(tensor.inputs);
     lanes.add(tensor.outputs);
   }
-  const std::vector<std::size_t> reducers = reducers_of(request, lanes);
+  const Indices reducers = reducers_of(request, lanes);
   if (reducers.empty()) return;
   GpuRun run(lanes);
-  run.begin();
-  lanes.meet();
-  ShareDealer dealer(reducers);
-  for (const GpuReduceTensor& tensor : request.tensors) {
-    if (tensor.outputs.empty()) continue;
-    dealer.deal(tensor.inputs[0], [&](const Share& share) {
-      reduce_share(request, tensor, lanes[share.lane], share);
-    });
+  try {
+    run.begin();
+    lanes.meet();
+    ShareDealer dealer(reducers.view());
+    for (const GpuReduceTensor& tensor : request.tensors) {
+      if (tensor.outputs.empty()) continue;
+      dealer.deal(tensor.inputs[0], [&](const Share& share) {
+        reduce_share(request, tensor, lanes[share.lane], share, run);
+      });
+    }
+    lanes.meet();
+    run.end(request.operation, request.tensors[0].inputs[0].dtype());
+  } catch (const OpError& error) {
+    run.rethrow(error, request.operation);
   }
-  lanes.meet();
-  run.end(request.operation, request.tensors[0].inputs[0].dtype());
 }
 
 void gpu_broadcast(const Tensor& source, std::span<const Tensor> outputs,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "crossdevice/comm/gpu_watchdog.h"
+#include "crossdevice/core/error.h"
 
 namespace crossdevice::detail {
 
@@ -23,20 +24,27 @@ void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<Ncc
   watched.dtype = dtype;
   watched.timeout_seconds = operation.timeout_seconds;
   watched.start = start_;
-  watched.ends.reserve(lanes_.size());
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     watched.ends.push_back(GpuEvent::record(*lanes_[i].device, lanes_[i].stream));
   }
   watched.clique = std::move(clique);
-  watched.failed = operation.failed;
+  watched.listener = operation.listener;
+  watched.inputs_intact = !operation.is_in_place;
   watched.devices = lanes_.names();
   watched.stream = lanes_[0].stream;
   watch(std::move(watched));
 }
 
+void GpuRun::rethrow(const OpError& error, const GpuOperation& operation) const {
+  if (has_written_ && operation.is_in_place) throw_with_inputs_changed(error);
+  throw;  // `error`, as the caught one that it is
+}
+
 GpuRun::~GpuRun() {
   if (!is_open_) return;
   try {
+    lanes_
+        .meet();  // what was enqueued may touch other GPUs' memory, which is freed in the order of their streams
     lanes_.release_streams();
   } catch (...) {
     // The error that left the operation half way is on its way already.

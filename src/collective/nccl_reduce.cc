@@ -2,17 +2,26 @@
 #include "crossdevice/collective/nccl_reduce.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/gpu_watchdog.h"
+#include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/fingerprint.h"
 #include "crossdevice/device/gpu_platform.h"
 
+#include "collective/detail/call_comparison.h"
 #include "collective/detail/gpu_run.h"
 #include "collective/detail/nccl_rounds.h"
 #include "collective/detail/nccl_stage.h"
@@ -58,7 +67,13 @@ struct NcclReducer::State {
   std::vector<TensorSize> sizes;
   std::vector<CopyRange> ranges;
 
+  std::mutex listener_mutex;  // guards `listener`: the comparison's thread reads it
+  std::shared_ptr<detail::FailureListener> listener;   // of the last request
+  std::unique_ptr<detail::CallComparison> comparison;  // null: this process alone. Ends first
+
   NcclStage& stage_for(bool is_captured);
+  void compare(const NcclReduceRequest& request);
+  void calls_differ(const std::exception_ptr& error);
 };
 
 NcclStage& NcclReducer::State::stage_for(bool is_captured) {
@@ -68,6 +83,62 @@ NcclStage& NcclReducer::State::stage_for(bool is_captured) {
   }
   if (stage == nullptr) stage = std::make_unique<NcclStage>(devices);
   return *stage;
+}
+
+/// What must be equal on all workers.
+GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorSize> sizes) {
+  Fingerprint fingerprint;
+  fingerprint.add(request.fingerprint);
+  fingerprint.add(request.bytes_per_pack);
+  fingerprint.add(request.packs.size());
+  std::size_t size_bytes = 0;
+  for (const TensorSize& size : sizes) {
+    fingerprint.add(static_cast<std::uint64_t>(size.dtype));
+    fingerprint.add(size.num_elements);
+    size_bytes += size.num_elements * size_in_bytes(size.dtype);
+  }
+  for (const Pack& pack : request.packs) fingerprint.add(pack.ranges.size());
+  return pack_operation({.kind = request.operation.record.kind,
+                         .reduce_op = request.op,
+                         .dtype = sizes.empty() ? DType::FLOAT32 : sizes[0].dtype,
+                         .num_values = sizes.size(),
+                         .size_bytes = size_bytes,
+                         .fingerprint = fingerprint.value(),
+                         .sequence = request.operation.record.sequence});
+}
+
+/// The calls of workers are compared beside them; strict programs wait for it.
+void NcclReducer::State::compare(const NcclReduceRequest& request) {
+  if (comparison == nullptr) return;
+  const GroupOperation call = call_of(request, sizes);
+  if (!environment().strict) {
+    {
+      const std::lock_guard lock(listener_mutex);
+      listener = request.operation.listener;
+    }
+    comparison->add(call);
+    return;
+  }
+  try {
+    comparison->compare_now(call, request.operation.timeout_seconds);
+  } catch (const InternalError&) {
+    clique->break_with(std::current_exception(), /*is_known_everywhere=*/true);
+    clique->require_usable();
+  } catch (...) {
+    clique->break_with(std::current_exception());
+    clique->require_usable();
+  }
+}
+
+/// Everybody's comparison has come to the same.
+void NcclReducer::State::calls_differ(const std::exception_ptr& error) {
+  std::shared_ptr<detail::FailureListener> tell;
+  {
+    const std::lock_guard lock(listener_mutex);
+    tell = listener;
+  }
+  clique->break_with(error, /*is_known_everywhere=*/true);
+  if (tell != nullptr) tell->operation_failed(error);
 }
 
 namespace {
@@ -86,6 +157,7 @@ class RoundPipeline {
     const NcclRounds& rounds;
     NcclStage* stage;   // null: nothing is staged
     bool shares_stage;  // with operations before and after this one
+    detail::GpuRun& run;
     std::vector<CopyRange>& ranges;
   };
 
@@ -96,6 +168,16 @@ class RoundPipeline {
                                                     : 1.0) {}
 
   void run() {
+    try {
+      enqueue();
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
+
+ private:
+  void enqueue() {
     const std::span<const NcclRound> rounds = parts_.rounds.rounds;
     if (parts_.shares_stage) order_behind_stage();
     for (std::size_t k = 0; k < rounds.size(); ++k) {
@@ -106,8 +188,15 @@ class RoundPipeline {
     unpack(rounds.size() - 1);
     if (parts_.shares_stage) order_stage_behind();
   }
-
- private:
+  /// Half way: what comes next in the buffers, if only their end, comes behind what has been enqueued.
+  void give_up() const noexcept {
+    try {
+      for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, stream(i), nccl_stream(i));
+      if (parts_.shares_stage) order_stage_behind();
+    } catch (...) {  // NOLINT(bugprone-empty-catch)
+      // The error that left the operation half way is on its way already.
+    }
+  }
   [[nodiscard]] std::size_t num_devices() const {
     return static_cast<std::size_t>(parts_.clique.size());
   }
@@ -199,6 +288,10 @@ void RoundPipeline::reduce(std::size_t k) {
   const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
   detail::NcclClique::Launch launch(clique);
+  for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+    // Where a group is given up NCCL may have launched a part of it.
+    if (!piece.is_staged) parts_.run.set_written();
+  }
   for (std::size_t i = 0; i < num_devices(); ++i) {
     const auto all_reduce = [&](const void* from, void* to, std::size_t count) {
       launch.require(nccl.all_reduce(from, to, count * how.parts, how.type, how.op,
@@ -230,6 +323,7 @@ void RoundPipeline::unpack(std::size_t k) {
         parts_.ranges.push_back({to, to, piece.range.count});
       }
     }
+    if (!parts_.ranges.empty()) parts_.run.set_written();
     copy_ranges(i, round(k).dtype, divisor_);
   }
 }
@@ -245,6 +339,10 @@ NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices&
     : state_(std::make_unique<State>()) {
   state_->devices = local;
   state_->clique = detail::NcclClique::among(cluster, local);
+  if (cluster->num_workers() == 1) return;
+  state_->comparison = std::make_unique<detail::CallComparison>(
+      cluster,
+      [state = state_.get()](const std::exception_ptr& error) { state->calls_differ(error); });
 }
 
 NcclReducer::~NcclReducer() = default;
@@ -265,30 +363,36 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
     lanes.add(tensor.inputs);
     lanes.add(tensor.outputs);
   }
+  state.compare(request);
   detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
   if (state.rounds.rounds.empty()) return;
 
   detail::GpuRun run(lanes);
-  NcclStage* stage = nullptr;
-  if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
-    std::optional<detail::BesideCaptures> beside;
-    if (run.is_captured()) beside.emplace(state.clique->device(0).cuda());
-    stage = &state.stage_for(run.is_captured());
-    stage->require_bytes(bytes);
-    if (run.is_captured()) {
-      stage->wait_for_memory(Deadline::after_timeout_seconds(request.operation.timeout_seconds));
+  try {
+    NcclStage* stage = nullptr;
+    if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
+      std::optional<detail::BesideCaptures> beside;
+      if (run.is_captured()) beside.emplace(state.clique->device(0).cuda());
+      stage = &state.stage_for(run.is_captured());
+      stage->require_bytes(bytes);
+      if (run.is_captured()) {
+        stage->wait_for_memory(Deadline::after_timeout_seconds(request.operation.timeout_seconds));
+      }
     }
+    run.begin();
+    RoundPipeline({.request = request,
+                   .clique = *state.clique,
+                   .lanes = lanes,
+                   .rounds = state.rounds,
+                   .stage = stage,
+                   .shares_stage = stage != nullptr && !run.is_captured(),
+                   .run = run,
+                   .ranges = state.ranges})
+        .run();
+    run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
+  } catch (const OpError& error) {
+    run.rethrow(error, request.operation);
   }
-  run.begin();
-  RoundPipeline({.request = request,
-                 .clique = *state.clique,
-                 .lanes = lanes,
-                 .rounds = state.rounds,
-                 .stage = stage,
-                 .shares_stage = stage != nullptr && !run.is_captured(),
-                 .ranges = state.ranges})
-      .run();
-  run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
 }
 
 }  // namespace crossdevice

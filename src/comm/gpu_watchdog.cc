@@ -111,7 +111,8 @@ bool have_ends_come(const WatchedOperation& operation) {
 std::exception_ptr deadline_error(const WatchedOperation& operation) {
   const Devices& devices = devices_of(operation);
   std::string names;
-  OpErrorDetails details{.operation = operation.record, .culprits = {}, .inputs_intact = false};
+  OpErrorDetails details{
+      .operation = operation.record, .culprits = {}, .inputs_intact = operation.inputs_intact};
   for (std::size_t i = 0; i < operation.ends.size(); ++i) {
     if (operation.ends[i].has_completed()) continue;
     names += names.empty() ? "" : ", ";
@@ -136,7 +137,7 @@ std::exception_ptr named_error(const WatchedOperation& operation, const std::exc
           known.code(), fmt::format("{}: {}", name_of(operation), known.what()),
           {.operation = operation.record,
            .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-           .inputs_intact = false});
+           .inputs_intact = operation.inputs_intact});
     } catch (...) {
       return std::current_exception();
     }
@@ -352,9 +353,9 @@ void GpuWatchdog::fail(Node& node, const std::exception_ptr& error) {
   has_failures_ = true;
   record_failed(node.flight, exception_text(error));
   if (node.operation.clique != nullptr) node.operation.clique->break_with(error);
-  if (!node.operation.failed) return;
   try {
-    node.operation.failed(error);
+    if (node.operation.listener != nullptr) node.operation.listener->operation_failed(error);
+    if (node.operation.failed) node.operation.failed(error);
   } catch (const std::exception& thrown) {
     log(LogSeverity::FAILURE,
         fmt::format("what is to be done when an operation fails has failed: {}", thrown.what()));

@@ -273,7 +273,9 @@ NcclComm NcclClique::communicator(int i) const {
   return state_->communicators[static_cast<std::size_t>(i)];
 }
 void NcclClique::require_usable() const { state_->require_usable(); }
-void NcclClique::break_with(std::exception_ptr why) { state_->break_with(std::move(why)); }
+void NcclClique::break_with(std::exception_ptr why, bool is_known_everywhere) {
+  state_->break_with(std::move(why), is_known_everywhere);
+}
 NcclCliqueState NcclClique::state() const { return state_->state.load(std::memory_order_acquire); }
 
 std::exception_ptr NcclClique::first_error() const {

@@ -277,7 +277,8 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
     detail::reduce_batch(op, {},
                          {.items = std::span<const detail::ReduceItem>(&item, 1),
                           .placement = detail::Placement::GPUS,
-                          .nccl = state_->nccl.get()},
+                          .nccl = state_->nccl.get(),
+                          .fingerprint = request.fingerprint},
                          active);
     state_->complete(active);
     return result;
@@ -319,7 +320,8 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
                             .packs = by_nccl.packs(bytes_per_pack),
                             .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
                             .placement = detail::Placement::GPUS,
-                            .nccl = state_->nccl.get()},
+                            .nccl = state_->nccl.get(),
+                            .fingerprint = request.fingerprint},
                            active);
     }
     for (const Pack& pack : on_engine.packs(bytes_per_pack)) {

@@ -56,6 +56,7 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
                         .tensors = scratch->tensors,
                         .packs = batch.packs,
                         .bytes_per_pack = batch.bytes_per_pack,
+                        .fingerprint = batch.fingerprint,
                         .operation = gpu_operation(active)});
   } else {
     gpu_reduce({.op = op,
@@ -79,9 +80,8 @@ Placement placement_of(const Devices& inputs, const Devices& outputs) {
 GpuOperation gpu_operation(ActiveOperation& active) {
   return {.record = active.record(),
           .timeout_seconds = active.timeout_seconds(),
-          .failed = [queue = active.shared_queue()](std::exception_ptr error) {
-            queue->keep_error(std::move(error));
-          }};
+          .listener = active.shared_queue(),
+          .is_in_place = active.is_in_place()};
 }
 
 void reduce_components(ReduceOp op, const ReduceRoute& route, const PerReplica& value,

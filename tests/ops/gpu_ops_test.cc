@@ -2,6 +2,7 @@
 // The ops on emulated GPUs: what is called and in which order, streams, mixtures with hosts, GPUs that do not reach each other, graphs, deadlines.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -367,6 +368,76 @@ TEST_F(GpuOps, AKernelThatCannotBeLaunchedIsAnError) {
   EXPECT_THAT(thrown<InternalError>([&] { (void)ops.reduce(ReduceOp::SUM, value, value); }),
               HasSubstr("kernel"));
   expect_values(ops.reduce(ReduceOp::SUM, value, value), gpus(2), std::vector<float>(1000, 3));
+}
+
+/// What the call's own error, or the one that is found later, says of its inputs.
+bool inputs_intact_after(CrossDeviceOps& ops, const std::function<void()>& call) {
+  try {
+    call();
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::chrono::steady_clock::now() < limit) ops.check();
+  } catch (const OpError& error) {
+    return error.inputs_intact();
+  }
+  ADD_FAILURE() << "nothing went wrong";
+  return false;
+}
+
+TEST_F(GpuOps, ErrorsSayWhetherInputsAreIntact) {
+  const auto fail = [](const char* function, std::size_t skip) {
+    emulated_cuda().calls().clear_faults();
+    emulated_cuda().calls().inject({.function = function, .skip = skip, .status = 98});
+  };
+  NcclAllReduce nccl(1);
+  HierarchicalCopyAllReduce kernels(1);
+  const PerReplica value = ones_and_twos(2, 100'000);  // of our kernels each GPU takes a share
+  const std::vector<PerReplica> batch{ones_and_twos(2, 100), ones_and_twos(2, 50)};
+  const CommunicationOptions packs{.bytes_per_pack = 1000};
+  kernels.reduce_into(ReduceOp::SUM, value, value);
+  nccl.batch_reduce_into(ReduceOp::SUM, batch, packs);
+
+  const auto in_place = [&] { kernels.reduce_into(ReduceOp::SUM, value, value); };
+  fail("cuda.event_record", 0);  // before anything is launched
+  EXPECT_TRUE(inputs_intact_after(kernels, in_place));
+  fail("kernels.reduce", 0);  // the first launch is refused
+  EXPECT_TRUE(inputs_intact_after(kernels, in_place));
+  fail("kernels.reduce", 1);  // one GPU has its share done
+  EXPECT_FALSE(inputs_intact_after(kernels, in_place));
+  fail("kernels.reduce", 1);  // into other memory
+  EXPECT_TRUE(
+      inputs_intact_after(kernels, [&] { (void)kernels.reduce(ReduceOp::SUM, value, value); }));
+
+  const auto packed = [&] { nccl.batch_reduce_into(ReduceOp::MEAN, batch, packs); };
+  fail("kernels.copy_ranges", 1);  // packing reads only
+  EXPECT_TRUE(inputs_intact_after(nccl, packed));
+  fail("kernels.copy_ranges", 3);  // the second GPU's unpacking
+  EXPECT_FALSE(inputs_intact_after(nccl, packed));
+  emulated_cuda().calls().clear_faults();
+}
+
+TEST_F(GpuOps, ADeadlineLeavesTheInputsOfWhatIsNotInPlaceIntact) {
+  for (const bool is_in_place : {true, false}) {
+    const GpuStream first(0);
+    const GpuStream second(1);
+    const PerReplica value{Tensor::empty(DType::FLOAT32, {64}, "GPU:0", from_cuda(first.get())),
+                           Tensor::empty(DType::FLOAT32, {64}, "GPU:1", from_cuda(second.get()))};
+    HierarchicalCopyAllReduce ops(1);
+    (void)ops.reduce(ReduceOp::SUM, value, value);
+    ASSERT_TRUE(emulated_cuda().synchronize());
+    emulated_cuda().block_stream(second.get());
+    const CommunicationOptions options{.timeout_seconds = 0.05};
+    EXPECT_EQ(inputs_intact_after(ops,
+                                  [&] {
+                                    if (is_in_place) {
+                                      ops.reduce_into(ReduceOp::SUM, value, value, options);
+                                    } else {
+                                      (void)ops.reduce(ReduceOp::SUM, value, value, options);
+                                    }
+                                  }),
+              !is_in_place);
+    emulated_cuda().release_stream(second.get());
+    ASSERT_TRUE(emulated_cuda().synchronize());
+  }
 }
 
 }  // namespace

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <exception>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -15,6 +14,10 @@
 #include "crossdevice/device/tensor.h"
 
 namespace crossdevice {
+
+namespace detail {
+class FailureListener;  // comm/gpu_watchdog.h
+}  // namespace detail
 
 /// One tensor of a batch: as many inputs as replicas, as many outputs as results, all on GPUs of this process; outputs hold
 /// result_dtype(op, dtype).
@@ -28,8 +31,11 @@ struct GpuOperation {
   OperationRecord record{};
   /// From the moment at which it reaches the head of its stream.
   std::optional<double> timeout_seconds = std::nullopt;
-  /// Called at most once, from the watchdog's thread, with what went wrong after the call had returned. May be empty.
-  std::function<void(std::exception_ptr)> failed{};
+  /// Hears, at most once, from the watchdog's thread, what went wrong after the call had returned. May be null.
+  std::shared_ptr<detail::FailureListener> listener{};
+  /// Whether it writes where it reads, so that its failure may have changed its inputs. Errors say so as exactly as can be known: what was thrown before the
+  /// first write was enqueued, and every failure of an operation that is not in place, leaves the inputs intact.
+  bool is_in_place = true;
 };
 
 struct GpuReduceRequest {
@@ -49,7 +55,7 @@ struct GpuReduceRequest {
 /// Order    returns after enqueueing on the tensors' streams (one that has none of its own: its device's own stream): the operation begins when all of
 ///          them have come to it, and whatever is enqueued on any of them later sees its results. May be captured into a graph: all streams or none.
 /// Errors   FailedPreconditionError: some streams are captured and some are not. ResourceExhaustedError, InternalError: CUDA's, with its text. What goes
-///          wrong later: operation.failed; a captured operation is watched by nobody.
+///          wrong later: operation.listener; a captured operation is watched by nobody.
 /// Threads  any number of callers.
 /// Cost     the kernels read N S and write M S bytes in all, over the links between GPUs the part that lies elsewhere: for an all-reduce each GPU reads
 ///          and writes (N - 1) S / N of the others'. One launch per tensor, or, for large ones, per tensor and GPU.

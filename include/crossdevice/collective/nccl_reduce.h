@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -23,6 +24,8 @@ struct NcclReduceRequest {
   std::span<const Pack> packs{};
   /// What the packs were cut by; 0: something else. Bounds the staging buffers.
   std::size_t bytes_per_pack = 0;
+  /// Over whatever else of the caller's must be equal on all workers.
+  std::uint64_t fingerprint = 0;
   GpuOperation operation{};
 };
 
@@ -42,7 +45,8 @@ class CROSSDEVICE_EXPORT NcclReducer {
   /// Errors   UnavailableError: NCCL cannot reduce over these devices, says why.
   explicit NcclReducer(const Devices& devices);
   /// For the GPUs of all workers, of which `local` are this one's: every worker makes the same calls in the same order, with equal ops, dtypes, numbers of
-  /// elements and packs. Collective.
+  /// elements and packs. Collective. Where their calls differ, that is InternalError on every worker, which says who differs and how: it breaks the communicators
+  /// as soon as all have made the call, or, with CROSSDEVICE_STRICT=1, is thrown before anything is launched.
   ///
   /// Errors   as above, on all workers, and those of the cluster.
   NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local);

@@ -6,19 +6,40 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
+#include "crossdevice/core/inline_vector.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/gpu_event.h"
 
 namespace crossdevice::detail {
+
+/// Who hears that an operation has failed.
+class CROSSDEVICE_EXPORT FailureListener {
+ public:
+  FailureListener() = default;
+  FailureListener(const FailureListener&) = delete;
+  FailureListener& operator=(const FailureListener&) = delete;
+  virtual ~FailureListener() = default;
+  /// Called on the watchdog's thread: must be quick, must neither wait nor launch.
+  virtual void operation_failed(std::exception_ptr error) = 0;
+};
+
+/// A few moments, which need no memory of their own.
+class GpuEvents : public InlineVector<GpuEvent, 8> {
+ public:
+  GpuEvents() = default;
+  GpuEvents(std::initializer_list<GpuEvent> events) {
+    for (const GpuEvent& event : events) push_back(event);
+  }
+};
 
 struct WatchedOperation {
   OperationRecord record{};
@@ -28,16 +49,20 @@ struct WatchedOperation {
   /// Nothing or 0: no deadline.
   std::optional<double> timeout_seconds{};
   GpuEvent start{};  ///< the clock starts when this has come
-  std::vector<GpuEvent> ends{};
+  GpuEvents ends{};
   std::shared_ptr<NcclClique> clique{};  ///< may be null
   /// Called at most once, on the watchdog's thread: must be quick, must neither wait nor launch.
   std::function<void(std::exception_ptr)> failed{};
+  /// The same, for those who make many: a listener takes no memory with each operation. May be null.
+  std::shared_ptr<FailureListener> listener{};
   /// Of `ends`, in their order; empty: the clique's.
   Devices devices{};
   /// Operations of one clique with equal streams come to an end in their order, so that only the first is asked about. Null: nothing is known of that.
   CudaStream stream = nullptr;
   /// Set: a call of the host's, which has come to its end when this is true. It has no `ends`, and `failed` must make it return.
   std::shared_ptr<const std::atomic<bool>> is_over{};
+  /// Whether its inputs are as they were, however it ends: what its errors say.
+  bool inputs_intact = false;
 };
 
 /// Until its ends have come. A failure breaks the clique, with it fails everything else that is watched on it, and writes the flight record

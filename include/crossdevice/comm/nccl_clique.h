@@ -88,8 +88,8 @@ class CROSSDEVICE_EXPORT NcclClique {
 
   /// Errors   the error that broke it, once; FailedPreconditionError, with its text, from then on.
   void require_usable() const;
-  /// The first one counts, the others do nothing. Returns at once, throws nothing.
-  void break_with(std::exception_ptr why);
+  /// The first one counts, the others do nothing. Returns at once, throws nothing. `is_known_everywhere`: the other workers, if any, hear of it by themselves.
+  void break_with(std::exception_ptr why, bool is_known_everywhere = false);
   [[nodiscard]] NcclCliqueState state() const;
   /// What broke it; null while it is whole.
   [[nodiscard]] std::exception_ptr first_error() const;

@@ -7,6 +7,7 @@
 #include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/dtype.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_event.h"
 
 #include "collective/detail/gpu_lanes.h"
@@ -25,6 +26,10 @@ class GpuRun {
 
   [[nodiscard]] bool is_captured() const { return is_captured_; }
   void begin();
+  /// What writes outputs has been enqueued, or may have been.
+  void set_written() { has_written_ = true; }
+  /// Throws `error`, which has ended the enqueueing: says whether `operation` has left its inputs intact.
+  [[noreturn]] void rethrow(const OpError& error, const GpuOperation& operation) const;
   /// `clique`: whose communicators it used; null: none's.
   void end(const GpuOperation& operation, DType dtype,
            std::shared_ptr<NcclClique> clique = nullptr);
@@ -33,6 +38,7 @@ class GpuRun {
   const GpuLanes& lanes_;
   bool is_captured_;
   bool is_open_ = false;
+  bool has_written_ = false;
   GpuEvent start_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -34,7 +35,8 @@ struct ReduceBatch {
   std::span<const Pack> packs{};
   std::size_t bytes_per_pack = 0;  ///< what the packs were cut by, if by that
   Placement placement = Placement::HOSTS;
-  NcclReducer* nccl = nullptr;  ///< null: our kernels reduce
+  NcclReducer* nccl = nullptr;    ///< null: our kernels reduce
+  std::uint64_t fingerprint = 0;  ///< see NcclReduceRequest
 };
 
 /// What an operation is called on GPUs; its later failures are kept for the ops object's next call.

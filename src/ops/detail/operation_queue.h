@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/communication_options.h"
@@ -29,7 +30,8 @@ class ActiveOperation;
 /// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
 /// recognised by its thread and needs no ticket. A hook on the progress thread that calls a blocking form of another object is refused
 /// when asynchronous operations of that object stand behind it.
-class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
+class OperationQueue final : public std::enable_shared_from_this<OperationQueue>,
+                             public FailureListener {
  public:
   /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
   ///
@@ -66,6 +68,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
 
   /// Keeps the error of an asynchronous operation until its wait(), the next call or check() throws it; the first one wins.
   void keep_error(std::exception_ptr error);
+  void operation_failed(std::exception_ptr error) override { keep_error(std::move(error)); }
   /// wait() has thrown it: nobody else needs to.
   void forget_error(const std::exception_ptr& error);
   /// Throws the kept error, once.

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The workers exchange what each has called since the last exchange. An exchange is collective, so when a worker enters one must be such that it ends:
+/// - a worker that has calls to tell of enters;
+/// - after an exchange all know of how many calls each has told, the same of all. One that is ahead of another enters again, and waits there for that other one's next
+///   call; the hindmost enter when they have one.
+/// So every exchange ends as soon as each of the hindmost has made another call, the smallest count grows by it, and nobody turns in circles. Where all
+/// are level nobody is in an exchange.
+#include "collective/detail/call_comparison.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+#include "crossdevice/device/shutdown.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// As many calls travel in one exchange, which is good for 1 MiB.
+constexpr std::size_t kMaxCallsAtOnce = 4096;
+/// At the most so often: what comes meanwhile travels together.
+constexpr std::chrono::milliseconds kPause{10};
+/// How long the destructor waits for the others.
+constexpr std::chrono::seconds kGrace{2};
+
+std::vector<int> everybody(const Cluster& cluster) {
+  std::vector<int> ranks(static_cast<std::size_t>(cluster.num_workers()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string_view bytes_of(const std::vector<GroupOperation>& calls) {
+  return {reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(GroupOperation)};
+}
+
+/// One call of every worker, by rank; null where they are equal.
+std::exception_ptr difference(const std::vector<GroupOperation>& calls, const Cluster& cluster,
+                              bool inputs_intact) {
+  std::vector<RankInfo> culprits;
+  std::string text = "workers make different calls:";
+  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+    text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank, to_string(calls[rank]));
+    const auto end = calls.begin() + static_cast<std::ptrdiff_t>(rank);
+    const bool differs = std::any_of(
+        calls.begin(), end, [&](const GroupOperation& before) { return !(before == calls[rank]); });
+    if (differs) culprits.push_back(cluster.worker(static_cast<int>(rank)));
+  }
+  if (culprits.empty()) return nullptr;
+  return std::make_exception_ptr(InternalError(
+      text, {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact}));
+}
+
+}  // namespace
+
+struct CallComparison::State {
+  std::shared_ptr<Cluster> meeting;  // a subgroup of its own: nobody else's exchanges come between
+  OnDifference on_difference;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  std::vector<GroupOperation> fresh;  // calls that the others have not been told of
+  bool is_ending = false;
+  bool is_over = false;  // the thread has ended, or there is none
+  bool has_thread = false;
+
+  // The thread's own.
+  std::vector<GroupOperation> telling;
+  std::vector<std::deque<GroupOperation>> untold;  // by rank: not compared yet
+
+  [[nodiscard]] bool is_ahead() const;
+  [[nodiscard]] bool await_calls();
+  [[nodiscard]] std::exception_ptr exchange();
+};
+
+/// Of somebody, by as much as all know.
+bool CallComparison::State::is_ahead() const {
+  const std::size_t mine = untold[static_cast<std::size_t>(meeting->rank())].size();
+  return std::any_of(untold.begin(), untold.end(),
+                     [mine](const std::deque<GroupOperation>& each) { return each.size() < mine; });
+}
+
+/// False: it ends.
+bool CallComparison::State::await_calls() {
+  std::unique_lock lock(mutex);
+  (void)changed.wait_for(lock, kPause, [this] { return is_ending; });
+  if (!is_ahead()) changed.wait(lock, [this] { return is_ending || !fresh.empty(); });
+  // What was called before the end is told: the others may be in the exchange already.
+  if (is_ending && fresh.empty()) return false;
+  const auto count =
+      static_cast<std::ptrdiff_t>(std::min<std::size_t>(fresh.size(), kMaxCallsAtOnce));
+  telling.assign(fresh.begin(), fresh.begin() + count);
+  fresh.erase(fresh.begin(), fresh.begin() + count);
+  return true;
+}
+
+/// Null: as far as can be compared, all are equal.
+std::exception_ptr CallComparison::State::exchange() {
+  const std::vector<std::string> told = meeting->all_gather_bytes(bytes_of(telling), 0);
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    for (std::size_t at = 0; at + sizeof(GroupOperation) <= told[rank].size();
+         at += sizeof(GroupOperation)) {
+      GroupOperation call;
+      std::memcpy(&call, told[rank].data() + at, sizeof call);
+      untold[rank].push_back(call);
+    }
+  }
+  std::size_t common = untold[0].size();
+  for (const auto& each : untold) common = std::min(common, each.size());
+  std::vector<GroupOperation> calls(untold.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    for (std::size_t rank = 0; rank < untold.size(); ++rank) {
+      calls[rank] = untold[rank].front();
+      untold[rank].pop_front();
+    }
+    if (std::exception_ptr error = difference(calls, *meeting, /*inputs_intact=*/false)) {
+      return error;
+    }
+  }
+  return nullptr;
+}
+
+CallComparison::CallComparison(const std::shared_ptr<Cluster>& cluster, OnDifference on_difference)
+    : state_(std::make_shared<State>()) {
+  state_->meeting = cluster->subgroup(everybody(*cluster));
+  state_->on_difference = std::move(on_difference);
+  state_->untold.resize(static_cast<std::size_t>(cluster->num_workers()));
+}
+
+CallComparison::~CallComparison() {
+  if (is_forked_child()) return;
+  std::unique_lock lock(state_->mutex);
+  state_->is_ending = true;
+  state_->changed.notify_all();
+  if (!state_->has_thread) return;
+  (void)state_->changed.wait_for(lock, kGrace, [this] { return state_->is_over; });
+  // What it refers to may go with the caller.
+  state_->on_difference = nullptr;
+}
+
+void CallComparison::run(const std::shared_ptr<State>& state) {
+  try {
+    while (state->await_calls()) {
+      if (const std::exception_ptr error = state->exchange()) {
+        const std::lock_guard lock(state->mutex);  // so that the destructor cannot pass
+        if (state->on_difference) state->on_difference(error);
+        break;
+      }
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // The control plane says so to whoever waits; there is nothing left to compare over.
+  }
+  const std::lock_guard lock(state->mutex);
+  state->is_over = true;
+  state->changed.notify_all();
+}
+
+void CallComparison::add(const GroupOperation& call) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->is_over) return;
+  state_->fresh.push_back(call);
+  if (state_->has_thread) {
+    state_->changed.notify_all();
+    return;
+  }
+  // Detached: it holds what it needs, and ends with the exchanges. The destructor waits for it as long as that makes sense.
+  std::thread([state = state_] { run(state); }).detach();
+  state_->has_thread = true;
+}
+
+void CallComparison::compare_now(const GroupOperation& call,
+                                 std::optional<double> timeout_seconds) {
+  const std::vector<std::string> told = state_->meeting->all_gather_bytes(
+      {reinterpret_cast<const char*>(&call), sizeof call}, timeout_seconds);
+  std::vector<GroupOperation> calls(told.size());
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    if (told[rank].size() != sizeof call) {
+      throw InternalError(fmt::format("rank {} tells of its call in another way", rank));
+    }
+    std::memcpy(&calls[rank], told[rank].data(), sizeof call);
+  }
+  if (const std::exception_ptr error = difference(calls, *state_->meeting, true)) {
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace crossdevice::detail
