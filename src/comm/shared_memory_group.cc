@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -21,12 +22,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/foreign_file.h"
@@ -78,17 +79,25 @@ void wake_all(const std::atomic<std::uint32_t>& word) {
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
 
-int num_cores() {
-  cpu_set_t mask;
-  return ::sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
+void put(detail::WireWriter& message, const std::set<int>& cores) {
+  message.number(static_cast<std::uint32_t>(cores.size()));
+  for (const int core : cores) message.number(std::int32_t{core});
+}
+std::set<int> get_cores(detail::WireReader& message) {
+  std::set<int> cores;
+  for (auto num = message.number<std::uint32_t>(); num > 0; --num) {
+    cores.insert(message.number<std::int32_t>());
+  }
+  return cores;
 }
 
 }  // namespace
 
 struct SharedMemoryGroup::State {
   struct Peer {
-    int place = 0;                    // rank in this group
-    RankInfo info;                    // as errors and the log call it
+    int place = 0;  // rank in this group
+    RankInfo info;  // as errors and the log call it
+    std::set<int> usable_cores;
     std::unique_ptr<Mapping> memory;  // flags and slots
     std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
     [[nodiscard]] GroupFlags& flags() const {
@@ -187,6 +196,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   if (theirs.number<std::uint64_t>() != slot_size) {
     return to_string(opening.info) + " has slots of another size";
   }
+  opening.usable_cores = get_cores(theirs);
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
   if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
     return fmt::format("the memory of {} cannot be opened: {}", to_string(opening.info),
@@ -205,7 +215,6 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
                     "share memory",
                     cluster->num_local_workers(), num_workers));
   }
-  has_core_of_its_own = num_workers <= num_cores();
   const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
   const Descriptor own(::memfd_create("crossdevice group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const bool is_made =
@@ -217,6 +226,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
   detail::WireWriter mine;
   mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
+  put(mine, detail::usable_cores());
   std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
   for (int each = 0; each < num_workers; ++each) {
@@ -237,6 +247,10 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
       throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
     }
   }
+  std::vector<std::set<int>> usable;
+  usable.reserve(peers.size());
+  for (const Peer& each : peers) usable.push_back(each.usable_cores);
+  has_core_of_its_own = detail::can_have_a_core_each(usable);
   listen();
 }
 

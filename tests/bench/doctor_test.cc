@@ -33,7 +33,7 @@ struct Outcome {
 
 /// The doctor in an environment with these variables, and without any that would change what it finds.
 Outcome run_doctor(const std::vector<std::string>& arguments,
-               const std::vector<std::string>& variables = {}) {
+                   const std::vector<std::string>& variables = {}) {
   std::vector<std::string> all{"-u", "CROSSDEVICE_RANK", "-u", "CROSSDEVICE_LAUNCHER"};
   all.insert(all.end(), variables.begin(), variables.end());
   all.emplace_back(CROSSDEVICE_DOCTOR_PROGRAM);

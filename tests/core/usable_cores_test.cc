@@ -4,6 +4,7 @@
 
 #include <set>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -44,6 +45,35 @@ TEST(UsableCoresTest, DoNotDependOnTheThreadThatAsks) {
     seen = usable_cores();
   }).join();
   EXPECT_EQ(seen, expected);
+}
+
+bool each(const std::vector<std::set<int>>& usable) { return can_have_a_core_each(usable); }
+
+TEST(CoreEachTest, AsManyCoresAsProcesses) {
+  EXPECT_TRUE(each({}));
+  EXPECT_TRUE(each({{3}}));
+  EXPECT_TRUE(each({{0, 1}, {0, 1}}));
+  EXPECT_FALSE(each({{0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_FALSE(each({{}}));
+}
+
+TEST(CoreEachTest, BoundProcesses) {
+  EXPECT_TRUE(each({{0}, {1}}));
+  EXPECT_FALSE(each({{1}, {1}}));
+  EXPECT_FALSE(each({{1}, {0, 1, 2, 3}, {1}}));
+  EXPECT_TRUE(each({{0, 1, 2, 3}, {0}}));
+  // Everybody must move on for the last one.
+  EXPECT_TRUE(each({{0, 1}, {1, 2}, {2, 3}, {0}}));
+  EXPECT_FALSE(each({{0, 1}, {1, 2}, {2, 0}, {0, 1, 2}}));
+}
+
+TEST(CoreEachTest, ManyProcesses) {
+  std::set<int> all;
+  for (int core = 0; core < 256; ++core) all.insert(core);
+  std::vector<std::set<int>> usable(256, all);
+  EXPECT_TRUE(each(usable));
+  usable.push_back(all);
+  EXPECT_FALSE(each(usable));
 }
 
 }  // namespace
