@@ -3,9 +3,8 @@
 /// other threads and it share is guarded by mutex_; the condition variable is notified after every change that a waiter looks at. Listeners run on
 /// the control thread under listener_mutex_, which nobody holds while taking mutex_ and calling out.
 ///
-/// Why every wait ends. join(): at its deadline (plus a second for the chief's list of names). exchange(): the chief answers every round (see
-/// chief.cc) or is noticed to be gone: its connection ends, or it is silent for heartbeat_timeout; at the deadline the round is given up, and
-/// the answer to that is waited for two seconds at most. The destructor waits for kLinger at most.
+/// Why every wait ends. join(): at its deadline (plus a second for the chief's list of names). exchange(): the chief answers every round (see chief.cc) or is
+/// noticed to be gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: after kLinger.
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
@@ -42,7 +41,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
-constexpr std::chrono::seconds kChiefsAnswer{2};
+/// With Inquest::kGrace before it less than a second: no call ends later than that after its deadline, also where the chief is stopped.
+constexpr std::chrono::milliseconds kChiefsAnswer{550};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};

@@ -232,6 +232,15 @@ int stop(Cluster& cluster, int victim) {
   return after.steps(5) ? 0 : 7;
 }
 
+/// The chief is stopped: the others hear soon after their deadline that it does not answer, long before they miss its heartbeats.
+int miss_chief(Cluster& cluster) {
+  Trainer trainer(shared(cluster));
+  if (!trainer.steps(2)) return 1;
+  cluster.barrier();
+  if (cluster.rank() == 0) ::kill(::getpid(), SIGSTOP);
+  return throws<DeadlineExceededError>("", 0, [&] { (void)trainer.step(0.3); }) ? 0 : 2;
+}
+
 /// One worker lives but does something else for too long.
 int be_late(Cluster& cluster, int late) {
   Trainer before(shared(cluster));
@@ -316,6 +325,7 @@ const Works& works() {
       {"lose chief after chief", lose_chief_after_chief},
       {"lose at any moment", lose_at_any_moment},
       {"go on with all", go_on_with_all},
+      {"miss chief", miss_chief},
       {"stop 0", [](Cluster& cluster) { return stop(cluster, 0); }},
       {"stop 1", [](Cluster& cluster) { return stop(cluster, 1); }},
       {"be late 0", [](Cluster& cluster) { return be_late(cluster, 0); }},
@@ -366,6 +376,13 @@ TEST(CollectiveAllReduceRebuildTest, AStoppedChiefFindsItselfLeftOut) {
   EXPECT_EQ(run_workers("stop 0", 4), all_well(4));
 }
 
+TEST(CollectiveAllReduceRebuildTest, ADeadlineEndsTheWaitForAStoppedChief) {
+  for (const Machines machines : {Machines::ONE, Machines::ONE_EACH}) {
+    std::vector<int> results = run_workers("miss chief", 3, /*stopped=*/0, machines);
+    EXPECT_EQ(results, all_well_but(3, {0})) << to_string(machines);
+  }
+}
+
 TEST(CollectiveAllReduceRebuildTest, AStoppedWorkerFindsItselfLeftOut) {
   EXPECT_EQ(run_workers("stop 1", 3), all_well(3));
 }
@@ -404,6 +421,7 @@ int main(int argc, char** argv) {
                                         .heartbeat_timeout_seconds = work.starts_with("stop") ? 3.0
                                                                      : work == "lose at any moment"
                                                                          ? 2.0
-                                                                         : 10.0};
+                                                                     : work == "miss chief" ? 2.3
+                                                                                            : 10.0};
       });
 }
