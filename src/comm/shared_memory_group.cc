@@ -478,11 +478,13 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
              missing);
 }
 
-/// Whoever has announced a segment keeps it until the operation ends, if it lives and has not given up.
+/// Whoever has announced a segment keeps it until the operation ends, if it lives and has not given up. So its process has ended: the others wait for what the
+/// control plane says of it, and name the same reason.
 void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
   for (const Peer& each : peers) {
     if (has_given_up(each)) fail(Deadline::never(), /*is_end=*/true);
   }
+  peer(rank).flags().reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
   end_waiting(/*is_end=*/true);
   break_with(StatusCode::UNAVAILABLE,
              fmt::format("{}: {} is gone: its memory is not there any more", name(),

@@ -2,10 +2,13 @@
 /// Workers are threads. What processes and failures ask of it is tested with the engines that use it.
 #include "crossdevice/comm/shared_memory_group.h"
 
+#include <chrono>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,6 +98,42 @@ TEST(SharedMemoryGroupTest, MembersAreCalledAsTheGroupIsTold) {
   };
   const JoinOptions options{.timeout_seconds = 60, .stall_warning_seconds = 0.02};
   EXPECT_EQ(run_clusters(3, work, options), no_errors(3));
+}
+
+/// Who finds a member's memory gone knows of its death before the control plane says it; the others hear from there why that one has given up, and
+/// not that it has.
+TEST(SharedMemoryGroupTest, WhoseMemoryIsGoneIsNamedByAll) {
+  std::latch have_seen{3};
+  std::latch has_missed{1};
+  std::latch have_heard{2};  // nobody else leaves before
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    group.announce({.kind = "test"}, 7);
+    group.await_announcements(soon());
+    have_seen.arrive_and_wait();
+    if (cluster->rank() == 2) {
+      has_missed.wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the news come late
+      return;
+    }
+    try {
+      if (cluster->rank() == 0) {
+        const SharedLocation nowhere{
+            .segment_id = 1, .segment_size_bytes = 4096, .segment_fd = 1'000'000};
+        (void)group.map(2, nowhere, 1);
+      } else {
+        group.finish();
+        group.await_ends(soon());
+      }
+      ADD_FAILURE() << "no error";
+    } catch (const OpError& error) {
+      if (cluster->rank() == 0) has_missed.count_down();
+      EXPECT_EQ(error.code(), StatusCode::UNAVAILABLE) << error.what();
+      EXPECT_TRUE(error.culprits().size() == 1 && error.culprits()[0].rank == 2) << error.what();
+    }
+    have_heard.arrive_and_wait();
+  };
+  EXPECT_EQ(run_clusters(3, work), no_errors(3));
 }
 
 /// What the one that leaves has done is whole for the others; what it does not do any more ends their wait.
