@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fault campaign: runs workers again and again, each time lets one fault happen, and says whether all was as promised.
+//
+//   campaign --minutes N | --count N  --seed S [--jobs J] [--slowness F] [--late SECONDS] [--max-workers N] [--faults kill,stop] [--only K] [--first K] [--quiet]
+//
+// One line for each fault, and last "N faults, N violations"; the exit status is 1 where there are violations. --only K repeats number K of the
+// seed, with everything that the workers said.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "chaos/conductor.h"
+#include "chaos/plan.h"
+#include "chaos/verdict.h"
+#include "chaos/worker.h"
+
+namespace crossdevice::chaos {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  double minutes = 0;
+  std::uint64_t count = 0;
+  std::uint64_t seed = 1;
+  std::uint64_t first = 0;
+  std::optional<std::uint64_t> only{};
+  std::optional<int> worker{};
+  int jobs = 1;
+  double late_seconds = 1;
+  bool is_quiet = false;
+  Abilities abilities{};
+};
+
+Fault fault_of(std::string_view name) {
+  for (std::size_t i = 0; i < kNumFaults; ++i) {
+    if (to_string(static_cast<Fault>(i)) == name) return static_cast<Fault>(i);
+  }
+  throw std::invalid_argument(fmt::format("no fault is called '{}'", name));
+}
+
+std::vector<Fault> faults_of(std::string_view names) {
+  std::vector<Fault> faults;
+  while (!names.empty()) {
+    const std::size_t comma = std::min(names.find(','), names.size());
+    faults.push_back(fault_of(names.substr(0, comma)));
+    names.remove_prefix(std::min(comma + 1, names.size()));
+  }
+  return faults;
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--quiet") {
+      arguments.is_quiet = true;
+      continue;
+    }
+    if (i + 1 == argc) throw std::invalid_argument(fmt::format("{} needs a value", name));
+    const std::string value = argv[++i];
+    if (name == "--minutes") {
+      arguments.minutes = std::stod(value);
+    } else if (name == "--count") {
+      arguments.count = std::stoull(value);
+    } else if (name == "--seed") {
+      arguments.seed = std::stoull(value);
+    } else if (name == "--first") {
+      arguments.first = std::stoull(value);
+    } else if (name == "--only") {
+      arguments.only = std::stoull(value);
+    } else if (name == "--worker") {
+      arguments.worker = std::stoi(value);
+    } else if (name == "--jobs") {
+      arguments.jobs = std::stoi(value);
+    } else if (name == "--late") {
+      arguments.late_seconds = std::stod(value);
+    } else if (name == "--slowness") {
+      arguments.abilities.slowness = std::stod(value);
+    } else if (name == "--max-workers") {
+      arguments.abilities.max_workers = std::stoi(value);
+    } else if (name == "--namespaces") {
+      arguments.abilities.has_namespaces = value == "1";
+    } else if (name == "--ucx") {
+      arguments.abilities.has_ucx = value == "1";
+    } else if (name == "--faults") {
+      arguments.abilities.faults = faults_of(value);
+    } else {
+      throw std::invalid_argument(fmt::format("unknown argument '{}'", name));
+    }
+  }
+  return arguments;
+}
+
+/// With which a worker draws the same plan.
+std::vector<std::string> worker_arguments(const Arguments& arguments, std::uint64_t number,
+                                          int rank) {
+  std::string faults;
+  for (const Fault fault : arguments.abilities.faults) {
+    if (!faults.empty()) faults += ',';
+    faults += to_string(fault);
+  }
+  std::vector<std::string> texts = {
+      "--worker",      std::to_string(rank),
+      "--seed",        std::to_string(arguments.seed),
+      "--only",        std::to_string(number),
+      "--slowness",    fmt::format("{}", arguments.abilities.slowness),
+      "--max-workers", std::to_string(arguments.abilities.max_workers),
+      "--namespaces",  arguments.abilities.has_namespaces ? "1" : "0",
+      "--ucx",         arguments.abilities.has_ucx ? "1" : "0"};
+  if (!faults.empty()) texts.insert(texts.end(), {"--faults", faults});
+  return texts;
+}
+
+std::string told(const RunResult& result) {
+  std::string text;
+  for (std::size_t rank = 0; rank < result.reports.size(); ++rank) {
+    for (const Event& event : result.reports[rank].events) {
+      text += fmt::format("  {}: {}\n", rank, to_line(event));
+    }
+  }
+  return text + result.log;
+}
+
+/// Whether it went as it should; prints its line.
+bool run_one(const Arguments& arguments, std::uint64_t number) {
+  constexpr double kLimitSeconds = 100;
+  const Plan plan = draw_plan(arguments.seed, number, arguments.abilities);
+  const RunResult result = conduct(
+      plan, [&](int rank) { return worker_arguments(arguments, number, rank); },
+      kLimitSeconds * arguments.abilities.slowness);
+  const std::vector<std::string> found =
+      violations(plan, result.reports, result.leftovers, arguments.late_seconds);
+  std::string text = fmt::format("{}: {} - {} ({:.1f} s)\n", number, to_string(plan),
+                                 found.empty() ? "well" : "VIOLATION", result.seconds);
+  for (const std::string& each : found) text += "  " + each + '\n';
+  if (!found.empty() || arguments.only.has_value()) text += told(result);
+  if (!found.empty() || !arguments.is_quiet) std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  return found.empty();
+}
+
+/// Several runs at a time, each conducted by a process of its own.
+class Campaign {
+ public:
+  explicit Campaign(const Arguments& arguments) : arguments_(arguments), next_(arguments.first) {}
+
+  int run() {
+    const Clock::time_point begun = Clock::now();
+    const auto time_is_up = [&] {
+      return arguments_.minutes > 0 &&
+             Clock::now() - begun > std::chrono::duration<double>(arguments_.minutes * 60);
+    };
+    const auto is_last = [&] {
+      return arguments_.count > 0 && next_ - arguments_.first >= arguments_.count;
+    };
+    while (!time_is_up() && !is_last()) {
+      while (running_.size() >= static_cast<std::size_t>(arguments_.jobs)) reap();
+      start(next_++);
+    }
+    while (!running_.empty()) reap();
+    print_table();
+    std::printf("%llu faults, %llu violations\n", static_cast<unsigned long long>(faults_),
+                static_cast<unsigned long long>(violations_));
+    return violations_ == 0 ? 0 : 1;
+  }
+
+ private:
+  void start(std::uint64_t number) {
+    std::fflush(stdout);
+    const pid_t pid = ::fork();
+    if (pid < 0) throw std::runtime_error("cannot start a process");
+    if (pid == 0) {
+      int status = 1;
+      try {
+        status = run_one(arguments_, number) ? 0 : 1;
+      } catch (const std::exception& error) {
+        std::printf("%llu: %s\n", static_cast<unsigned long long>(number), error.what());
+        std::fflush(stdout);
+      }
+      ::_exit(status);
+    }
+    running_[pid] = number;
+  }
+
+  void reap() {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, 0);
+    const auto found = running_.find(pid);
+    if (found == running_.end()) return;
+    const Plan plan = draw_plan(arguments_.seed, found->second, arguments_.abilities);
+    Tally& tally = tallies_[fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase))];
+    const bool is_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    ++tally.faults;
+    ++faults_;
+    tally.violations += is_well ? 0 : 1;
+    violations_ += is_well ? 0 : 1;
+    running_.erase(found);
+  }
+
+  void print_table() const {
+    std::printf("\n| fault | phase | runs | violations |\n|---|---|---:|---:|\n");
+    for (const auto& [name, tally] : tallies_) {
+      std::printf("| %s | %llu | %llu |\n", name.c_str(),
+                  static_cast<unsigned long long>(tally.faults),
+                  static_cast<unsigned long long>(tally.violations));
+    }
+    std::printf("\n");
+  }
+
+  struct Tally {
+    std::uint64_t faults = 0;
+    std::uint64_t violations = 0;
+  };
+  const Arguments& arguments_;
+  std::uint64_t next_;
+  std::uint64_t faults_ = 0;
+  std::uint64_t violations_ = 0;
+  std::map<pid_t, std::uint64_t> running_;
+  std::map<std::string, Tally> tallies_;
+};
+
+}  // namespace
+}  // namespace crossdevice::chaos
+
+int main(int argc, char** argv) {
+  using namespace crossdevice::chaos;  // NOLINT(google-build-using-namespace)
+  try {
+    Arguments arguments = parse(argc, argv);
+    if (arguments.worker.has_value()) {
+      const Plan plan = draw_plan(arguments.seed, arguments.only.value_or(0), arguments.abilities);
+      return run_worker(plan, *arguments.worker, kReportDescriptor, kGoDescriptor);
+    }
+    if (arguments.only.has_value()) return run_one(arguments, *arguments.only) ? 0 : 1;
+    return Campaign(arguments).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/engines.h"
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/collective/communicator.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+#include "crossdevice/ops/pending_batch.h"
+#include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
+
+namespace crossdevice::chaos {
+namespace {
+
+Devices devices_of(const Plan& plan) {
+  std::vector<Device> devices;
+  devices.reserve(plan.num_devices);
+  for (std::size_t i = 0; i < plan.num_devices; ++i) {
+    devices.emplace_back("CPU:" + std::to_string(i));
+  }
+  return Devices(std::span<const Device>(devices));
+}
+
+CommunicationOptions options_of(const Call& call, double timeout_seconds) {
+  return {.bytes_per_pack = call.bytes_per_pack,
+          .timeout_seconds = timeout_seconds,
+          .deterministic = call.deterministic};
+}
+
+std::vector<Tensor> tensors_of(const Mirrored& result) {
+  return {result.values().begin(), result.values().end()};
+}
+
+class OpsCalls : public CallMaker {
+ public:
+  OpsCalls(const Plan& plan, std::shared_ptr<Cluster> cluster)
+      : cluster_(std::move(cluster)),
+        ops_(devices_of(plan), cluster_->num_workers() * static_cast<int>(plan.num_devices),
+             {.timeout_seconds = plan.times.join}, cluster_) {}
+
+  void make(CallMemory& memory, double timeout_seconds) override {
+    const Call& call = memory.call();
+    const CommunicationOptions options = options_of(call, timeout_seconds);
+    std::vector<PerReplica> values;
+    std::vector<PerReplica> outputs;
+    for (std::size_t i = 0; i < call.num_values; ++i) {
+      values.emplace_back(memory.inputs()[i]);
+      if (!memory.outputs()[i].empty()) outputs.emplace_back(memory.outputs()[i]);
+    }
+    switch (call.form) {
+      case Form::REDUCE:
+        if (call.root % 2 == 0) return ops_.reduce_into(call.op, values[0], outputs[0], options);
+        memory.outputs()[0] = tensors_of(ops_.reduce(call.op, values[0], values[0], options));
+        return;
+      case Form::REDUCE_IN_PLACE:
+        return ops_.reduce_into(call.op, values[0], values[0], options);
+      case Form::BATCH:
+        return batch(memory, values, outputs, options);
+      case Form::BATCH_IN_PLACE:
+        return ops_.batch_reduce_into(call.op, values, options);
+      case Form::ASYNCHRONOUS:
+        return ops_.reduce_into_async(call.op, values[0], values[0], options).wait();
+      case Form::OPS_GATHER:
+        memory.outputs()[0] = tensors_of(ops_.gather(values[0], values[0], /*axis=*/0, options));
+        return;
+      case Form::REDUCE_SCATTER:
+      case Form::ALL_GATHER:
+      case Form::BROADCAST:
+      case Form::ROOTED_REDUCE:
+      case Form::ROOTED_GATHER:
+      case Form::BARRIER:
+        break;
+    }
+    throw std::logic_error("no form of ops");
+  }
+
+  void give_up(const std::string& text) override { cluster_->abort_collective_ops(text); }
+
+ private:
+  void batch(CallMemory& memory, const std::vector<PerReplica>& values,
+             const std::vector<PerReplica>& outputs, const CommunicationOptions& options) {
+    if (memory.call().root % 2 == 0) {
+      std::vector<ValueOutputPair> pairs;
+      pairs.reserve(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) pairs.push_back({values[i], outputs[i]});
+      return ops_.batch_reduce_into(memory.call().op, pairs, options);
+    }
+    std::vector<ValueDestinationPair> pairs;
+    pairs.reserve(values.size());
+    for (const PerReplica& value : values) pairs.push_back({value, value});
+    const std::vector<Mirrored> results = ops_.batch_reduce(memory.call().op, pairs, options);
+    for (std::size_t i = 0; i < results.size(); ++i) memory.outputs()[i] = tensors_of(results[i]);
+  }
+
+  std::shared_ptr<Cluster> cluster_;
+  CollectiveAllReduce ops_;
+};
+
+class CommunicatorCalls : public CallMaker {
+ public:
+  explicit CommunicatorCalls(std::shared_ptr<Cluster> cluster)
+      : cluster_(std::move(cluster)), communicator_(cluster_) {}
+
+  void make(CallMemory& memory, double timeout_seconds) override {
+    const Call& call = memory.call();
+    const CommunicatorOptions options{.timeout_seconds = timeout_seconds,
+                                      .deterministic = call.deterministic};
+    if (call.form == Form::BARRIER) return communicator_.barrier(options);
+    const Tensor& input = memory.inputs()[0][0];
+    const Tensor& output = memory.outputs()[0][0];
+    switch (call.form) {
+      case Form::REDUCE:
+      case Form::REDUCE_IN_PLACE:
+        return communicator_.all_reduce(call.op, input, output, options);
+      case Form::REDUCE_SCATTER:
+        return communicator_.reduce_scatter(call.op, input, output, options);
+      case Form::ALL_GATHER:
+        return communicator_.all_gather(input, output, options);
+      case Form::BROADCAST:
+        return communicator_.broadcast(input, memory.root(), options);
+      case Form::ROOTED_REDUCE:
+        return communicator_.reduce(call.op, input, output, memory.root(), options);
+      case Form::ROOTED_GATHER:
+        return communicator_.gather(input, output, memory.root(), options);
+      case Form::BATCH:
+      case Form::BATCH_IN_PLACE:
+      case Form::ASYNCHRONOUS:
+      case Form::OPS_GATHER:
+      case Form::BARRIER:
+        break;
+    }
+    throw std::logic_error("no form of a communicator");
+  }
+
+  void give_up(const std::string& text) override { cluster_->abort_collective_ops(text); }
+
+ private:
+  std::shared_ptr<Cluster> cluster_;
+  Communicator communicator_;
+};
+
+class StrategyCalls : public CallMaker {
+ public:
+  StrategyCalls(const Plan& plan, const std::shared_ptr<Cluster>& cluster)
+      : strategy_({.communication_options = {.timeout_seconds = plan.times.join},
+                   .devices = devices_of(plan),
+                   .cluster = cluster}) {}
+
+  void make(CallMemory& memory, double timeout_seconds) override {
+    const Call& call = memory.call();
+    const CommunicationOptions options = options_of(call, timeout_seconds);
+    strategy_.run([&](ReplicaContext& context) {
+      const std::size_t device =
+          context.replica_id_in_sync_group() -
+          static_cast<std::size_t>(memory.caller().rank) * memory.caller().num_devices;
+      std::vector<Tensor> values;
+      values.reserve(call.num_values);
+      for (std::size_t i = 0; i < call.num_values; ++i) {
+        values.push_back(memory.inputs()[i][device]);
+      }
+      switch (call.form) {
+        case Form::REDUCE:
+          memory.outputs()[0][device] = context.all_reduce(call.op, values[0], options);
+          return;
+        case Form::REDUCE_IN_PLACE:
+          return context.all_reduce_into(call.op, values[0], options);
+        case Form::BATCH: {
+          const std::vector<Tensor> results = context.all_reduce(call.op, values, options);
+          for (std::size_t i = 0; i < results.size(); ++i) {
+            memory.outputs()[i][device] = results[i];
+          }
+          return;
+        }
+        case Form::BATCH_IN_PLACE:
+          return context.all_reduce_into(call.op, std::span<const Tensor>(values), options);
+        case Form::ASYNCHRONOUS:
+        case Form::OPS_GATHER:
+        case Form::REDUCE_SCATTER:
+        case Form::ALL_GATHER:
+        case Form::BROADCAST:
+        case Form::ROOTED_REDUCE:
+        case Form::ROOTED_GATHER:
+        case Form::BARRIER:
+          break;
+      }
+      throw std::logic_error("no form of a strategy");
+    });
+  }
+
+  void give_up(const std::string& text) override {
+    strategy_.run([&](ReplicaContext&) { throw std::runtime_error(text); });
+  }
+
+ private:
+  MultiWorkerMirroredStrategy strategy_;
+};
+
+}  // namespace
+
+std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
+                                           const std::shared_ptr<Cluster>& cluster) {
+  switch (plan.engine) {
+    case Engine::OPS:
+      return std::make_unique<OpsCalls>(plan, cluster);
+    case Engine::COMMUNICATOR:
+      return std::make_unique<CommunicatorCalls>(cluster);
+    case Engine::STRATEGY:
+      break;
+  }
+  return std::make_unique<StrategyCalls>(plan, cluster);
+}
+
+}  // namespace crossdevice::chaos

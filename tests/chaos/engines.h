@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One way to make calls, over whatever communicates.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "crossdevice/comm/cluster.h"
+
+#include "chaos/call_memory.h"
+#include "chaos/plan.h"
+
+namespace crossdevice::chaos {
+
+class CallMaker {
+ public:
+  CallMaker() = default;
+  virtual ~CallMaker() = default;
+  CallMaker(const CallMaker&) = delete;
+  CallMaker& operator=(const CallMaker&) = delete;
+
+  /// Throws what the call throws.
+  virtual void make(CallMemory& memory, double timeout_seconds) = 0;
+  /// Gives up in the middle of something, so that the others hear of `text`; may throw.
+  virtual void give_up(const std::string& text) = 0;
+};
+
+/// Collective. Throws what the constructors throw.
+[[nodiscard]] std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
+                                                         const std::shared_ptr<Cluster>& cluster);
+
+}  // namespace crossdevice::chaos

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/own_resources.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <unistd.h>
+
+#include "crossdevice/device/memory_pool.h"
+
+namespace crossdevice::chaos {
+namespace {
+
+/// "7 /memfd:crossdevice ...", for each; but that of the listing itself.
+std::vector<std::string> descriptors() {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (error || target.find("/proc/") == 0) continue;
+    found.push_back(entry.path().filename().string() + ' ' + target);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// A number of /proc/self/statm, in pages.
+std::size_t statm(int index) {
+  std::ifstream file("/proc/self/statm");
+  std::size_t number = 0;
+  for (int i = 0; i <= index; ++i) file >> number;
+  return number * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+OwnResources::OwnResources(std::size_t num_devices)
+    : first_descriptors_(descriptors()), num_devices_(num_devices) {
+  (void)::getrlimit(RLIMIT_NOFILE, &descriptors_);
+  (void)::getrlimit(RLIMIT_AS, &memory_);
+}
+
+void OwnResources::limit_descriptors(std::uint64_t more) {
+  rlimit limit = descriptors_;
+  limit.rlim_cur = std::min<rlim_t>(num_descriptors() + more, limit.rlim_max);
+  is_limited_ = ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+void OwnResources::limit_memory(std::uint64_t more_bytes) {
+  rlimit limit = memory_;
+  limit.rlim_cur = std::min<rlim_t>(statm(0) + more_bytes, limit.rlim_max);
+  is_limited_ = ::setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+void OwnResources::lift_limits() {
+  if (!is_limited_) return;
+  (void)::setrlimit(RLIMIT_NOFILE, &descriptors_);
+  (void)::setrlimit(RLIMIT_AS, &memory_);
+  is_limited_ = false;
+}
+
+std::vector<std::string> OwnResources::new_descriptors() const {
+  std::vector<std::string> found;
+  std::size_t segments = 0;  // of the pools, which keep them for the next use
+  for (std::size_t i = 0; i < num_devices_; ++i) {
+    segments += MemoryPool::of("CPU:" + std::to_string(i)).statistics().num_segments;
+  }
+  for (const std::string& each : descriptors()) {
+    if (std::binary_search(first_descriptors_.begin(), first_descriptors_.end(), each)) continue;
+    const bool is_segment = each.find("/memfd:") != std::string::npos &&
+                            each.find("group") == std::string::npos && segments > 0;
+    if (is_segment) {
+      --segments;
+    } else {
+      found.push_back(each);
+    }
+  }
+  return found;
+}
+
+std::vector<int> OwnResources::left_over() const {
+  std::vector<int> counts;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    counts = {static_cast<int>(num_threads()) - 1, static_cast<int>(new_descriptors().size())};
+    if (counts == std::vector<int>{0, 0}) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return counts;
+}
+
+std::string OwnResources::left_over_text() const {
+  std::string text;
+  for (const std::string& each : new_descriptors()) text += (text.empty() ? "" : ", ") + each;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    text += " thread " + name;
+  }
+  return text;
+}
+
+std::size_t num_threads() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+std::size_t num_descriptors() { return descriptors().size(); }
+
+std::size_t resident_bytes() { return statm(1); }
+
+}  // namespace crossdevice::chaos

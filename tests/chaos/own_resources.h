@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Threads, descriptors and memory of this process: how many there are more than at first, and limits on them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+
+namespace crossdevice::chaos {
+
+class OwnResources {
+ public:
+  /// What is there now is what should be there at the end. `num_devices`: host devices whose pools may keep their segments.
+  explicit OwnResources(std::size_t num_devices);
+
+  /// From now on only so many more descriptors than there are, or bytes of address space.
+  void limit_descriptors(std::uint64_t more);
+  void limit_memory(std::uint64_t more_bytes);
+  void lift_limits();
+  [[nodiscard]] bool is_limited() const { return is_limited_; }
+
+  /// Threads besides this one, and descriptors that were not there at first and are not the pools'; looks for a while, because threads that have ended
+  /// stay visible for a moment.
+  [[nodiscard]] std::vector<int> left_over() const;
+  [[nodiscard]] std::string left_over_text() const;
+
+ private:
+  [[nodiscard]] std::vector<std::string> new_descriptors() const;
+  std::vector<std::string> first_descriptors_;
+  std::size_t num_devices_;
+  rlimit descriptors_{};
+  rlimit memory_{};
+  bool is_limited_ = false;
+};
+
+/// In this process, now.
+[[nodiscard]] std::size_t num_threads();
+[[nodiscard]] std::size_t num_descriptors();
+[[nodiscard]] std::size_t resident_bytes();
+
+}  // namespace crossdevice::chaos

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What one run of the fault campaign does: which workers make which calls, and what happens to one of them when. Drawn from a seed: equal seeds and
+/// numbers give equal plans on every machine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdevice/collective/all_reduce_choice.h"
+#include "crossdevice/core/dtype.h"
+#include "crossdevice/core/reduce_op.h"
+
+namespace crossdevice::chaos {
+
+enum class Fault : std::uint8_t {
+  NONE,
+  KILL,         ///< SIGKILL
+  STOP,         ///< SIGSTOP, and SIGCONT when the others have gone on without it
+  SKIP,         ///< leaves one call out
+  OTHER_COUNT,  ///< makes a call with another number of elements
+  OTHER_DTYPE,
+  OTHER_OP,
+  TWICE,        ///< makes a call twice
+  THROW,        ///< gives up in the middle
+  DESCRIPTORS,  ///< may open only a few more file descriptors
+  MEMORY,       ///< may map only a little more memory
+  LINK_CUT,     ///< its link carries nothing until the others have gone on without it
+  LINK_PAUSE,   ///< its link carries nothing for less time than a heartbeat may be missed
+  LINK_LOSS,    ///< its link loses packets
+  LINK_DELAY,
+  LINK_REORDER,
+  LINK_DUPLICATE,
+  LINK_RATE,  ///< its link carries few bytes in a second
+};
+inline constexpr std::size_t kNumFaults = 18;
+[[nodiscard]] std::string_view to_string(Fault fault);
+/// Whether it happens to a link, for which the workers must be in network namespaces.
+[[nodiscard]] bool is_of_link(Fault fault);
+/// Whether the others go on without the faulty worker.
+[[nodiscard]] bool loses_worker(Fault fault);
+
+/// When: during the meeting; while what communicates is made, the measuring of links included; in a call; between calls; while the others make their
+/// cluster anew after another worker was killed; when all leave.
+enum class Phase : std::uint8_t { JOIN, MAKE, CALL, BETWEEN, REBUILD, LEAVE };
+[[nodiscard]] std::string_view to_string(Phase phase);
+
+/// What the workers call.
+enum class Engine : std::uint8_t { OPS, COMMUNICATOR, STRATEGY };
+[[nodiscard]] std::string_view to_string(Engine engine);
+
+/// Where the workers are: on one machine, sharing memory; in two equal groups; each by itself, over TCP on loopback; or each in a network
+/// namespace of its own.
+enum class Place : std::uint8_t { ONE_MACHINE, TWO_MACHINES, ONE_EACH, NAMESPACES };
+[[nodiscard]] std::string_view to_string(Place place);
+
+enum class Form : std::uint8_t {
+  // all engines; all_reduce of a communicator
+  REDUCE,
+  REDUCE_IN_PLACE,
+  // ops and strategies
+  BATCH,
+  BATCH_IN_PLACE,
+  // ops
+  ASYNCHRONOUS,
+  OPS_GATHER,
+  // communicators
+  REDUCE_SCATTER,
+  ALL_GATHER,
+  BROADCAST,
+  ROOTED_REDUCE,
+  ROOTED_GATHER,
+  BARRIER,
+};
+[[nodiscard]] std::string_view to_string(Form form);
+
+struct Call {
+  Form form = Form::REDUCE;
+  ReduceOp op = ReduceOp::SUM;
+  DType dtype = DType::FLOAT32;
+  std::size_t count = 0;  ///< elements of each value
+  std::size_t num_values = 1;
+  std::size_t bytes_per_pack = 0;
+  bool deterministic = false;
+  bool is_foreign = false;  ///< in memory that is not the pool's
+  int root = 0;             ///< modulo the number of workers
+  friend bool operator==(const Call&, const Call&) = default;
+};
+[[nodiscard]] std::string to_string(const Call& call);
+
+/// In seconds.
+struct Times {
+  double join = 10;
+  double call = 1;
+  double heartbeat = 2;
+  double rebuild = 30;
+  double patience = 3;
+  friend bool operator==(const Times&, const Times&) = default;
+};
+
+struct Plan {
+  std::uint64_t seed = 0;
+  std::uint64_t number = 0;
+
+  int num_workers = 2;
+  std::size_t num_devices = 1;  ///< of each worker
+  Place place = Place::ONE_MACHINE;
+  Engine engine = Engine::OPS;
+  std::optional<AllReduceAlgorithm> algorithm{};  ///< nothing: links are measured
+  bool over_ucx = false;
+  Times times{};
+  std::vector<Call> calls{};       ///< of the first cluster
+  std::vector<Call> more_calls{};  ///< of every later one
+
+  Fault fault = Fault::NONE;
+  int victim = 0;
+  Phase phase = Phase::CALL;
+  std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
+  std::uint64_t delay_us = 0;  ///< after the phase has begun
+  std::uint64_t amount = 0;    ///< bytes, descriptors, per cent, us or kbit/s, as the fault has it
+  std::optional<int> first_lost{};  ///< Phase::REBUILD: who is killed in `call`
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// What the machine and the build allow, and what is asked for.
+struct Abilities {
+  bool has_namespaces = false;
+  bool has_ucx = false;
+  int max_workers = 8;
+  /// All times are multiplied with it.
+  double slowness = 1;
+  /// Nothing else is drawn, where something is named.
+  std::vector<Fault> faults{};
+};
+
+[[nodiscard]] Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilities);
+/// One line for people: "kill of rank 2 of 4 in call 3 after 120 us; communicator, one each, ring".
+[[nodiscard]] std::string to_string(const Plan& plan);
+/// The workers that are not in the last cluster, ascending.
+[[nodiscard]] std::vector<int> lost_workers(const Plan& plan);
+
+}  // namespace crossdevice::chaos

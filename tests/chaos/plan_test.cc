@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace crossdevice::chaos {
+namespace {
+
+TEST(PlanTest, OneSeedIsOnePlan) {
+  const Abilities abilities{.has_namespaces = true, .has_ucx = true};
+  for (std::uint64_t number = 0; number < 200; ++number) {
+    EXPECT_EQ(draw_plan(7, number, abilities), draw_plan(7, number, abilities));
+  }
+}
+
+TEST(PlanTest, ThePlanOfANumberStaysWhatItIs) {
+  // Of an engine and a seed sequence that are the same on every machine.
+  EXPECT_NE(to_string(draw_plan(1, 2, {})), to_string(draw_plan(1, 3, {})));
+  EXPECT_NE(to_string(draw_plan(1, 2, {})), to_string(draw_plan(2, 2, {})));
+}
+
+TEST(PlanTest, EveryFaultIsDrawnSomeTime) {
+  std::set<Fault> faults;
+  std::set<std::string> phases;
+  std::set<Form> forms;
+  std::set<DType> dtypes;
+  std::set<int> numbers_of_workers;
+  for (std::uint64_t number = 0; number < 3000; ++number) {
+    const Plan plan = draw_plan(3, number, {.has_namespaces = true});
+    faults.insert(plan.fault);
+    phases.insert(std::string(to_string(plan.phase)));
+    numbers_of_workers.insert(plan.num_workers);
+    for (const Call& call : plan.calls) {
+      forms.insert(call.form);
+      dtypes.insert(call.dtype);
+    }
+  }
+  EXPECT_EQ(faults.size(), kNumFaults - 1);  // all but none
+  EXPECT_EQ(phases.size(), 6U);
+  EXPECT_EQ(forms.size(), 12U);
+  EXPECT_EQ(dtypes.size(), kNumDTypes);
+  EXPECT_EQ(numbers_of_workers.size(), 7U);  // 2 to 8
+}
+
+TEST(PlanTest, PlansCanBeCarriedOut) {
+  for (std::uint64_t number = 0; number < 2000; ++number) {
+    const Plan plan = draw_plan(11, number, {.has_namespaces = number % 2 == 0, .max_workers = 5});
+    SCOPED_TRACE(to_string(plan));
+    EXPECT_GE(plan.num_workers, 2);
+    EXPECT_LE(plan.num_workers, 5);
+    EXPECT_LT(plan.victim, plan.num_workers);
+    EXPECT_LT(plan.call, plan.calls.size());
+    EXPECT_FALSE(is_of_link(plan.fault) && plan.place != Place::NAMESPACES);
+    if (number % 2 != 0) {
+      EXPECT_NE(plan.place, Place::NAMESPACES);
+    }
+    EXPECT_EQ(plan.first_lost.has_value(), plan.phase == Phase::REBUILD);
+    EXPECT_NE(plan.first_lost.value_or(-1), plan.victim);
+    if (plan.fault == Fault::LINK_CUT || plan.fault == Fault::STOP) {
+      EXPECT_GT(2 * (plan.num_workers - static_cast<int>(lost_workers(plan).size())),
+                plan.num_workers);  // who goes on is more than half
+    }
+    for (const Call& call : plan.calls) {
+      EXPECT_TRUE(is_supported(call.op, call.dtype));
+      EXPECT_GE(call.num_values, 1U);
+    }
+  }
+}
+
+TEST(PlanTest, CallsThatAreToDifferDo) {
+  int checked = 0;
+  for (std::uint64_t number = 0; number < 2000; ++number) {
+    const Plan plan = draw_plan(5, number, {.faults = {Fault::SKIP, Fault::TWICE}});
+    if (plan.call + 1 == plan.calls.size()) continue;
+    EXPECT_NE(plan.calls[plan.call].count, plan.calls[plan.call + 1].count);
+    EXPECT_GT(plan.calls[plan.call].count, 0U);
+    ++checked;
+  }
+  EXPECT_GT(checked, 1000);
+}
+
+TEST(PlanTest, OnlyWhatIsAskedFor) {
+  for (std::uint64_t number = 0; number < 100; ++number) {
+    EXPECT_EQ(draw_plan(1, number, {.faults = {Fault::MEMORY}}).fault, Fault::MEMORY);
+  }
+}
+
+TEST(PlanTest, LostWorkersAreThoseThatDoNotComeBack) {
+  Plan plan{.num_workers = 4, .fault = Fault::KILL, .victim = 2};
+  EXPECT_EQ(lost_workers(plan), std::vector<int>{2});
+  plan.first_lost = 0;
+  EXPECT_EQ(lost_workers(plan), (std::vector<int>{0, 2}));
+  plan = {.num_workers = 4, .fault = Fault::THROW, .victim = 2};
+  EXPECT_TRUE(lost_workers(plan).empty());
+}
+
+}  // namespace
+}  // namespace crossdevice::chaos

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/verdict.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace crossdevice::chaos {
+namespace {
+
+/// How long leaving may take: a goodbye, which waits for others that are silent.
+constexpr double kLeaveHeartbeats = 3;
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+/// A step that has begun.
+struct Step {
+  std::string name;
+  double begun = 0;  // seconds
+  std::optional<double> seconds{};
+  const Event* failure = nullptr;
+
+  [[nodiscard]] bool is_a(std::string_view kind) const { return name.starts_with(kind); }
+  [[nodiscard]] bool is_done() const { return seconds.has_value() && failure == nullptr; }
+};
+
+std::vector<Step> steps_of(const WorkerReport& report) {
+  std::vector<Step> steps;
+  for (const Event& event : report.events) {
+    const double time = static_cast<double>(event.time_us) / 1e6;
+    if (event.kind == EventKind::BEGIN) steps.push_back({.name = event.step, .begun = time});
+    if (event.kind != EventKind::DONE && event.kind != EventKind::FAIL) continue;
+    if (steps.empty() || steps.back().name != event.step) continue;
+    steps.back().seconds = time - steps.back().begun;
+    if (event.kind == EventKind::FAIL) steps.back().failure = &event;
+  }
+  return steps;
+}
+
+class Judge {
+ public:
+  Judge(const Plan& plan, const std::vector<WorkerReport>& reports, double late_seconds)
+      : plan_(plan), reports_(reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
+    steps_.reserve(reports.size());
+    for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
+  }
+
+  std::vector<std::string> judge() {
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      judge_end(rank);
+      judge_events(rank);
+      judge_times(rank);
+    }
+    judge_first_failures();
+    judge_recovery();
+    judge_late_one();
+    return std::move(found_);
+  }
+
+ private:
+  template <class... Args>
+  void complain(int rank, fmt::format_string<Args...> text, Args&&... args) {
+    found_.push_back(fmt::format("rank {}: ", rank) +
+                     fmt::format(text, std::forward<Args>(args)...));
+  }
+  [[nodiscard]] const WorkerReport& report(int rank) const {
+    return reports_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] const std::vector<Step>& steps(int rank) const {
+    return steps_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] bool is_killed(int rank) const {
+    return plan_.first_lost == rank || (plan_.fault == Fault::KILL && plan_.victim == rank);
+  }
+  [[nodiscard]] bool is_faulty(int rank) const {
+    return plan_.victim == rank || plan_.first_lost == rank;
+  }
+  [[nodiscard]] const Step* first_failure(int rank) const {
+    for (const Step& step : steps(rank)) {
+      if (step.failure != nullptr) return &step;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] bool has_joined(int rank) const {
+    return !steps(rank).empty() && steps(rank)[0].is_done();
+  }
+
+  void judge_end(int rank) {
+    const std::optional<int> status = report(rank).status;
+    const int expected = is_killed(rank) ? -SIGKILL : 0;
+    if (!status.has_value()) {
+      const bool has_steps = !steps(rank).empty();
+      return complain(rank, "did not end; its last step is {}",
+                      has_steps ? steps(rank).back().name : "none");
+    }
+    if (*status != expected) {
+      return complain(rank, "ended with {}, not {}, after {}", *status, expected,
+                      steps(rank).empty() ? "nothing" : steps(rank).back().name);
+    }
+    if (is_killed(rank)) return;
+    if (report(rank).events.empty() || report(rank).events.back().kind != EventKind::END) {
+      return complain(rank, "has not told its end");
+    }
+    const Event& end = report(rank).events.back();
+    if (std::any_of(end.counts.begin(), end.counts.end(), [](int count) { return count > 0; })) {
+      complain(rank, "leaves threads, descriptors: {}; {}", fmt::join(end.counts, ", "), end.text);
+    }
+  }
+
+  void judge_events(int rank) {
+    for (const Event& event : report(rank).events) {
+      if (event.kind == EventKind::WRONG) complain(rank, "in {}: {}", event.step, event.text);
+      if (event.kind != EventKind::FAIL) continue;
+      if (plan_.fault == Fault::NONE) complain(rank, "{} failed: {}", event.step, event.text);
+      const bool is_ours =
+          event.code.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+      if (!is_ours && !is_faulty(rank)) {
+        complain(rank, "{} failed with a {}: {}", event.step, event.code, event.text);
+      }
+      const bool is_mismatch = plan_.fault == Fault::OTHER_COUNT ||
+                               plan_.fault == Fault::OTHER_DTYPE || plan_.fault == Fault::OTHER_OP;
+      if (is_mismatch && !event.inputs_intact) {
+        complain(rank, "{} differs, but wrote before it was compared: {}", event.step, event.text);
+      }
+    }
+  }
+
+  [[nodiscard]] double limit_of(const Step& step) const {
+    const Times& times = plan_.times;
+    if (step.is_a("join") || step.is_a("make")) return times.join;
+    if (step.is_a("barrier")) return times.call + times.heartbeat;
+    if (step.is_a("rebuild")) return times.rebuild;
+    if (step.is_a("leave")) return kLeaveHeartbeats * times.heartbeat;
+    return times.call;
+  }
+
+  void judge_times(int rank) {
+    if (is_killed(rank)) return;
+    for (const Step& step : steps(rank)) {
+      if (!step.seconds.has_value()) {
+        if (report(rank).status.has_value()) complain(rank, "{} has no end", step.name);
+        continue;
+      }
+      if (plan_.fault == Fault::STOP && rank == plan_.victim) continue;  // it stood still meanwhile
+      const double limit = limit_of(step) + late_seconds_;
+      if (*step.seconds > limit) {
+        complain(rank, "{} took {:.3f} s, more than {:.3f} s{}", step.name, *step.seconds, limit,
+                 step.failure == nullptr ? std::string() : ": " + step.failure->text);
+      }
+    }
+  }
+
+  [[nodiscard]] bool names(const Event& failure, int rank) const {
+    return contains(failure.ranks, rank) ||
+           failure.text.find(fmt::format("rank {}", rank)) != std::string::npos;
+  }
+
+  void judge_first_failures() {
+    if (plan_.fault == Fault::NONE) return;
+    struct First {
+      int rank;
+      double time;
+      const Step* step;
+    };
+    std::vector<First> firsts;
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      if (const Step* step = first_failure(rank)) {
+        firsts.push_back({rank, step->begun + step->seconds.value_or(0), step});
+      }
+    }
+    std::sort(firsts.begin(), firsts.end(),
+              [](const First& a, const First& b) { return a.time < b.time; });
+    std::vector<int> to_blame;
+    if (plan_.first_lost.has_value()) to_blame.push_back(*plan_.first_lost);
+    if (!plan_.first_lost.has_value()) to_blame.push_back(plan_.victim);
+    bool is_earliest = true;
+    for (const First& first : firsts) {
+      if (is_faulty(first.rank)) continue;
+      judge_first_failure(first.rank, *first.step, to_blame, is_earliest);
+      is_earliest = false;
+      to_blame.push_back(first.rank);
+    }
+  }
+
+  void judge_first_failure(int rank, const Step& step, const std::vector<int>& to_blame,
+                           bool is_earliest) {
+    const Event& failure = *step.failure;
+    const bool is_mismatch = plan_.fault >= Fault::SKIP && plan_.fault <= Fault::TWICE;
+    if (is_earliest && !names(failure, to_blame[0]) && !is_of_link(plan_.fault)) {
+      complain(rank, "{}: the first error does not name rank {}: {} {}", step.name, to_blame[0],
+               failure.code, failure.text);
+    }
+    const bool is_named = std::any_of(to_blame.begin(), to_blame.end(),
+                                      [&](int each) { return names(failure, each); });
+    if (!is_named && !is_of_link(plan_.fault)) {
+      complain(rank, "{}: the error names nobody who has failed: {} {}", step.name, failure.code,
+               failure.text);
+    }
+    if (is_mismatch) {
+      const bool may_time_out = plan_.fault == Fault::SKIP || plan_.fault == Fault::TWICE;
+      const bool is_told = failure.code == "INTERNAL" ||
+                           (failure.code == "ABORTED" && plan_.engine == Engine::STRATEGY) ||
+                           (may_time_out && plan_.call + 1 == plan_.calls.size());
+      if (!is_told) {
+        complain(rank, "{}: a difference is a {}: {}", step.name, failure.code, failure.text);
+      }
+    }
+    if (plan_.fault == Fault::THROW && failure.code != "ABORTED") {
+      complain(rank, "{}: who gives up causes a {}: {}", step.name, failure.code, failure.text);
+    }
+    // In a network that fails, or while they meet, workers may believe different ones to be gone.
+    if (is_mismatch || is_of_link(plan_.fault) || plan_.phase == Phase::JOIN) return;
+    for (const int culprit : failure.ranks) {
+      if (!contains(to_blame, culprit)) {
+        complain(rank, "{} blames rank {}: {} {}", step.name, culprit, failure.code, failure.text);
+      }
+    }
+  }
+
+  /// Of those that should be there in the end.
+  void judge_recovery() {
+    std::vector<int> left;
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      if (!contains(lost_, rank)) left.push_back(rank);
+    }
+    const auto all_joined =
+        std::all_of(left.begin(), left.end(), [&](int rank) { return has_joined(rank); });
+    // Whoever has not joined has no cluster to make anew; who is the first one to have joined may die before the last one has.
+    const bool is_early = plan_.phase == Phase::JOIN || plan_.phase == Phase::MAKE;
+    if (is_early && !all_joined) return;
+    for (const int rank : left) {
+      if (plan_.phase == Phase::LEAVE) {
+        judge_calls_before_leaving(rank);
+        continue;
+      }
+      const Step* last = nullptr;
+      for (const Step& step : steps(rank)) {
+        if (!step.is_a("leave")) last = &step;
+      }
+      if (last == nullptr || !last->is_a("barrier") || !last->is_done()) {
+        complain(rank, "does not go on: the last it did is {}{}",
+                 last == nullptr ? "nothing" : last->name,
+                 last != nullptr && last->failure != nullptr ? ": " + last->failure->text : "");
+        continue;
+      }
+      judge_members(rank, left);
+    }
+  }
+
+  void judge_calls_before_leaving(int rank) {
+    for (const Step& step : steps(rank)) {
+      if ((step.is_a("call") || step.is_a("make") || step.is_a("join")) && !step.is_done() &&
+          step.seconds.has_value() && step.name.find(" 1") != std::string::npos) {
+        complain(rank, "{} failed before anybody left: {}", step.name, step.failure->text);
+      }
+    }
+  }
+
+  void judge_members(int rank, const std::vector<int>& left) {
+    const Event* members = nullptr;
+    for (const Event& event : report(rank).events) {
+      if (event.kind == EventKind::MEMBER) members = &event;
+    }
+    if (members == nullptr) {
+      if (!lost_.empty()) complain(rank, "has not noticed the loss");
+      return;
+    }
+    if (members->ranks != left) {
+      complain(rank, "is in a cluster of {}, not of {}", fmt::join(members->ranks, ", "),
+               fmt::join(left, ", "));
+    }
+  }
+
+  /// Who was stopped or cut off finds itself left out.
+  void judge_late_one() {
+    if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
+    if (plan_.phase == Phase::JOIN || plan_.phase == Phase::LEAVE) return;
+    bool finds_out = false;
+    for (const Step& step : steps(plan_.victim)) {
+      if (step.is_a("rebuild") && step.failure != nullptr) {
+        finds_out = step.failure->code == "ABORTED";
+        if (!finds_out) {
+          complain(plan_.victim, "{}: who was left out gets a {}: {}", step.name,
+                   step.failure->code, step.failure->text);
+        }
+      }
+    }
+    const std::vector<Event>& events = report(plan_.victim).events;
+    const bool is_in = std::any_of(events.begin(), events.end(), [](const Event& event) {
+      return event.kind == EventKind::MEMBER;
+    });
+    if (is_in && plan_.phase != Phase::REBUILD) complain(plan_.victim, "is in a new cluster");
+    if (!is_in && !finds_out) complain(plan_.victim, "has not found out that it was left out");
+  }
+
+  const Plan& plan_;
+  const std::vector<WorkerReport>& reports_;
+  double late_seconds_;
+  std::vector<int> lost_;
+  std::vector<std::vector<Step>> steps_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> violations(const Plan& plan, const std::vector<WorkerReport>& reports,
+                                    const std::vector<std::string>& leftovers,
+                                    double late_seconds) {
+  std::vector<std::string> found = Judge(plan, reports, late_seconds).judge();
+  for (const std::string& leftover : leftovers) found.push_back("left behind: " + leftover);
+  return found;
+}
+
+}  // namespace crossdevice::chaos

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Whether what the workers of a run have told is what the library promises.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "chaos/plan.h"
+#include "chaos/report.h"
+
+namespace crossdevice::chaos {
+
+/// What is wrong, one line each; empty: nothing. `reports` by rank; `leftovers` are what the conductor found when all had ended: files, processes.
+///
+/// Calls    end by completion or by an error within their deadline and `late_seconds`; results are exact, and memory is as the error says (WRONG).
+/// Errors   the first one of each worker names the faulty one, or somebody who has failed because of it; the very first one names the faulty one.
+/// After    the others have a cluster without those that are lost, make all its calls, and leave nothing; who is late is not in it.
+[[nodiscard]] std::vector<std::string> violations(const Plan& plan,
+                                                  const std::vector<WorkerReport>& reports,
+                                                  const std::vector<std::string>& leftovers,
+                                                  double late_seconds = 1);
+
+}  // namespace crossdevice::chaos

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verdict must find: every way in which a run may be wrong, one after the other.
+#include "chaos/verdict.h"
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace crossdevice::chaos {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A worker's story, told step by step; each takes 1 ms unless it is said otherwise.
+class Story {
+ public:
+  Story& done(const std::string& step, double seconds = 0.001) {
+    begin(step);
+    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
+    report_.events.push_back({.kind = EventKind::DONE, .time_us = time_us_, .step = step});
+    return *this;
+  }
+  Story& failed(const std::string& step, const std::string& code, std::vector<int> culprits,
+                const std::string& text = "failed", double seconds = 0.001) {
+    begin(step);
+    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
+    report_.events.push_back({.kind = EventKind::FAIL,
+                              .time_us = time_us_,
+                              .step = step,
+                              .code = code,
+                              .ranks = std::move(culprits),
+                              .text = text});
+    return *this;
+  }
+  Story& begin(const std::string& step) {
+    report_.events.push_back({.kind = EventKind::BEGIN, .time_us = time_us_, .step = step});
+    return *this;
+  }
+  Story& wrong(const std::string& text) {
+    report_.events.push_back({.kind = EventKind::WRONG, .time_us = time_us_, .text = text});
+    return *this;
+  }
+  Story& member(std::vector<int> ranks) {
+    report_.events.push_back(
+        {.kind = EventKind::MEMBER, .time_us = time_us_, .ranks = std::move(ranks)});
+    return *this;
+  }
+  WorkerReport ended(int status = 0, std::vector<int> left_over = {0, 0}) {
+    if (status == 0) {
+      report_.events.push_back(
+          {.kind = EventKind::END, .time_us = time_us_, .counts = std::move(left_over)});
+    }
+    report_.status = status;
+    return report_;
+  }
+  WorkerReport killed() { return ended(-SIGKILL); }
+  WorkerReport hanging() { return report_; }
+
+ private:
+  std::int64_t time_us_ = 1'000'000;
+  WorkerReport report_;
+};
+
+Story joined() { return Story().done("join").done("make 1").done("call 1 0"); }
+/// Of the survivors of rank 2.
+Story bereaved() { return joined().failed("call 1 1", "UNAVAILABLE", {2}, "rank 2 is gone"); }
+Story recovered(Story story) {
+  return story.done("rebuild 1").member({0, 1}).done("make 2").done("call 2 0").done("barrier 2");
+}
+WorkerReport survivor() { return recovered(bereaved()).done("leave").ended(); }
+WorkerReport victim() { return joined().begin("call 1 1").killed(); }
+
+Plan killing() {
+  return {.num_workers = 3,
+          .times = {.join = 10, .call = 1, .heartbeat = 2},
+          .calls = {{}, {}, {}},
+          .fault = Fault::KILL,
+          .victim = 2,
+          .call = 1};
+}
+
+std::vector<std::string> verdict(const Plan& plan, const WorkerReport& first,
+                                 const WorkerReport& second, const WorkerReport& third) {
+  return violations(plan, {first, second, third}, {});
+}
+/// Of a kill, where rank 1 tells something else.
+std::vector<std::string> verdict_with(const WorkerReport& second) {
+  return verdict(killing(), survivor(), second, victim());
+}
+
+TEST(VerdictTest, NothingIsWrongWithWhatShouldBe) {
+  EXPECT_THAT(verdict_with(survivor()), IsEmpty());
+}
+
+TEST(VerdictTest, NothingMayFailWithoutAFault) {
+  Plan plan = killing();
+  plan.fault = Fault::NONE;
+  const WorkerReport well = joined().done("barrier 1").done("leave").ended();
+  EXPECT_THAT(verdict(plan, well, well, well), IsEmpty());
+  EXPECT_THAT(verdict(plan, well, survivor(), well), Contains(HasSubstr("call 1 1 failed")));
+}
+
+TEST(VerdictTest, WhatHangsIsFound) {
+  EXPECT_THAT(verdict_with(bereaved().begin("rebuild 1").hanging()),
+              Contains("rank 1: did not end; its last step is rebuild 1"));
+  EXPECT_THAT(verdict_with(Story().hanging()), Contains(HasSubstr("did not end")));
+}
+
+TEST(VerdictTest, WhatCrashesIsFound) {
+  EXPECT_THAT(verdict_with(bereaved().begin("rebuild 1").ended(-SIGSEGV)),
+              Contains(HasSubstr("ended with -11, not 0, after rebuild 1")));
+  EXPECT_THAT(verdict(killing(), survivor(), survivor(), survivor()),
+              Contains(HasSubstr("ended with 0, not -9")));
+}
+
+TEST(VerdictTest, ACallThatEndsLateIsFound) {
+  const auto late = [](double seconds) {
+    return recovered(joined().failed("call 1 1", "UNAVAILABLE", {2}, "gone", seconds))
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict_with(late(1.99)), IsEmpty());
+  EXPECT_THAT(verdict_with(late(2.01)), Contains(HasSubstr("call 1 1 took 2.010 s")));
+  EXPECT_THAT(violations(killing(), {survivor(), late(2.5), victim()}, {}, 2), IsEmpty());
+}
+
+TEST(VerdictTest, AStepWithoutAnEndIsFound) {
+  EXPECT_THAT(verdict_with(recovered(bereaved()).begin("leave").ended()),
+              Contains("rank 1: leave has no end"));
+}
+
+TEST(VerdictTest, WrongValuesAreFound) {
+  EXPECT_THAT(verdict_with(recovered(bereaved()).wrong("other elements").done("leave").ended()),
+              Contains(HasSubstr("other elements")));
+}
+
+TEST(VerdictTest, AnErrorThatNamesNobodyIsFound) {
+  const WorkerReport silent =
+      recovered(joined().failed("call 1 1", "UNAVAILABLE", {}, "somebody is gone"))
+          .done("leave")
+          .ended();
+  EXPECT_THAT(verdict(killing(), silent, silent, victim()),
+              Contains(HasSubstr("the first error does not name rank 2")));
+  EXPECT_THAT(verdict_with(silent), Contains(HasSubstr("names nobody who has failed")));
+}
+
+TEST(VerdictTest, AnErrorThatBlamesTheInnocentIsFound) {
+  const WorkerReport unjust =
+      recovered(joined().failed("call 1 1", "UNAVAILABLE", {1, 2})).done("leave").ended();
+  EXPECT_THAT(verdict(killing(), unjust, survivor(), victim()),
+              Contains(HasSubstr("call 1 1 blames rank 1")));
+}
+
+TEST(VerdictTest, WhoFailsBecauseOfAnotherMayNameThatOne) {
+  const WorkerReport later =
+      recovered(joined().failed("call 1 1", "ABORTED", {0}, "rank 0 aborted", 0.5))
+          .done("leave")
+          .ended();
+  EXPECT_THAT(verdict_with(later), IsEmpty());
+}
+
+TEST(VerdictTest, AnotherKindOfExceptionIsFound) {
+  const WorkerReport strange =
+      recovered(joined().failed("call 1 1", "bad_alloc", {2}, "rank 2")).done("leave").ended();
+  EXPECT_THAT(verdict_with(strange), Contains(HasSubstr("failed with a bad_alloc")));
+}
+
+TEST(VerdictTest, WhoDoesNotGoOnIsFound) {
+  EXPECT_THAT(
+      verdict_with(bereaved().failed("rebuild 1", "DEADLINE_EXCEEDED", {0}).done("leave").ended()),
+      Contains(HasSubstr("does not go on: the last it did is rebuild 1")));
+}
+
+TEST(VerdictTest, OtherMembersAreFound) {
+  const WorkerReport alone =
+      bereaved().done("rebuild 1").member({1}).done("barrier 2").done("leave").ended();
+  EXPECT_THAT(verdict_with(alone), Contains(HasSubstr("is in a cluster of 1, not of 0, 1")));
+}
+
+TEST(VerdictTest, ALossThatNobodyNoticesIsFound) {
+  EXPECT_THAT(verdict_with(joined().done("barrier 1").done("leave").ended()),
+              Contains(HasSubstr("has not noticed the loss")));
+}
+
+TEST(VerdictTest, WhatIsLeftBehindIsFound) {
+  EXPECT_THAT(verdict_with(recovered(bereaved()).done("leave").ended(0, {1, 0})),
+              Contains(HasSubstr("leaves threads, descriptors: 1, 0")));
+  EXPECT_THAT(violations(killing(), {survivor(), survivor(), victim()}, {"file x"}),
+              Contains("left behind: file x"));
+}
+
+TEST(VerdictTest, WhoIsLateMustFindOut) {
+  Plan plan = killing();
+  plan.fault = Fault::STOP;
+  const auto late = [](Story story) { return story.done("leave").ended(); };
+  const WorkerReport finds_out =
+      late(joined()
+               .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", 9)
+               .failed("rebuild 1", "ABORTED", {}, "this worker was left out"));
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), finds_out), IsEmpty());
+  EXPECT_THAT(
+      verdict(plan, survivor(), survivor(), late(joined().done("call 1 1", 9).done("barrier 1"))),
+      Contains(HasSubstr("has not found out")));
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), late(recovered(bereaved()))),
+              Contains(HasSubstr("is in a new cluster")));
+  EXPECT_THAT(verdict(plan, survivor(), survivor(),
+                      late(joined()
+                               .failed("call 1 1", "ABORTED", {}, "", 9)
+                               .failed("rebuild 1", "DEADLINE_EXCEEDED", {}))),
+              Contains(HasSubstr("who was left out gets a DEADLINE_EXCEEDED")));
+}
+
+TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
+  Plan plan = killing();
+  plan.fault = Fault::OTHER_COUNT;
+  const auto told = [](const std::string& code, bool is_intact = true) {
+    WorkerReport report = joined()
+                              .failed("call 1 1", code, {2}, "workers make different calls")
+                              .done("rebuild 1")
+                              .member({0, 1, 2})
+                              .done("barrier 2")
+                              .done("leave")
+                              .ended();
+    for (Event& event : report.events) event.inputs_intact = is_intact;
+    return report;
+  };
+  const WorkerReport well = told("INTERNAL");
+  EXPECT_THAT(verdict(plan, well, well, well), IsEmpty());
+  EXPECT_THAT(verdict(plan, well, told("UNAVAILABLE"), well),
+              Contains(HasSubstr("a difference is a UNAVAILABLE")));
+  EXPECT_THAT(verdict(plan, well, told("INTERNAL", false), well),
+              Contains(HasSubstr("wrote before it was compared")));
+}
+
+TEST(VerdictTest, WhoGivesUpAbortsTheOthers) {
+  Plan plan = killing();
+  plan.fault = Fault::THROW;
+  const auto told = [](const std::string& code) {
+    return joined()
+        .failed("call 1 1", code, {2}, "rank 2 gives up")
+        .done("rebuild 1")
+        .member({0, 1, 2})
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, told("ABORTED"), told("ABORTED"), told("ABORTED")), IsEmpty());
+  EXPECT_THAT(verdict(plan, told("ABORTED"), told("DEADLINE_EXCEEDED"), told("ABORTED")),
+              Contains(HasSubstr("who gives up causes a DEADLINE_EXCEEDED")));
+}
+
+TEST(ReportTest, LinesAreReadAgain) {
+  const Event event{.kind = EventKind::FAIL,
+                    .time_us = 123456789012,
+                    .step = "call 1 3",
+                    .code = "UNAVAILABLE",
+                    .inputs_intact = false,
+                    .ranks = {2, -1, 0},
+                    .counts = {1, 0},
+                    .text = "rank 2 (host b, pid 7), last seen in x"};
+  EXPECT_EQ(parse_line(to_line(event)), event);
+  EXPECT_EQ(parse_line(to_line({})), Event{});
+  Event broken = event;
+  broken.text = "two\nlines\tand a tab";
+  EXPECT_EQ(parse_line(to_line(broken))->text, "two lines and a tab");
+}
+
+TEST(ReportTest, OtherLinesAreNotRead) {
+  for (const char* line :
+       {"", "begin", "begin\t1\t\t\t1\t\t", "begin\t1\t\t\t1\t\t\tx\ty", "end\tx\t\t\t1\t\t\t",
+        "other\t1\t\t\t1\t\t\t", "fail\t1\t\t\t1\t1,x\t\t", "fail\t1\t\t\t1\t\t1;2\t"}) {
+    EXPECT_FALSE(parse_line(line).has_value()) << line;
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice::chaos

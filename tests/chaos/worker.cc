@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/memory_pool.h"
+#include "crossdevice/device/shutdown.h"
+
+#include "chaos/call_memory.h"
+#include "chaos/engines.h"
+#include "chaos/own_resources.h"
+#include "chaos/report.h"
+
+namespace crossdevice::chaos {
+namespace {
+
+constexpr int kMaxGenerations = 5;
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class Worker {
+ public:
+  Worker(const Plan& plan, int rank, int report_fd, int go_fd)
+      : plan_(plan),
+        rank_(rank),
+        report_fd_(report_fd),
+        go_fd_(go_fd),
+        resources_(plan.num_devices) {
+    for (int each = 0; each < plan.num_workers; ++each) origins_.push_back(each);
+  }
+
+  void run() {
+    if (attempt("join", [&] {
+          begin_phase(Phase::JOIN);
+          cluster_ = Cluster::join({.timeout_seconds = plan_.times.join,
+                                    .heartbeat_timeout_seconds = plan_.times.heartbeat});
+        })) {
+      lift_limits();
+      while (generation_ <= kMaxGenerations && !goes_well() && rebuild()) ++generation_;
+      if (generation_ > kMaxGenerations) wrong("rebuild", "there is no end of it");
+    }
+    lift_limits();
+    leave();
+  }
+
+ private:
+  [[nodiscard]] bool is_victim() const { return plan_.victim == rank_; }
+  [[nodiscard]] bool suffers(Phase phase) const {
+    return is_victim() && generation_ == 1 && plan_.phase == phase;
+  }
+
+  void tell(Event event) {
+    event.time_us = now_us();
+    const std::string line = to_line(event) + '\n';
+    // Fails when nobody listens any more; then nobody needs to know.
+    (void)!::write(report_fd_, line.data(), line.size());
+  }
+  void wrong(const std::string& step, const std::string& text) {
+    tell({.kind = EventKind::WRONG, .step = step, .text = text});
+  }
+
+  /// Whether `work` ended without an error. What it failed with is told, and `on_error` is called with whether inputs are intact.
+  bool attempt(const std::string& step, const std::function<void()>& work,
+               const std::function<void(bool)>& on_error = nullptr) {
+    tell({.kind = EventKind::BEGIN, .step = step});
+    Event failure{.kind = EventKind::FAIL, .step = step};
+    try {
+      work();
+      tell({.kind = EventKind::DONE, .step = step});
+      return true;
+    } catch (const OpError& error) {
+      failure.code = to_string(error.code());
+      failure.inputs_intact = error.inputs_intact();
+      for (const RankInfo& culprit : error.culprits()) {
+        const auto index = static_cast<std::size_t>(culprit.rank);
+        failure.ranks.push_back(index < origins_.size() ? origins_[index] : -1);
+      }
+      failure.text = error.what();
+    } catch (const std::bad_alloc& error) {
+      failure.code = "bad_alloc";
+      failure.text = error.what();
+    } catch (const std::system_error& error) {
+      failure.code = "system_error";
+      failure.text = error.what();
+    } catch (const std::invalid_argument& error) {
+      failure.code = "ValueError";
+      failure.text = error.what();
+    } catch (const std::exception& error) {
+      failure.code = "exception";
+      failure.text = error.what();
+    }
+    tell(failure);
+    if (on_error) on_error(failure.inputs_intact);
+    return false;
+  }
+
+  /// What happens to the victim in a phase that begins.
+  void begin_phase(Phase phase) {
+    if (!suffers(phase)) return;
+    if (plan_.fault == Fault::KILL) signal_later(SIGKILL);
+    if (plan_.fault == Fault::STOP) signal_later(SIGSTOP);
+    if (plan_.fault == Fault::DESCRIPTORS) resources_.limit_descriptors(plan_.amount);
+    if (plan_.fault == Fault::MEMORY) resources_.limit_memory(plan_.amount);
+    if (is_of_link(plan_.fault)) tell({.kind = EventKind::FAULT});
+  }
+  void lift_limits() { resources_.lift_limits(); }
+
+  void signal_later(int signal) {
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = signal;
+    is_armed_ = ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+    const std::uint64_t delay_us = std::max<std::uint64_t>(plan_.delay_us, 1);
+    itimerspec when{};
+    when.it_value.tv_sec = static_cast<time_t>(delay_us / 1'000'000);
+    when.it_value.tv_nsec = static_cast<long>(delay_us % 1'000'000 * 1000);
+    if (is_armed_ && ::timer_settime(timer_, 0, &when, nullptr) == 0) return;
+    (void)::kill(::getpid(), signal);
+  }
+  /// Until the signal has come.
+  void await_signal() {
+    while (is_armed_) {
+      itimerspec left{};
+      if (::timer_gettime(timer_, &left) != 0) return;
+      is_armed_ = left.it_value.tv_sec != 0 || left.it_value.tv_nsec != 0;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  /// Whether all of a generation's calls came to their end.
+  bool goes_well() {
+    const std::string number = std::to_string(generation_);
+    const bool is_made = attempt("make " + number, [&] {
+      begin_phase(Phase::MAKE);
+      maker_ = make_call_maker(plan_, cluster_);
+    });
+    if (!is_made) {
+      give_up("could not be made");
+      return false;
+    }
+    lift_limits();
+    const std::vector<Call>& calls = generation_ == 1 ? plan_.calls : plan_.more_calls;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (!make_call(i, calls[i])) return false;
+    }
+    await_signal();
+    if (generation_ > 1 && plan_.fault != Fault::KILL && loses_worker(plan_.fault)) {
+      await_late_one();
+      if (!one_call(calls.size(), calls[0], "")) return false;
+    }
+    return attempt("barrier " + number, [&] { cluster_->barrier(barrier_seconds()); });
+  }
+
+  /// Others may be as late as a call's deadline and what is waited for after it.
+  [[nodiscard]] double barrier_seconds() const { return plan_.times.call + plan_.times.heartbeat; }
+
+  bool make_call(std::size_t index, Call call) {
+    if (generation_ == 1 && plan_.first_lost == rank_ && index == plan_.call) {
+      (void)::kill(::getpid(), SIGKILL);
+    }
+    if (!suffers(Phase::CALL) && !suffers(Phase::BETWEEN)) return one_call(index, call, "");
+    if (index != plan_.call) return one_call(index, call, "");
+    switch (plan_.fault) {
+      case Fault::SKIP:
+        tell({.kind = EventKind::FAULT});
+        return true;
+      case Fault::OTHER_COUNT:
+        call.count += 1 + plan_.delay_us % 3;
+        break;
+      case Fault::OTHER_DTYPE:
+        call.dtype = DType::INT32;
+        break;
+      case Fault::OTHER_OP:
+        call.op = call.op == ReduceOp::MAX ? ReduceOp::MIN : ReduceOp::MAX;
+        break;
+      case Fault::TWICE:
+        return one_call(index, call, "") && one_call(index, call, " again");
+      case Fault::THROW:
+        (void)attempt(fmt::format("throw {} {}", generation_, index),
+                      [&] { maker_->give_up("on purpose"); });
+        return false;
+      case Fault::NONE:
+      case Fault::KILL:
+      case Fault::STOP:
+      case Fault::DESCRIPTORS:
+      case Fault::MEMORY:
+      case Fault::LINK_CUT:
+      case Fault::LINK_PAUSE:
+      case Fault::LINK_LOSS:
+      case Fault::LINK_DELAY:
+      case Fault::LINK_REORDER:
+      case Fault::LINK_DUPLICATE:
+      case Fault::LINK_RATE:
+        break;
+    }
+    begin_phase(Phase::CALL);
+    const bool is_well = one_call(index, call, "");
+    if (is_well && suffers(Phase::BETWEEN)) {
+      begin_phase(Phase::BETWEEN);
+      await_signal();
+    }
+    return is_well;
+  }
+
+  bool one_call(std::size_t index, const Call& call, const std::string& more) {
+    const std::string step = fmt::format("call {} {}{}", generation_, index, more);
+    const std::uint64_t salt = plan_.seed * 1'000'003 + plan_.number * 1009 +
+                               static_cast<std::uint64_t>(generation_) * 101 + index;
+    const Caller caller{.rank = cluster_->rank(),
+                        .num_workers = cluster_->num_workers(),
+                        .num_devices = plan_.num_devices};
+    std::unique_ptr<CallMemory> memory;
+    if (!attempt("memory", [&] { memory = std::make_unique<CallMemory>(call, caller, salt); })) {
+      give_up("has no memory");
+      return false;
+    }
+    const auto look_at_inputs = [&](bool are_intact) {
+      if (!are_intact && memory->is_in_place()) return;
+      if (!are_intact) wrong(step, "inputs are said to be touched out of place");
+      const std::string what = memory->wrong_inputs();
+      if (!what.empty()) wrong(step, "after the error " + what);
+    };
+    if (!attempt(
+            step, [&] { maker_->make(*memory, plan_.times.call); }, look_at_inputs)) {
+      kept_ = std::move(memory);
+      give_up("does not go on");
+      return false;
+    }
+    const std::string what = memory->wrong_results();
+    if (!what.empty()) wrong(step, fmt::format("{}: {}", to_string(call), what));
+    kept_ = std::move(memory);
+    cluster_->set_completed(static_cast<std::uint64_t>(index) + 1);
+    return true;
+  }
+
+  /// What a program does that cannot make the calls that others wait for, for a reason of its own.
+  void give_up(const std::string& why) {
+    if (!is_victim() || !resources_.is_limited()) return;
+    lift_limits();
+    cluster_->abort_collective_ops(fmt::format("rank {} {}", rank_, why));
+  }
+
+  void await_late_one() {
+    tell({.kind = EventKind::AWAIT});
+    char byte = 0;
+    (void)!::read(go_fd_, &byte, 1);
+    const std::string what = kept_ ? kept_->wrong_results() : "";
+    if (!what.empty()) wrong("await", "the late worker has changed a result: " + what);
+  }
+
+  bool rebuild() {
+    const std::vector<int> lost = lost_workers(plan_);
+    const int left = plan_.num_workers - static_cast<int>(lost.size());
+    RebuildOptions options{.timeout_seconds = plan_.times.rebuild,
+                           .patience_seconds = plan_.times.patience};
+    if (plan_.fault == Fault::KILL) {  // who is dead cannot be another half
+      options.min_workers = std::min(left, cluster_->num_workers());
+    }
+    maker_.reset();
+    Rebuilt rebuilt;
+    const bool is_well = attempt(fmt::format("rebuild {}", generation_), [&] {
+      begin_phase(Phase::REBUILD);
+      rebuilt = cluster_->rebuild(lost.empty() ? Survivors::ALL : Survivors::ONLY, options);
+    });
+    if (!is_well) return false;
+    await_signal();
+    std::vector<int> origins;
+    for (std::size_t i = 0; i < origins_.size(); ++i) {
+      const bool is_out =
+          std::any_of(rebuilt.left_out.begin(), rebuilt.left_out.end(),
+                      [&](const RankInfo& out) { return out.rank == static_cast<int>(i); });
+      if (!is_out) origins.push_back(origins_[i]);
+    }
+    origins_ = std::move(origins);
+    cluster_ = rebuilt.cluster;
+    tell({.kind = EventKind::MEMBER,
+          .step = fmt::format("rebuild {}", generation_),
+          .ranks = origins_,
+          .counts = {static_cast<int>(rebuilt.epoch), cluster_->rank(), cluster_->num_workers()}});
+    return true;
+  }
+
+  void leave() {
+    (void)attempt("leave", [&] {
+      if (suffers(Phase::LEAVE)) begin_phase(Phase::LEAVE);
+      maker_.reset();
+      kept_.reset();
+      cluster_.reset();
+      shutdown();
+    });
+    await_signal();
+    lift_limits();
+    if (is_armed_) (void)::timer_delete(timer_);
+    tell({.kind = EventKind::END,
+          .counts = resources_.left_over(),
+          .text = resources_.left_over_text()});
+  }
+
+  const Plan& plan_;
+  int rank_;
+  int report_fd_;
+  int go_fd_;
+  OwnResources resources_;
+  int generation_ = 1;
+  std::vector<int> origins_;  // first ranks, by those of the cluster
+  std::shared_ptr<Cluster> cluster_;
+  std::unique_ptr<CallMaker> maker_;
+  std::unique_ptr<CallMemory> kept_;  // of the last call
+  timer_t timer_{};
+  bool is_armed_ = false;
+};
+
+}  // namespace
+
+int run_worker(const Plan& plan, int rank, int report_fd, int go_fd) {
+  Worker(plan, rank, report_fd, go_fd).run();
+  return 0;
+}
+
+}  // namespace crossdevice::chaos
