@@ -478,8 +478,7 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
              missing);
 }
 
-/// Whoever has announced a segment keeps it until the operation ends, if it lives and has not given up. So its process has ended: the others wait for what the
-/// control plane says of it, and name the same reason.
+/// Whoever has announced a segment and has not given up keeps it, if it lives. So its process has ended: the others wait for what the control plane says.
 void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
   for (const Peer& each : peers) {
     if (has_given_up(each)) fail(Deadline::never(), /*is_end=*/true);
