@@ -38,7 +38,7 @@ With --workers all workers run the loops at once, each over its own buffers, and
 Before each timed call the inputs are rewritten, each device's by a thread of its own (a single one's by the caller), as gradients are: nothing is measured on buffers that
 the reducing cores have left in their caches. So calls on small buffers show how long data takes to come from other cores' caches.
 
-Workers: --workers N starts this program N times as crossdevice-run does; under crossdevice-run, mpirun, srun and others it measures among the
+Workers: --workers N starts this program N times as crossdevice-run --bind does; under crossdevice-run, mpirun, srun and others it measures among the
 workers they have started (CROSSDEVICE_LAUNCHER=none: it does not). A time is the slowest worker's. The workers line up before each sample;
 where a call is short a sample is the mean of many in a row, each on buffers of its own. Rank 0 alone prints, and writes the file.
 

@@ -112,6 +112,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   std::string hostfile;
   bool is_plain = false;
   bool keeps_going = false;
+  bool binds = false;
   CLI::App app{kHead, "crossdevice-run"};
   app.set_version_flag("--version", fmt::format("crossdevice-run {}", library_version_string()));
   app.footer(kFooter);
@@ -124,6 +125,9 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--keep-going", keeps_going,
                "When a worker fails the others go on; the job succeeds if one of them does");
+  app.add_flag("--bind", binds,
+               "Give each worker cores of its own, as many as the others; nothing where there are "
+               "fewer cores than workers");
   app.add_flag("--plain", is_plain,
                "Show standard output as it is, without the rank in front; standard error keeps it");
   app.add_option("--netns", arguments.num_namespaces,
@@ -164,6 +168,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   arguments.command.assign(separator + 1, end);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
   if (keeps_going) arguments.when_one_fails = WhenOneFails::KEEP_GOING;
+  if (binds) arguments.binding = Binding::OWN_CORES;
+  if (binds && !arguments.hosts.empty()) {
+    throw programs::ArgumentError("--bind: with --hosts the workers are not bound");
+  }
   if (is_plain) arguments.rank_prefix = RankPrefix::ERROR_OUTPUT;
   if (arguments.num_namespaces > arguments.num_workers) {
     throw programs::ArgumentError(fmt::format("--netns {}: there are only {} workers for them",

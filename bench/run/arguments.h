@@ -21,6 +21,9 @@ enum class RankPrefix : bool { ALL_OUTPUT, ERROR_OUTPUT };
 /// What the end of a worker with anything but 0 means for the others.
 enum class WhenOneFails : bool { STOP_THE_OTHERS, KEEP_GOING };
 
+/// Which cores a worker may run on.
+enum class Binding : bool { NONE, OWN_CORES };
+
 struct Arguments {
   int num_workers = 1;
   std::chrono::duration<double> grace{5};  ///< between SIGTERM and SIGKILL
@@ -28,6 +31,7 @@ struct Arguments {
   std::string rate;                        ///< as tc takes it, "1gbit"; empty: no limit
   RankPrefix rank_prefix = RankPrefix::ALL_OUTPUT;
   WhenOneFails when_one_fails = WhenOneFails::STOP_THE_OTHERS;
+  Binding binding = Binding::NONE;
   std::vector<Host> hosts;                         ///< none: all workers on this machine
   std::string remote_shell = kDefaultRemoteShell;  ///< its words, separated by blanks
   int port = 0;                                    ///< where rank 0 listens; 0: one that is free

@@ -2,12 +2,16 @@
 #include "run/job.h"
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <unistd.h>
 
+#include "crossdevice/core/usable_cores.h"
+
+#include "run/core_share.h"
 #include "run/forwarded_variables.h"
 #include "run/janitor.h"
 #include "run/job_on_hosts.h"
@@ -29,6 +33,7 @@ int run_job(const Arguments& arguments) {
   const Layout layout(arguments, std::filesystem::path(path).stem());
   const std::vector<std::string> inherited =
       with_variables(environ, requested_variables(environ, arguments.exported));
+  const std::set<int> cores = detail::usable_cores();
   for (int rank = 0; rank < arguments.num_workers; ++rank) {
     WorkerPlace place = layout.place(rank);
     place.secret_file = secret.path();
@@ -36,6 +41,9 @@ int run_job(const Arguments& arguments) {
     setting.command = arguments.command;
     setting.environment = environment_of(place, inherited);
     setting.network_namespace = layout.network_namespace(rank);
+    if (arguments.binding == Binding::OWN_CORES) {
+      setting.cores = share_of_cores(cores, rank, arguments.num_workers);
+    }
     supervisor.start(std::move(setting), rank);
   }
   return supervisor.run();

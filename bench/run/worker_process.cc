@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 #include <fcntl.h>
@@ -55,7 +56,19 @@ struct Child {
   int err;
   char** arguments;
   char** environment;
+  const std::vector<cpu_set_t>& cores;  // empty: as they are
 };
+
+std::vector<cpu_set_t> mask_of(const std::set<int>& cores) {
+  if (cores.empty()) return {};
+  std::vector<cpu_set_t> mask(static_cast<std::size_t>(*cores.rbegin()) / CPU_SETSIZE + 1);
+  const std::size_t size_bytes = mask.size() * sizeof(cpu_set_t);
+  CPU_ZERO_S(size_bytes, mask.data());
+  for (const int core : cores) {
+    CPU_SET_S(static_cast<std::size_t>(core), size_bytes, mask.data());
+  }
+  return mask;
+}
 
 /// Between fork and exec; returns only with the reason why the program does not run.
 int become_the_program(const Child& child) {
@@ -71,6 +84,10 @@ int become_the_program(const Child& child) {
   }
   if (child.setting.network_namespace >= 0 &&
       ::setns(child.setting.network_namespace, CLONE_NEWNET) != 0) {
+    return errno;
+  }
+  if (!child.cores.empty() &&
+      ::sched_setaffinity(0, child.cores.size() * sizeof(cpu_set_t), child.cores.data()) != 0) {
     return errno;
   }
   ::setrlimit(RLIMIT_NOFILE, &child.setting.max_open_files);
@@ -112,13 +129,14 @@ WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor)
   std::vector<std::string> environment = setting.environment;
   const std::vector<char*> arguments = pointers_to(command);
   const std::vector<char*> variables = pointers_to(environment);
+  const std::vector<cpu_set_t> cores = mask_of(setting.cores);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) throw system_failure("start a process");
   if (pid == 0) {
     const int error = become_the_program(
         {setting, janitor, parent, in.reader.get(), out.writer.get(), err.writer.get(),
-         const_cast<char**>(arguments.data()), const_cast<char**>(variables.data())});
+         const_cast<char**>(arguments.data()), const_cast<char**>(variables.data()), cores});
     if (::write(failure.writer.get(), &error, sizeof error) < 0) {
       // The parent then sees a program that ends with this status.
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct WorkerSetting {
   std::vector<std::string> command;
   std::vector<std::string> environment;  ///< all of it, "NAME=value"
   int network_namespace = -1;            ///< a descriptor; -1: that of this process
+  std::set<int> cores;                   ///< that it may run on; empty: those of this process
   sigset_t signal_mask{};                ///< as crossdevice-run found it
   rlimit max_open_files{};               ///< as crossdevice-run found it
   bool ignores_sigpipe = false;          ///< as crossdevice-run found it

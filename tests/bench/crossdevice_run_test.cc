@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,6 +53,20 @@ std::vector<std::string> lines_of(const std::string& text, int rank) {
 bool exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
+}
+
+TEST(CrossdeviceRunTest, BoundWorkersHaveCoresOfTheirOwn) {
+  const std::string say = "grep Cpus_allowed_list: /proc/self/status";
+  RunningJob one(shell(1, say, {"--bind"}));
+  ASSERT_EQ(one.finish(), 0) << one.err;
+  RunningJob unbound(shell(2, say));
+  ASSERT_EQ(unbound.finish(), 0) << unbound.err;
+  EXPECT_EQ(lines_of(unbound.out, 0), lines_of(unbound.out, 1));
+  EXPECT_EQ(lines_of(unbound.out, 0), lines_of(one.out, 0));  // all of them
+  RunningJob two(shell(2, say, {"--bind"}));
+  ASSERT_EQ(two.finish(), 0) << two.err;
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  EXPECT_NE(lines_of(two.out, 0), lines_of(two.out, 1));
 }
 
 TEST(CrossdeviceRunTest, EveryWorkerKnowsWhoItIs) {

@@ -34,12 +34,14 @@ TEST(RunArgumentsTest, WhatFollowsTheDashesIsTheProgramsOwn) {
   EXPECT_EQ(arguments->num_namespaces, 0);
   EXPECT_EQ(arguments->rank_prefix, RankPrefix::ALL_OUTPUT);
   EXPECT_EQ(arguments->when_one_fails, WhenOneFails::STOP_THE_OTHERS);
+  EXPECT_EQ(arguments->binding, Binding::NONE);
   EXPECT_THAT(arguments->command, ElementsAre("prog", "-n", "7", "--", "--help"));
 }
 
 TEST(RunArgumentsTest, EveryOption) {
-  const auto arguments = parse({"--workers", "256", "--grace-seconds", "0.5", "--netns", "2",
-                                "--rate", "200mbit", "--plain", "--keep-going", "--", "prog"});
+  const auto arguments =
+      parse({"--workers", "256", "--grace-seconds", "0.5", "--netns", "2", "--rate", "200mbit",
+             "--plain", "--keep-going", "--bind", "--", "prog"});
   ASSERT_TRUE(arguments.has_value());
   EXPECT_EQ(arguments->num_workers, 256);
   EXPECT_EQ(arguments->grace.count(), 0.5);
@@ -47,6 +49,7 @@ TEST(RunArgumentsTest, EveryOption) {
   EXPECT_EQ(arguments->rate, "200mbit");
   EXPECT_EQ(arguments->rank_prefix, RankPrefix::ERROR_OUTPUT);
   EXPECT_EQ(arguments->when_one_fails, WhenOneFails::KEEP_GOING);
+  EXPECT_EQ(arguments->binding, Binding::OWN_CORES);
 }
 
 TEST(RunArgumentsTest, WrongOnesAreRefused) {
@@ -57,6 +60,7 @@ TEST(RunArgumentsTest, WrongOnesAreRefused) {
   expect_error({"-n", "1"}, "expected a program");
   expect_error({"-n", "1", "--"}, "expected a program");
   expect_error({"-n", "1", "prog"}, "prog");
+  expect_error({"--hosts", "a:2", "--bind", "--", "prog"}, "--bind");
   expect_error({"-n", "1", "--grace-seconds", "-1", "--", "prog"}, "--grace-seconds");
   expect_error({"-n", "3", "--netns", "4", "--", "prog"}, "there are only 3 workers");
   expect_error({"-n", "1", "--netns", "251", "--", "prog"}, "--netns");
