@@ -3,9 +3,9 @@
 /// TF counterparts: tf.DeviceSpec and device_util.
 ///
 /// Grammar: parts between "/", each split at ":", in any order, empty parts ignored:
-///   job:<name> | replica:<int> | task:<int> | <TYPE>[:<int or *>] | device:<TYPE>:<int or *>
-/// A bare <TYPE> is CPU, GPU, TPU, CUSTOM or EPU in any case; behind "device:" any word is one,
-/// kept letter by letter ("cpu" and "gpu" become upper case). An <int> is decimal, with an optional
+///   `job:<name> | replica:<int> | task:<int> | <TYPE>[:<int or *>] | device:<TYPE>:<int or *>`
+/// A bare `<TYPE>` is CPU, GPU, TPU, CUSTOM or EPU in any case; behind "device:" any word is one,
+/// kept letter by letter ("cpu" and "gpu" become upper case). An `<int>` is decimal, with an optional
 /// sign. A repeated job, replica or task: the last one wins, as in TF. Strings are read as ASCII,
 /// whatever the locale.
 #pragma once

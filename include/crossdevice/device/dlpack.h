@@ -18,7 +18,7 @@ namespace crossdevice {
 ///
 /// Order    CUDA memory follows `stream`, that of the library it comes from; without one, the library's own stream on that GPU, which then has to wait for
 ///          what is under way there (tensor_wait_for_stream in interop_cuda.h). DLPack's struct says nothing about streams.
-/// Memory   no copy. kDLCPU, kDLCUDAHost and kDLCUDAManaged become CPU:0, kDLCUDA becomes GPU:<device_id> (of logical GPUs, the first on that GPU). The
+/// Memory   no copy. kDLCPU, kDLCUDAHost and kDLCUDAManaged become CPU:0, kDLCUDA becomes GPU:device_id (of logical GPUs, the first on that GPU). The
 ///          READ_ONLY flag is kept. Null strides and compact row-major strides are accepted (dimensions of size 1 may have any stride). The deleter is
 ///          called at once, also when a GPU has still to do what was enqueued for the memory: with `stream` given, whose memory it is reuses it in order.
 /// Errors   ValueError: null, other strides, several lanes, a type without DType, another or an absent device, an unaligned pointer,
