@@ -233,12 +233,22 @@ Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
                     : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
                     : workers.num_workers > 0 ? Devices{"CPU:0"}
                                               : programs::default_devices();
+  if (devices.all_host()) return devices;
   for (const Device& device : devices) {
-    if (!device.is_host()) {
+    device.require_present();
+    if (device.is_host()) {
       throw programs::ArgumentError(fmt::format(
-          "{}: this version measures host devices only; name some with --devices CPU:0,CPU:1",
-          device.short_name()));
+          "--devices {}: GPUs and host devices are measured apart", devices.to_string()));
     }
+  }
+  if (workers.num_workers > 0) {
+    throw programs::ArgumentError(fmt::format(
+        "--workers with --devices {}: this version measures workers on host devices only, and GPUs "
+        "in one process",
+        devices.to_string()));
+  }
+  if (raw.foreign) {
+    throw programs::ArgumentError("--foreign: on GPUs the memory is always the library's");
   }
   return devices;
 }

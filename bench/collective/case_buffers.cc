@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "crossdevice/device/copy.h"
+
 namespace crossdevice::bench {
 
 namespace {
@@ -25,6 +27,25 @@ std::shared_ptr<void> allocate_foreign(std::size_t size_bytes) {
   void* const memory = std::aligned_alloc(kForeignAlignment, rounded);
   if (memory == nullptr) throw std::bad_alloc();
   return {memory, [](void* pointer) { std::free(pointer); }};
+}
+
+/// Where the host can read it; of a GPU's a copy.
+Tensor on_host(const Tensor& tensor) {
+  return tensor.device().is_host() ? tensor : copy_to_device(tensor, "CPU:0");
+}
+
+/// `size_bytes` of what `memory` holds, from `offset` on, all become `byte`.
+void fill(const Tensor& memory, std::size_t offset, std::size_t size_bytes, int byte) {
+  if (size_bytes == 0) return;
+  std::byte* const begin = static_cast<std::byte*>(memory.data()) + offset;
+  if (memory.device().is_host()) {
+    std::memset(begin, byte, size_bytes);
+    return;
+  }
+  const Tensor filled = Tensor::empty(DType::UINT8, Shape{size_bytes}, "CPU:0");
+  std::memset(filled.data(), byte, size_bytes);
+  copy(Tensor::view(static_cast<void*>(begin), DType::UINT8, Shape{size_bytes}, memory.device()),
+       filled);
 }
 
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
@@ -119,11 +140,23 @@ PatternPlace CaseBuffers::place(std::size_t tensor, std::size_t replica) const {
 
 void CaseBuffers::rewrite_inputs() {
   owners_.for_each_owner([this](std::size_t owner) {
-    for (std::size_t t = 0; t < input_blocks_.size(); ++t) {
-      const Tensor& view = input_blocks_[t][owner].view;
-      write_inputs(place(t, owner), view.data(), view.num_elements());
-    }
+    for (std::size_t t = 0; t < input_blocks_.size(); ++t) rewrite_input(t, owner);
   });
+}
+
+void CaseBuffers::rewrite_input(std::size_t tensor, std::size_t owner) {
+  Block& block = input_blocks_[tensor][owner];
+  const Tensor& view = block.view;
+  if (view.device().is_host()) {
+    write_inputs(place(tensor, owner), view.data(), view.num_elements());
+    return;
+  }
+  if (!block.kept) {
+    const Tensor made = Tensor::empty(view.dtype(), view.shape(), "CPU:0");
+    write_inputs(place(tensor, owner), made.data(), made.num_elements());
+    block.kept = copy_to_device(made, view.device());
+  }
+  copy(view, block.kept);
 }
 
 void CaseBuffers::poison_outputs(Placement placement) {
@@ -132,9 +165,9 @@ void CaseBuffers::poison_outputs(Placement placement) {
       for (const std::vector<Block>& row : *blocks) {
         for (const Block& block : row) {
           if (block.owner != owner) continue;
-          std::memset(bytes_of(block.memory) + block.view.size_bytes(), kGuard, kGuardBytes);
+          fill(block.memory, block.view.size_bytes(), kGuardBytes, kGuard);
           if (placement == Placement::OUT_OF_PLACE && blocks == &output_blocks_) {
-            std::memset(block.view.data(), kPoison, block.view.size_bytes());
+            fill(block.memory, 0, block.view.size_bytes(), kPoison);
           }
         }
       }
@@ -142,7 +175,8 @@ void CaseBuffers::poison_outputs(Placement placement) {
   });
 }
 
-std::size_t CaseBuffers::count_wrong_output(std::size_t tensor, const Tensor& output) const {
+std::size_t CaseBuffers::count_wrong_output(std::size_t tensor, const Tensor& result) const {
+  const Tensor output = on_host(result);
   switch (case_.collective) {
     case Collective::ALL_REDUCE:
     case Collective::BATCH_REDUCE:
@@ -172,14 +206,15 @@ std::size_t CaseBuffers::count_wrong(Placement placement) {
         if (output.device() == case_.devices[owner]) wrong[owner] += count_wrong_output(t, output);
       }
       if (placement == Placement::OUT_OF_PLACE) {
-        const Tensor& input = input_blocks_[t][owner].view;
+        const Tensor input = on_host(input_blocks_[t][owner].view);
         wrong[owner] +=
             count_different_from_input(place(t, owner), input.data(), input.num_elements());
       }
       for (const auto* const blocks : {&input_blocks_, &output_blocks_}) {
         for (const Block& block : (*blocks)[t]) {
           if (block.owner != owner) continue;
-          const std::byte* const guard = bytes_of(block.memory) + block.view.size_bytes();
+          const Tensor memory = on_host(block.memory);
+          const std::byte* const guard = bytes_of(memory) + block.view.size_bytes();
           const bool whole = std::all_of(guard, guard + kGuardBytes,
                                          [](std::byte byte) { return byte == std::byte{kGuard}; });
           wrong[owner] += whole ? 0 : 1;

@@ -56,7 +56,8 @@ struct Case {
 
 /// One worker's buffers.
 ///
-/// Memory   each tensor has a guard behind it. Host devices only.
+/// Memory   each tensor has a guard behind it. On GPUs the inputs are kept once more there, so that they are rewritten without the host.
+/// Order    on GPUs everything is enqueued on the library's own streams; count_wrong() waits for it.
 class CaseBuffers {
  public:
   CaseBuffers(const Case& test_case, OwnerThreads& owners);
@@ -81,9 +82,11 @@ class CaseBuffers {
     Tensor memory;                  // bytes, with the guard
     Tensor view;
     std::size_t owner = 0;
+    Tensor kept{};  // on GPUs: what the input holds; none: not made yet
   };
   Block allocate(DType dtype, const Shape& shape, std::size_t owner);
   [[nodiscard]] PatternPlace place(std::size_t tensor, std::size_t replica) const;
+  void rewrite_input(std::size_t tensor, std::size_t owner);
   [[nodiscard]] std::size_t count_wrong_output(std::size_t tensor, const Tensor& output) const;
 
   Case case_;

@@ -3,10 +3,14 @@
 #include "collective/measure.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "crossdevice/device/host_thread_pool.h"
 
 #include "collective/bandwidth.h"
+#include "collective/gpu_contenders.h"
 #include "collective/limit.h"
 
 namespace crossdevice::bench {
@@ -79,28 +83,90 @@ Contender contender_of(const std::vector<Limit>& limits, Walk walk, OwnerThreads
           .calls = limits.size()};
 }
 
+/// What is known before it is timed.
+Row make_row(const Case& test_case, Sets& sets, Placement placement, const MeasureOptions& options,
+             Team& team) {
+  Row row;
+  row.test_case = test_case;
+  row.ops = options.runner.name;
+  row.algorithm = options.runner.algorithm;
+  row.placement = placement;
+  row.placing = options.placing;
+  if (options.check == CheckValues::YES) {
+    row.wrong = team.total(check_values(test_case, sets[0], placement, options));
+  }
+  return row;
+}
+
+/// What is timed ends when the results are there.
+Contender contender_on_gpus(const Case& test_case, Sets& sets, std::function<void()> run) {
+  return {.prepare =
+              [&test_case, &sets] {
+                for (CaseBuffers& buffers : sets) buffers.rewrite_inputs();
+                wait_for_gpus(test_case.devices);
+              },
+          .run = std::move(run),
+          .calls = sets.size()};
+}
+
+/// The same for the operation, whose calls return when they are enqueued.
+Contender contender_on_gpus(const Case& test_case, Sets& sets, Placement placement,
+                            const MeasureOptions& options) {
+  Contender contender = contender_of(test_case, sets, placement, options);
+  return contender_on_gpus(test_case, sets, [run = std::move(contender.run), &test_case] {
+    run();
+    wait_for_gpus(test_case.devices);
+  });
+}
+
+/// The rows of all cases in one placement, on the GPUs of this process.
+std::vector<Row> measure_on_gpus(std::span<const Case> cases, std::span<Sets> sets,
+                                 Placement placement, const std::string& relative_limit,
+                                 const MeasureOptions& options, Team& team) {
+  std::vector<Row> rows;
+  if (placement == Placement::IN_PLACE && !cases[0].can_run_in_place()) return rows;
+  std::vector<Contender> contenders;
+  rows.reserve(cases.size());
+  contenders.reserve(cases.size() + 2);
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    rows.push_back(make_row(cases[c], sets[c], placement, options, team));
+    contenders.push_back(contender_on_gpus(cases[c], sets[c], placement, options));
+  }
+  const GpuCopyLimit copies(cases[0], sets[0][0]);
+  contenders.push_back(contender_on_gpus(cases[0], sets[0], [&copies] { copies.run(); }));
+  const std::optional<RawNccl> nccl = RawNccl::make(cases[0]);
+  if (nccl.has_value()) {
+    contenders.push_back(contender_on_gpus(
+        cases[0], sets[0], [&nccl, &sets, placement] { nccl->run(sets[0][0], placement); }));
+  }
+  const std::vector<TimeStatistics> times = time_interleaved(contenders, options.timing, team);
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    rows[c].time = times[c];
+    rows[c].limit = c == 0 ? GpuCopyLimit::kName : relative_limit;
+    rows[c].limit_gbs = c > 0 ? rows[0].traffic_gbs()
+                              : gigabytes_per_second(static_cast<double>(copies.traffic_bytes()),
+                                                     times[cases.size()].median_us);
+  }
+  if (nccl.has_value()) rows[0].raw_nccl_us = times.back().median_us;
+  return rows;
+}
+
 /// The rows of all cases in one placement; empty where the first case has none.
 std::vector<Row> measure_placement(std::span<const Case> cases, std::span<Sets> sets,
                                    Placement placement, const std::string& relative_limit,
                                    const MeasureOptions& options, OwnerThreads& owners,
                                    Team& team) {
   std::vector<Row> rows;
+  if (!cases[0].devices.all_host()) {
+    return measure_on_gpus(cases, sets, placement, relative_limit, options, team);
+  }
   if (placement == Placement::IN_PLACE && !cases[0].can_run_in_place()) return rows;
   const std::vector<Limit> limits = make_limits(cases[0], sets[0], placement, team);
   std::vector<Contender> contenders;
   rows.reserve(cases.size());
   contenders.reserve(cases.size() + 2);
   for (std::size_t c = 0; c < cases.size(); ++c) {
-    Row row;
-    row.test_case = cases[c];
-    row.ops = options.runner.name;
-    row.algorithm = options.runner.algorithm;
-    row.placement = placement;
-    row.placing = options.placing;
-    if (options.check == CheckValues::YES) {
-      row.wrong = team.total(check_values(cases[c], sets[c][0], placement, options));
-    }
-    rows.push_back(std::move(row));
+    rows.push_back(make_row(cases[c], sets[c], placement, options, team));
     contenders.push_back(contender_of(cases[c], sets[c], placement, options));
   }
   if (!limits.empty()) {

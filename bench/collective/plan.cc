@@ -70,6 +70,8 @@ CaseGroup cases_of_gradients(const Arguments& arguments, const std::vector<Gradi
 void require_memory(const std::vector<CaseGroup>& groups, const WorkerArguments& workers) {
   const std::optional<std::size_t> available = available_memory_bytes();
   if (!available) return;
+  // That of GPUs says no by itself.
+  if (!groups.empty() && !groups[0][0].devices.all_host()) return;
   const std::size_t num_here =
       workers.are_running ? 1 : static_cast<std::size_t>(std::max(1, workers.num_workers));
   std::size_t most = 0;

@@ -39,6 +39,7 @@ nlohmann::ordered_json to_json(const Row& row) {
   object["wrong"] =
       row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json(nullptr);
   object["traffic_gbs"] = row.traffic_gbs();
+  object["raw_nccl_us_median"] = or_null(row.raw_nccl_us.has_value(), row.raw_nccl_us.value_or(0));
   const bool has_limit = !row.limit.empty();
   object["limit"] = or_null(has_limit, row.limit);
   object["limit_gbs"] = or_null(has_limit, row.limit_gbs);

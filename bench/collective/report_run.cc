@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "collective/gpu_contenders.h"
 #include "collective/machine.h"
 #include "collective/owner_threads.h"
 #include "collective/report_json.h"
@@ -36,6 +37,7 @@ void print_head(const std::string& program, const Arguments& arguments,
   fmt::print("# {} with {} ({}) on {}\n", to_string(arguments.collective), options.runner.name,
              options.runner.algorithm, arguments.devices.to_string());
   if (arguments.workers.num_workers > 0) print_workers(arguments, team);
+  if (!arguments.devices.all_host()) fmt::print("# {}\n", describe_gpus(arguments.devices));
   if (arguments.memory == MemoryKind::FOREIGN) fmt::print("# memory that is not from the pool\n");
   if (arguments.gradients) {
     fmt::print("# gradients {}", *arguments.gradients);
@@ -66,10 +68,13 @@ void print_ratio(const std::vector<RowPair>& group) {
   fmt::print("\n");
 }
 
-void print_foot(const std::vector<Row>& rows, std::size_t num_wrong, const Team& team) {
+void print_foot(const std::vector<Row>& rows, std::size_t num_wrong, const Arguments& arguments,
+                const Team& team) {
   double sum = 0;
   for (const Row& row : rows) sum += row.bus_bandwidth();
-  if (team.num_hosts() == 1) {
+  if (!arguments.devices.all_host()) {
+    fmt::print("# %lim: of a flat copy of every input on its own GPU, all at once\n");
+  } else if (team.num_hosts() == 1) {
     fmt::print(
         "# %lim: in-place of an in-place scale of the same buffers, out-of-place of a non-temporal "
         "copy of the same bytes{}\n",
@@ -86,11 +91,12 @@ std::size_t measure_and_print(const std::string& program, const Arguments& argum
                               std::vector<CaseGroup> groups, std::vector<Row>& rows) {
   const ShowPercentiles percentiles =
       arguments.show_percentiles ? ShowPercentiles::YES : ShowPercentiles::NO;
+  const ShowRawNccl raw_nccl = arguments.devices.all_host() ? ShowRawNccl::NO : ShowRawNccl::YES;
   OwnerThreads owners(arguments.devices.size());
   std::size_t num_wrong = 0;
   if (team.is_first()) {
     print_head(program, arguments, options, team);
-    fmt::print("{}", table_head(percentiles));
+    fmt::print("{}", table_head(percentiles, raw_nccl));
     std::fflush(stdout);
   }
   for (CaseGroup& group : groups) {
@@ -98,7 +104,7 @@ std::size_t measure_and_print(const std::string& program, const Arguments& argum
     const std::vector<RowPair> measured =
         measure_cases(group, "flat_buffer", options, owners, team);
     for (const RowPair& pair : measured) {
-      if (team.is_first()) fmt::print("{}", table_line(pair, percentiles));
+      if (team.is_first()) fmt::print("{}", table_line(pair, percentiles, raw_nccl));
       num_wrong += wrong_in(pair);
       rows.push_back(pair.out_of_place);
       if (pair.in_place) rows.push_back(*pair.in_place);
@@ -127,7 +133,7 @@ int measure_and_report(const std::string& program, const Arguments& arguments,
       measure_and_print(program, arguments, options, team, std::move(groups), rows);
   // The others have nothing to say, and must not end with a failure while the first one still writes.
   if (!team.is_first()) return programs::kExitOk;
-  print_foot(rows, num_wrong, team);
+  print_foot(rows, num_wrong, arguments, team);
   if (arguments.json) {
     json << json_report(rows);
     json.close();

@@ -31,15 +31,19 @@ std::string time_column(double time_us) {
 }
 
 /// The half of a line that belongs to one placement.
-std::string half(const Row* row, ShowPercentiles percentiles) {
+std::string half(const Row* row, ShowPercentiles percentiles, ShowRawNccl raw_nccl) {
   const std::size_t num_times = percentiles == ShowPercentiles::YES ? 3 : 1;
   if (row == nullptr) {
     std::string columns;
     for (std::size_t i = 0; i < num_times; ++i) columns += fmt::format(" {:>8}", "-");
+    if (raw_nccl == ShowRawNccl::YES) columns += fmt::format(" {:>8}", "-");
     return columns + fmt::format(" {:>7} {:>7} {:>5} {:>6}", "-", "-", "-", "-");
   }
   std::string columns = time_column(row->time.median_us);
   if (num_times > 1) columns += time_column(row->time.p10_us) + time_column(row->time.p99_us);
+  if (raw_nccl == ShowRawNccl::YES) {
+    columns += row->raw_nccl_us ? time_column(*row->raw_nccl_us) : fmt::format(" {:>8}", "-");
+  }
   return columns +
          fmt::format(" {:>7.2f} {:>7.2f} {:>5} {:>6}", row->algorithm_bandwidth(),
                      row->bus_bandwidth(),
@@ -49,10 +53,13 @@ std::string half(const Row* row, ShowPercentiles percentiles) {
 
 }  // namespace
 
-std::string table_head(ShowPercentiles percentiles) {
+std::string table_head(ShowPercentiles percentiles, ShowRawNccl raw_nccl) {
   const bool all = percentiles == ShowPercentiles::YES;
-  const std::string times = all ? "     time      p10      p99" : "     time";
-  const std::string units = all ? "     (us)     (us)     (us)" : "     (us)";
+  const bool has_raw = raw_nccl == ShowRawNccl::YES;
+  const std::string times =
+      std::string(all ? "     time      p10      p99" : "     time") + (has_raw ? " raw NCCL" : "");
+  const std::string units =
+      std::string(all ? "     (us)     (us)     (us)" : "     (us)") + (has_raw ? "     (us)" : "");
   const std::string columns = times + "   algbw   busbw  %lim #wrong";
   const std::string column_units = units + "  (GB/s)  (GB/s)              ";
   const std::size_t width = columns.size();
@@ -63,15 +70,15 @@ std::string table_head(ShowPercentiles percentiles) {
                      "", "", column_units, column_units);
 }
 
-std::string table_line(const RowPair& rows, ShowPercentiles percentiles) {
+std::string table_line(const RowPair& rows, ShowPercentiles percentiles, ShowRawNccl raw_nccl) {
   const Case& test_case = rows.out_of_place.test_case;
   const std::size_t size_bytes = test_case.size_bytes();
   const std::string root =
       has_root(test_case.collective) ? fmt::format("{}", test_case.root) : "-1";
   return fmt::format("{:>12}  {:>12}  {:>11}  {:>6}  {:>4}  {}  {}\n", size_bytes,
                      size_bytes / size_in_bytes(test_case.dtype), to_string(test_case.dtype),
-                     redop_name(test_case), root, half(&rows.out_of_place, percentiles),
-                     half(rows.in_place ? &*rows.in_place : nullptr, percentiles));
+                     redop_name(test_case), root, half(&rows.out_of_place, percentiles, raw_nccl),
+                     half(rows.in_place ? &*rows.in_place : nullptr, percentiles, raw_nccl));
 }
 
 }  // namespace crossdevice::bench

@@ -51,9 +51,9 @@ Devices parse_devices(std::string_view list) {
   return result;
 }
 
-Devices first_devices(int count) {
-  if (count < 1) throw ArgumentError(fmt::format("{} devices: expected at least 1", count));
-  const char* const type = num_gpus() > 0 ? "GPU" : "CPU";
+namespace {
+
+Devices first_of(const char* type, int count) {
   std::vector<Device> devices;
   for (int index = 0; index < count; ++index) {
     devices.emplace_back(fmt::format("{}:{}", type, index));
@@ -62,8 +62,17 @@ Devices first_devices(int count) {
   return Devices(std::span<const Device>(devices));
 }
 
-Devices default_devices() {
-  return first_devices(num_gpus() > 0 ? num_gpus() : kDefaultHostDevices);
+}  // namespace
+
+Devices first_devices(int count) {
+  if (count < 1) throw ArgumentError(fmt::format("{} devices: expected at least 1", count));
+  return first_of(num_gpus() > 0 ? "GPU" : "CPU", count);
 }
+
+Devices default_devices() {
+  return num_gpus() > 0 ? first_of("GPU", num_gpus()) : default_host_devices();
+}
+
+Devices default_host_devices() { return first_of("CPU", kDefaultHostDevices); }
 
 }  // namespace crossdevice::programs

@@ -27,5 +27,7 @@ namespace crossdevice::programs {
 
 /// All GPUs if there are any, else four host devices.
 [[nodiscard]] Devices default_devices();
+/// What they are without GPUs.
+[[nodiscard]] Devices default_host_devices();
 
 }  // namespace crossdevice::programs

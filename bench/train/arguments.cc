@@ -111,7 +111,8 @@ void declare_elastic(CLI::App& app, Raw& raw) {
 Devices devices_of(const std::string& names, int num_workers) {
   Devices devices;
   if (names.empty()) {
-    devices = num_workers > 1 ? Devices{"CPU:0"} : programs::default_devices();
+    // Host devices also where there are GPUs.
+    devices = num_workers > 1 ? Devices{"CPU:0"} : programs::default_host_devices();
   } else {
     devices = programs::parse_devices(names);
   }

@@ -12,6 +12,7 @@
 #include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/device/copy.h"
 
 #include "collective/detail/collective_checks.h"
 
@@ -33,6 +34,36 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   }
   return std::make_unique<TransportCollectives>(cluster, std::move(transport));
 }
+
+/// A tensor where the engines reach it: itself, or, where it lies on a GPU, one of the pool in its place.
+class HostSide {
+ public:
+  enum class Holds : bool { NOTHING, ITS_ELEMENTS };
+  HostSide(const Tensor& given, Holds holds) : given_(given), here_(given) {
+    if (!given_ || given_.device().is_host()) return;
+    here_ = holds == Holds::ITS_ELEMENTS ? copy_to_device(given_, kHost)
+                                         : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+  }
+  /// An output, which may be the input that `input` stands for.
+  HostSide(const char* what, const Tensor& given, const HostSide& input) : HostSide(given) {
+    if (!given_ || given_.device().is_host()) return;
+    detail::require_output(what, given_, given_.dtype(), given_.num_elements());
+    const bool is_input = given_.data() == input.given_.data() &&
+                          given_.dtype() == input.given_.dtype() &&
+                          given_.num_elements() == input.given_.num_elements();
+    here_ = is_input ? input.here_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+  }
+  [[nodiscard]] const Tensor& tensor() const { return here_; }
+  void put_back() const {
+    if (given_ && !given_.device().is_host()) copy(given_, here_);
+  }
+
+ private:
+  explicit HostSide(const Tensor& given) : given_(given), here_(given) {}
+  static constexpr const char* kHost = "CPU:0";
+  Tensor given_;
+  Tensor here_;
+};
 
 }  // namespace
 
@@ -71,39 +102,63 @@ void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& ou
   detail::require_output("all_reduce", output, result_dtype(op, input.dtype()),
                          input.num_elements());
   const std::lock_guard lock(state_->mutex);
-  const CollectiveValue value{std::span<const Tensor>(&input, 1),
-                              std::span<const Tensor>(&output, 1)};
+  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
+  const HostSide to("all_reduce", output, from);
+  const CollectiveValue value{std::span<const Tensor>(&from.tensor(), 1),
+                              std::span<const Tensor>(&to.tensor(), 1)};
   state_->engine->all_reduce(state_->request("all_reduce", op, options),
                              std::span<const CollectiveValue>(&value, 1));
+  to.put_back();
 }
 
 void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor& output,
                                   const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->reduce_scatter(state_->request("reduce_scatter", op, options), input, output);
+  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
+  const HostSide to("reduce_scatter", output, from);
+  state_->engine->reduce_scatter(state_->request("reduce_scatter", op, options), from.tensor(),
+                                 to.tensor());
+  to.put_back();
 }
 
 void Communicator::all_gather(const Tensor& input, const Tensor& output,
                               const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->all_gather(state_->request("all_gather", ReduceOp::SUM, options), input, output);
+  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
+  const HostSide to("all_gather", output, from);
+  state_->engine->all_gather(state_->request("all_gather", ReduceOp::SUM, options), from.tensor(),
+                             to.tensor());
+  to.put_back();
 }
 
 void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->broadcast(state_->request("broadcast", ReduceOp::SUM, options), tensor, root);
+  const bool is_root = root == rank();
+  const HostSide here(tensor, is_root ? HostSide::Holds::ITS_ELEMENTS : HostSide::Holds::NOTHING);
+  state_->engine->broadcast(state_->request("broadcast", ReduceOp::SUM, options), here.tensor(),
+                            root);
+  if (!is_root) here.put_back();
 }
 
 void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->reduce(state_->request("reduce", op, options), input, output, root);
+  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
+  const HostSide to = root == rank() ? HostSide("reduce", output, from)
+                                     : HostSide(Tensor(), HostSide::Holds::NOTHING);
+  state_->engine->reduce(state_->request("reduce", op, options), from.tensor(), to.tensor(), root);
+  to.put_back();
 }
 
 void Communicator::gather(const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->gather(state_->request("gather", ReduceOp::SUM, options), input, output, root);
+  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
+  const HostSide to = root == rank() ? HostSide("gather", output, from)
+                                     : HostSide(Tensor(), HostSide::Holds::NOTHING);
+  state_->engine->gather(state_->request("gather", ReduceOp::SUM, options), from.tensor(),
+                         to.tensor(), root);
+  to.put_back();
 }
 
 void Communicator::barrier(const CommunicatorOptions& options) {

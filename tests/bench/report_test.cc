@@ -61,7 +61,8 @@ TEST(ReportTest, JsonHasExactlyTheFieldsOfARow) {
                                           "traffic_gbs",
                                           "limit",
                                           "limit_gbs",
-                                          "percent_of_limit"}));
+                                          "percent_of_limit",
+                                          "raw_nccl_us_median"}));
 }
 
 TEST(ReportTest, JsonHoldsTheFiguresOfTheRow) {

@@ -28,7 +28,8 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 /// Ranks    collective: every worker makes the same calls in the same order, on communicators that were made in the same order, with equal ops, dtypes and
 ///          numbers of elements.
 /// Shapes   tensors count by their elements; shapes are not compared.
-/// Memory   host tensors. Pool memory (Tensor::empty) is read where it lies; views of other memory too, but on one machine through a copy. An
+/// Memory   tensors on hosts or GPUs, also on some workers these and on others those. What lies on a GPU goes through the host, there and back, and the call
+///          waits for the tensors' streams (NCCL is used by CollectiveAllReduce). Pool memory (Tensor::empty) is read where it lies; views of other memory too, but on one machine through a copy. An
 ///          output may be exactly its input (all_reduce), or the input the part of the output, or the output the part of the input, that is
 ///          this rank's (all_gather, gather; reduce_scatter); else they do not overlap.
 /// Errors   as CollectiveEngine.
