@@ -98,8 +98,8 @@ bool CallComparison::State::await_calls() {
   std::unique_lock lock(mutex);
   (void)changed.wait_for(lock, kPause, [this] { return is_ending; });
   if (!is_ahead()) changed.wait(lock, [this] { return is_ending || !fresh.empty(); });
-  // What was called before the end is told: the others may be in the exchange already.
-  if (is_ending && fresh.empty()) return false;
+  // At the end too: what was called before is told, and whoever is behind finds the others in the exchange that it enters with its next call.
+  if (is_ending && fresh.empty() && !is_ahead()) return false;
   const auto count =
       static_cast<std::ptrdiff_t>(std::min<std::size_t>(fresh.size(), kMaxCallsAtOnce));
   telling.assign(fresh.begin(), fresh.begin() + count);

@@ -117,6 +117,18 @@ TEST_F(CollectiveGpu, ManyCallsAreCompared) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
+TEST_F(CollectiveGpu, WhoEndsFirstIsStillThereForTheOthersLastCalls) {
+  const std::vector<std::string> errors = run_clusters(3, [](const ClusterPtr& cluster) {
+    for (int i = 0; i < 20; ++i) {
+      CollectiveAllReduce ops(devices_of(*cluster, 1), 3, {}, cluster);
+      const PerReplica one = value_on(*cluster, 1, 10, 0);
+      for (int call = 0; call < 3; ++call) ops.reduce_into(ReduceOp::MAX, one, one);
+    }
+    cluster->barrier(60);
+  });
+  EXPECT_EQ(errors, no_errors(3));
+}
+
 /// One call of a worker; `differs`: the one that is not like the others'.
 using Call = std::function<void(CollectiveAllReduce& ops, const Cluster& cluster, bool differs)>;
 struct Difference {
