@@ -19,6 +19,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
 
 #include "collective/detail/call_comparison.h"
@@ -238,6 +239,15 @@ class RoundPipeline {
       hold_back(i, stage().stream(i), stream(i));
     }
   }
+  [[nodiscard]] TraceSpan enqueues(const char* what, std::size_t k) const {
+    return TraceSpan(what, "collective", [this, k] {
+      std::size_t num_bytes = 0;
+      for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+        num_bytes += piece.range.count * size_in_bytes(round(k).dtype);
+      }
+      return TraceArguments{.num_bytes = num_bytes, .dtype = to_string(round(k).dtype)};
+    });
+  }
   void pack(std::size_t k);
   void reduce(std::size_t k);
   void unpack(std::size_t k);
@@ -270,6 +280,7 @@ void RoundPipeline::copy_ranges(std::size_t i, DType dtype, double divisor) {
 }
 
 void RoundPipeline::pack(std::size_t k) {
+  const TraceSpan span = enqueues("enqueue pack", k);
   for (std::size_t i = 0; i < num_devices(); ++i) {
     parts_.ranges.clear();
     for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
@@ -282,6 +293,7 @@ void RoundPipeline::pack(std::size_t k) {
 }
 
 void RoundPipeline::reduce(std::size_t k) {
+  const TraceSpan span = enqueues("enqueue communicate", k);
   detail::NcclClique& clique = parts_.clique;
   detail::NcclApi& nccl = clique.api();
   const DType dtype = round(k).dtype;
@@ -312,6 +324,7 @@ void RoundPipeline::reduce(std::size_t k) {
 }
 
 void RoundPipeline::unpack(std::size_t k) {
+  const TraceSpan span = enqueues("enqueue unpack", k);
   for (std::size_t i = 0; i < num_devices(); ++i) {
     hold_back(i, stream(i), nccl_stream(i));
     parts_.ranges.clear();

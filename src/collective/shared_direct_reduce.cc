@@ -15,6 +15,7 @@
 #include <sched.h>
 
 #include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/comm/shared_memory_group.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/inline_vector.h"
@@ -194,22 +195,34 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
                                                 std::span<const CollectiveValue> values,
                                                 const GroupOperationInfo& info) {
-  batch.announce(request, values, info);
+  {
+    const TraceSpan pack("pack", "collective");
+    batch.announce(request, values, info);
+  }
   for (std::size_t window = 0;; group.announce(info, request.sequence)) {
     group.await_announcements(request.deadline);
     if (window == 0) batch.learn(request, values);
     const detail::SharedBatch::WindowTensors all =
         batch.tensors(request, values, window, num_combined);
-    reduce(request, all.tensors, all.num_first,
-           {.index = static_cast<std::size_t>(group.rank()),
-            .count = static_cast<std::size_t>(group.num_workers()),
-            .is_single_threaded = single_threaded});
+    {
+      const TraceSpan adds("reduce share", "collective");
+      reduce(request, all.tensors, all.num_first,
+             {.index = static_cast<std::size_t>(group.rank()),
+              .count = static_cast<std::size_t>(group.num_workers()),
+              .is_single_threaded = single_threaded});
+    }
     group.finish();
     group.await_ends(request.deadline);
     batch.require_unmoved(request);
-    batch.empty(values, window);
+    {
+      const TraceSpan unpack("unpack", "collective");
+      batch.empty(values, window);
+    }
     if (++window == batch.num_windows()) return;
-    batch.fill(request, values, window);
+    {
+      const TraceSpan pack("pack", "collective");
+      batch.fill(request, values, window);
+    }
     batch.require_unmoved(request);
   }
 }
@@ -266,6 +279,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   State& state = *state_;
   state.group.require_whole();
   state.begin();
+  const detail::ReductionSpan span(detail::kSharedMemoryReduction, size.size_bytes, info.dtype);
   bool was_announced = false;
   try {
     const std::span<const CollectiveValue> prepared = state.prepare(request, values);

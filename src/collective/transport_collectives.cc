@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/collective/ring.h"
 #include "crossdevice/collective/rooted.h"
 #include "crossdevice/collective/schedule_executor.h"
@@ -43,6 +44,12 @@ using Kind = ProgramKey::Kind;
 constexpr std::size_t kRingBytes = std::size_t{1} << 20;
 /// Up to here latency counts more than bytes.
 constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
+
+const detail::ReductionAlgorithm& algorithm_of(Kind kind) {
+  if (kind == Kind::ALL_REDUCE_RING) return detail::kRingReduction;
+  if (kind == Kind::ALL_REDUCE_HALVING_DOUBLING) return detail::kHalvingDoublingReduction;
+  return detail::kShuffleReduction;
+}
 
 }  // namespace
 
@@ -84,6 +91,7 @@ struct TransportCollectives::State final : OperationObserver {
   void tensor_completed(std::size_t row) override {
     if (!finishes_rows) return;
     if (is_in_place) group->set_outputs_written();
+    const TraceSpan unpack("unpack", "collective");
     batch.finish(batch.rows()[row], divisor);
   }
 
@@ -154,6 +162,8 @@ bool TransportCollectives::State::fits_inline(std::size_t inline_bytes) const {
 void TransportCollectives::State::reduce_inline(const CollectiveRequest& request,
                                                 std::span<const CollectiveValue> values,
                                                 std::size_t block_bytes) {
+  const detail::ReductionSpan span(detail::kExchangeReduction, block_bytes,
+                                   values[0].inputs[0].dtype());
   std::byte* const memory = scratch.reserve(num_ranks * kMaxExchangeBytes);
   const auto block = [&](std::size_t of_rank) { return memory + of_rank * kMaxExchangeBytes; };
   detail::fill_inline_block(values, block(rank));
@@ -180,12 +190,15 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
 void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) {
   running.clear();
   jobs.clear();
+  TraceSpan span("communicate", "collective");
   for (const detail::BatchRow& row : batch.rows()) {
     const std::size_t element_size = size_in_bytes(row.dtype);
+    const Kind kind = all_reduce_kind(request, row.num_elements * element_size);
+    const detail::ReductionAlgorithm& algorithm = algorithm_of(kind);
+    detail::ReductionSpan::count(algorithm, row.num_elements * element_size);
+    span.set_how(algorithm.name, span.is_open() ? to_string(row.dtype) : std::string_view());
     running.push_back(
-        find_program({.kind = all_reduce_kind(request, row.num_elements * element_size),
-                      .num_elements = row.num_elements,
-                      .element_size = element_size},
+        find_program({.kind = kind, .num_elements = row.num_elements, .element_size = element_size},
                      request.deadline));
     const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
     jobs.push_back({.program = running.back().get(),
@@ -199,7 +212,10 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
     agree(request.deadline);
     if (is_in_place) group->set_outputs_written();
   }
-  for (const detail::BatchRow& row : batch.rows()) batch.fill(row);
+  {
+    const TraceSpan pack("pack", "collective");
+    for (const detail::BatchRow& row : batch.rows()) batch.fill(row);
+  }
   finishes_rows = true;
   group->executor().run(jobs, request.deadline, this);
   finishes_rows = false;

@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/collective/shared_direct_reduce.h"
 #include "crossdevice/collective/transport_collectives.h"
 #include "crossdevice/core/error.h"
@@ -491,6 +492,7 @@ void TwoLevelCollectives::all_reduce(const CollectiveRequest& request,
     return;
   }
   const GroupOperationInfo info = detail::operation_of(request, values, size);
+  const detail::ReductionSpan span(detail::kTwoLevelReduction, size.size_bytes, info.dtype);
   state.group->run(request, info, [&] {
     if (size.inline_bytes <= SharedDirectReduce::kInlineBytes) {
       state.reduce_small(request, info, values, size.in_place);

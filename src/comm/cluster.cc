@@ -13,6 +13,7 @@
 #include "crossdevice/comm/multi_worker_util.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/trace.h"
 
 #include "comm/detail/authentication.h"
 #include "comm/detail/chief_address.h"
@@ -172,6 +173,7 @@ void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoc
   plane = std::move(new_plane);
   epoch = std::move(new_epoch);
   rank = plane_options.rank;
+  detail::set_trace_rank(rank, plane_options.host);
   members.reserve(epoch.members.size());
   for (int each = 0; each < plane_options.num_workers; ++each) members.push_back(each);
   group = group_id(plane->cluster_id(), members, 0);

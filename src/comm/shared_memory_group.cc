@@ -21,9 +21,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "crossdevice/core/log.h"
@@ -32,6 +30,8 @@
 
 #include "comm/detail/foreign_file.h"
 #include "comm/detail/group_lines.h"
+#include "comm/detail/shared_futex.h"
+#include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
 
 #if defined(__x86_64__)
@@ -47,6 +47,8 @@ using detail::GroupFlags;
 using detail::identity_of;
 using detail::Mapping;
 using detail::open_foreign;
+using detail::sleep_on;
+using detail::wake_all;
 using Clock = std::chrono::steady_clock;
 
 /// Looks without giving up the core; most meetings are over by then. More would hold up whoever is waited for, if it wants this very core.
@@ -64,16 +66,6 @@ void relax() {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
-}
-
-/// Other processes wait on the word too, so it is no private futex.
-void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
-              std::chrono::nanoseconds time) {
-  const timespec limit{.tv_sec = 0, .tv_nsec = time.count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
-}
-void wake_all(const std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
 }
 
 /// Of the last system call that failed.
@@ -305,6 +297,7 @@ bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline
 
 /// Whether the peer has come.
 bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline) {
+  detail::WaitSpan wait(detail::kSharedMemoryWait);
   if (has_core_of_its_own) {
     for (int i = 0; i < kPauses; ++i) {
       if (has_come(of_rank)) return true;
@@ -316,6 +309,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     if (has_come(of_rank)) return true;
     std::this_thread::yield();
   }
+  wait.set_long(spin_end - kSpinTime);
   GroupFlags& theirs = peer(of_rank).flags();
   Clock::time_point warning = spin_end + cluster->stall_warning();
   while (!is_over_for(of_rank, deadline)) {

@@ -11,6 +11,7 @@
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/control_message.h"
+#include "comm/detail/wait_span.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -243,6 +244,7 @@ template <class IsOver>
 void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadline) {
   require_whole();
   if (is_over()) return;
+  WaitSpan wait(kMessagesWait);
   const Clock::time_point begin = Clock::now();
   Clock::time_point warning = begin + stall_warning_;
   patience_.reset();
@@ -257,6 +259,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
     if (has_moved) {
       patience_.reset();
     } else if (is_bulky() || patience_.is_exhausted()) {
+      wait.set_long(begin);
       prepare_sleep();
       give_back_turn();
       sleep(std::min(deadline.moment(), warning));

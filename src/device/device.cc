@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/device_spec.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -27,6 +28,7 @@ struct DeviceListRecord {
   bool all_host = true;
   const DeviceListRecord* set =
       nullptr;  // the list of the same devices, each once, in order of appearance
+  mutable std::atomic<const TraceTracks*> tracks{nullptr};  // made when first asked for
 };
 
 struct DeviceRecord {
@@ -246,6 +248,22 @@ bool Devices::contains(const Device& device) const {
 bool Devices::has_duplicates() const { return record_->has_duplicates; }
 bool Devices::all_host() const { return record_->all_host; }
 bool Devices::same_set(const Devices& other) const { return record_->set == other.record_->set; }
+
+const detail::TraceTracks& Devices::trace_tracks() const {
+  if (const detail::TraceTracks* const known = record_->tracks.load(std::memory_order_acquire)) {
+    return *known;
+  }
+  auto made = std::make_unique<detail::TraceTracks>();
+  const std::vector<Device>& all = record_->set->devices;
+  made->names.reserve(all.size());
+  for (const Device& each : all) made->names.push_back(each.short_name());
+  const detail::TraceTracks* first = nullptr;
+  if (record_->tracks.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel,
+                                              std::memory_order_acquire)) {
+    return *made.release();
+  }
+  return *first;
+}
 
 std::string Devices::to_string() const {
   std::string result = "[";

@@ -8,6 +8,8 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "device/detail/first_use.h"
+
 namespace crossdevice::detail {
 
 constinit std::atomic<ForkState> fork_state{ForkState::UNUSED};
@@ -38,7 +40,9 @@ void require_not_forked_slow() {
   install_handler();
   // Only from UNUSED: a thread that forked meanwhile has a child that must keep its mark.
   ForkState expected = ForkState::UNUSED;
-  fork_state.compare_exchange_strong(expected, ForkState::USED, std::memory_order_relaxed);
+  if (fork_state.compare_exchange_strong(expected, ForkState::USED, std::memory_order_relaxed)) {
+    begin_first_use();
+  }
 }
 
 }  // namespace crossdevice::detail

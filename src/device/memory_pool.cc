@@ -8,7 +8,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
+#include <fmt/format.h>
+
+#include "crossdevice/core/counters.h"
 #include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -44,6 +49,17 @@ class PoolTable {
     return *entry->pool;
   }
 
+  /// Calls `use(device, pool)` for every pool that there is.
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (const Bucket& bucket : buckets_) {
+      for (const Entry* entry = bucket.load(std::memory_order_acquire); entry != nullptr;
+           entry = entry->next) {
+        use(entry->device, *entry->pool);
+      }
+    }
+  }
+
  private:
   struct Entry {
     Device device;
@@ -62,13 +78,48 @@ class PoolTable {
   std::array<Bucket, 256> buckets_{};
 };
 
+void add_pool_samples(std::vector<CounterSample>& samples);
+
+PoolTable& pool_table() {
+  // Never destroyed: tensors with static storage duration give back their memory after main.
+  static PoolTable& table = []() -> PoolTable& {
+    add_counter_source(&add_pool_samples);
+    return *new PoolTable;
+  }();
+  return table;
+}
+
+/// What counters() says about pools.
+void add_pool_samples(std::vector<CounterSample>& samples) {
+  if (detail::is_forked_child()) return;  // a pool's lock may be held for ever
+  pool_table().for_each([&samples](const Device& device, const MemoryPool& pool) {
+    const MemoryPoolStatistics now = pool.statistics();
+    const std::string labels = fmt::format("device=\"{}\"", device.short_name());
+    const auto add = [&](const char* name, const char* help, CounterKind kind, auto value) {
+      samples.push_back({.name = name,
+                         .labels = labels,
+                         .help = help,
+                         .kind = kind,
+                         .value = static_cast<double>(value)});
+    };
+    add("crossdevice_pool_bytes_in_use", "Bytes of the pool's blocks that are handed out.",
+        CounterKind::GAUGE, now.bytes_in_use);
+    add("crossdevice_pool_peak_bytes_in_use", "The most that were, since the last reset.",
+        CounterKind::GAUGE, now.peak_bytes_in_use);
+    add("crossdevice_pool_bytes_reserved", "Bytes of address space that the pool holds.",
+        CounterKind::GAUGE, now.bytes_reserved);
+    add("crossdevice_pool_allocations_total", "Blocks handed out.", CounterKind::COUNTER,
+        now.num_allocations);
+    add("crossdevice_pool_cache_hits_total", "Of these, the ones that had been given back before.",
+        CounterKind::COUNTER, now.num_cache_hits);
+  });
+}
+
 }  // namespace
 
 MemoryPool& MemoryPool::of(const Device& device) {
   device.require_present();
-  // Never destroyed: tensors with static storage duration give back their memory after main.
-  static PoolTable& table = *new PoolTable;
-  return table.of(device);
+  return pool_table().of(device);
 }
 
 std::uint64_t MemoryPool::num_moves() { return num_moves_begun.load(); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/active_operation.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
@@ -13,6 +15,7 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
                                  std::optional<std::uint64_t> ticket, PendingBatchState* pending)
     : queue_(queue),
       outer_(!ticket.has_value() && queue.is_held_by_this_thread() ? queue.active() : nullptr),
+      kind_(name.kind),
       in_place_(name.in_place),
       timeout_seconds_(options.timeout_seconds.has_value() ? options.timeout_seconds
                                                            : environment().default_timeout_seconds),
@@ -36,9 +39,29 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
   } else {
     queue_.begin_turn(queue_.draw_blocking_ticket());
   }
-  record_ = {name.kind, queue_.next_sequence(), name.num_values, name.size_bytes};
+  record_ = {name.kind.name, queue_.next_sequence(), name.num_values, name.size_bytes};
   deadline_ = options.deadline();  // its clock starts here, at the head of the queue
+  span_.emplace(name.kind.name, "operation", [this, &name] {
+    return TraceArguments{.sequence = record_.sequence,
+                          .num_bytes = record_.size_bytes,
+                          .tracks = &name.devices.trace_tracks()};
+  });
   queue_.set_active(this);
+  is_timed_ = kind_.is_timed(name.size_bytes);
+  if (is_timed_) start_ = Deadline::Clock::now();
+}
+
+void ActiveOperation::count() {
+  if (is_counted_) return;
+  is_counted_ = true;
+  span_.reset();
+  if (!is_timed_) {
+    kind_.count(record_.size_bytes);
+    return;
+  }
+  const auto taken =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now() - start_);
+  kind_.count(record_.size_bytes, static_cast<std::uint64_t>(taken.count()));
 }
 
 ActiveOperation::~ActiveOperation() {
@@ -46,6 +69,7 @@ ActiveOperation::~ActiveOperation() {
     outer_->outputs_written_ |= outputs_written_;
     queue_.set_active(outer_);
   } else {
+    count();
     queue_.end_turn();
   }
 }

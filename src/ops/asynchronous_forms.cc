@@ -111,7 +111,9 @@ struct CrossDeviceOps::Async {
       body(state, active);
     } catch (...) {
       error = std::current_exception();
+      active.set_failed(error);
     }
+    active.count();
     state.finish(std::move(error));
   }
 
@@ -125,7 +127,7 @@ struct CrossDeviceOps::Async {
   }
 
   PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
-                            const CommunicationOptions& options, const char* kind) const {
+                            const CommunicationOptions& options) const {
     const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
     detail::require_implementation(pairs, options);
     std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
@@ -133,7 +135,10 @@ struct CrossDeviceOps::Async {
       add_reduction(*state, op, pair.value, pair.destinations);
     }
     CrossDeviceOps* target = &ops;
-    return launch(std::move(state), {kind, pairs.size(), size.size_bytes, size.in_place}, options,
+    const Devices devices = pairs.empty() ? Devices() : pairs[0].value.devices();
+    return launch(std::move(state),
+                  {detail::kBatchReduce, pairs.size(), size.size_bytes, size.in_place, devices},
+                  options,
                   [target, op, options](PendingBatchState& batch, ActiveOperation& active) {
                     if (batch.pairs.empty()) return;
                     std::vector<Mirrored> results =
@@ -155,7 +160,8 @@ struct CrossDeviceOps::Async {
     std::shared_ptr<PendingBatchState> state = make_state(1);
     add_reduction(*state, op, value, destinations);
     CrossDeviceOps* target = &ops;
-    const OperationName name{"reduce", 1, detail::component_size_bytes(value), in_place};
+    const OperationName name{detail::kReduce, 1, detail::component_size_bytes(value), in_place,
+                             value.devices()};
     return launch(std::move(state), name, options,
                   [target, op, options](PendingBatchState& batch, ActiveOperation& active) {
                     const ValueDestinationPair& pair = batch.pairs[0];
@@ -186,7 +192,7 @@ PendingBatch CrossDeviceOps::batch_reduce_async(ReduceOp op,
                                                 const CommunicationOptions& options) {
   queue_->rethrow_kept_error();
   options.validate();
-  return Async{*this}.reduce_pairs(op, pairs, options, "batch_reduce");
+  return Async{*this}.reduce_pairs(op, pairs, options);
 }
 
 PendingBatch CrossDeviceOps::batch_reduce_into_async(ReduceOp op,
@@ -207,14 +213,14 @@ PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
   add_dense(*state, tensor,
             destinations.make_result(tensor.dtype(), tensor.shape(), PerReplica(tensor)));
-  return async.launch(std::move(state), {"broadcast", 1, tensor.size_bytes(), in_place}, {},
-                      [this](PendingBatchState& batch, ActiveOperation& active) {
-                        const ValueDestinationPair& pair = batch.pairs[0];
-                        Mirrored result =
-                            broadcast_implementation(pair.value.values()[0], pair.destinations);
-                        detail::settle(result, pair.destinations);
-                        active.complete_item(0, result);
-                      });
+  return async.launch(
+      std::move(state), {detail::kBroadcast, 1, tensor.size_bytes(), in_place, tensor.device()}, {},
+      [this](PendingBatchState& batch, ActiveOperation& active) {
+        const ValueDestinationPair& pair = batch.pairs[0];
+        Mirrored result = broadcast_implementation(pair.value.values()[0], pair.destinations);
+        detail::settle(result, pair.destinations);
+        active.complete_item(0, result);
+      });
 }
 
 PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destinations& destinations,
@@ -235,7 +241,8 @@ PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destina
     add_dense(*state, value, destinations.make_result(value.dtype(), shape, value));
   }
   return async.launch(
-      std::move(state), {"gather", 1, detail::component_size_bytes(value), false}, options,
+      std::move(state),
+      {detail::kGather, 1, detail::component_size_bytes(value), false, value.devices()}, options,
       [this, axis, options](PendingBatchState& batch, ActiveOperation& active) {
         const ValueDestinationPair& pair = batch.pairs[0];
         Mirrored result = gather_implementation(pair.value, pair.destinations, axis, options);

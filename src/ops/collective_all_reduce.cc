@@ -14,6 +14,7 @@
 #include "crossdevice/comm/default_devices.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
+#include "crossdevice/core/trace.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
@@ -347,6 +348,10 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
 void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, const Pack& pack,
                                              const DenseBatch& batch,
                                              detail::ActiveOperation& active) {
+  const TraceSpan span("pack of values", "pack", [&pack] {
+    return TraceArguments{.num_bytes = pack.num_elements() * size_in_bytes(pack.dtype),
+                          .dtype = to_string(pack.dtype)};
+  });
   active.require_time_left();
   std::vector<CollectiveValue> shared;
   std::vector<std::optional<detail::StagedValue>> staged;

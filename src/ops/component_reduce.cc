@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/reduce_kernel.h"
 #include "crossdevice/device/scratch_lease.h"
@@ -51,6 +52,11 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
   for (const ReduceItem& item : batch.items) {
     scratch->tensors.push_back({item.value->values(), item.result->values()});
   }
+  std::size_t size_bytes = 0;
+  for (const ReduceItem& item : batch.items) size_bytes += item.value->values()[0].size_bytes();
+  // What is enqueued: the GPUs are not waited for.
+  const ReductionSpan span(batch.nccl != nullptr ? kNcclReduction : kGpuKernelReduction, size_bytes,
+                           batch.items[0].value->dtype());
   if (batch.nccl != nullptr) {
     batch.nccl->reduce({.op = op,
                         .tensors = scratch->tensors,

@@ -34,11 +34,14 @@ Mirrored CrossDeviceOps::reduce(ReduceOp op, const PerReplica& value,
   detail::require_implementation(value, options);
   const bool in_place = detail::require_no_overlaps(value, destinations);
   detail::wait_until_ready(value, destinations);
-  ActiveOperation active(*queue_, {"reduce", 1, detail::component_size_bytes(value), in_place},
-                         options);
-  Mirrored result = reduce_implementation(op, value, destinations, options);
-  detail::settle(result, destinations);
-  return result;
+  ActiveOperation active(
+      *queue_, {detail::kReduce, 1, detail::component_size_bytes(value), in_place, value.devices()},
+      options);
+  return active.run([&] {
+    Mirrored result = reduce_implementation(op, value, destinations, options);
+    detail::settle(result, destinations);
+    return result;
+  });
 }
 
 void CrossDeviceOps::reduce_into(ReduceOp op, const PerReplica& value,
@@ -58,11 +61,15 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce(ReduceOp op,
     detail::wait_until_ready(pair.value, pair.destinations);
   }
   if (pairs.empty()) return {};
-  ActiveOperation active(*queue_, {"batch_reduce", pairs.size(), size.size_bytes, size.in_place},
+  ActiveOperation active(*queue_,
+                         {detail::kBatchReduce, pairs.size(), size.size_bytes, size.in_place,
+                          pairs[0].value.devices()},
                          options);
-  std::vector<Mirrored> results = batch_reduce_implementation(op, pairs, options);
-  detail::settle_batch(results, pairs);
-  return results;
+  return active.run([&] {
+    std::vector<Mirrored> results = batch_reduce_implementation(op, pairs, options);
+    detail::settle_batch(results, pairs);
+    return results;
+  });
 }
 
 void CrossDeviceOps::batch_reduce_into(ReduceOp op, std::span<const PerReplica> values,
@@ -88,10 +95,13 @@ Mirrored CrossDeviceOps::broadcast(const Tensor& tensor, const Destinations& des
   detail::require_broadcastable(tensor, destinations);
   const bool in_place = detail::require_no_overlaps(PerReplica(tensor), destinations);
   detail::wait_until_ready(tensor, destinations);
-  ActiveOperation active(*queue_, {"broadcast", 1, tensor.size_bytes(), in_place}, {});
-  Mirrored result = broadcast_implementation(tensor, destinations);
-  detail::settle(result, destinations);
-  return result;
+  ActiveOperation active(
+      *queue_, {detail::kBroadcast, 1, tensor.size_bytes(), in_place, tensor.device()}, {});
+  return active.run([&] {
+    Mirrored result = broadcast_implementation(tensor, destinations);
+    detail::settle(result, destinations);
+    return result;
+  });
 }
 
 Mirrored CrossDeviceOps::broadcast(const IndexedSlices& slices, const Destinations& destinations) {
@@ -99,14 +109,19 @@ Mirrored CrossDeviceOps::broadcast(const IndexedSlices& slices, const Destinatio
   slices.validate();
   detail::require_broadcastable(slices.values, destinations);
   detail::wait_until_ready(PerReplica{slices}, destinations);
-  ActiveOperation active(*queue_, {"broadcast", 1, slices.values.size_bytes(), false}, {});
-  const Mirrored values = broadcast_implementation(slices.values, destinations.devices());
-  const Mirrored indices = broadcast_implementation(slices.indices, destinations.devices());
-  std::vector<IndexedSlices> copies;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    copies.push_back({values.values()[i], indices.values()[i], slices.dense_shape});
-  }
-  return Mirrored(std::move(copies));
+  ActiveOperation active(
+      *queue_, {detail::kBroadcast, 1, slices.values.size_bytes(), false, slices.values.device()},
+      {});
+  return active.run([&] {
+    const Mirrored values = broadcast_implementation(slices.values, destinations.devices());
+    const Mirrored indices = broadcast_implementation(slices.indices, destinations.devices());
+    std::vector<IndexedSlices> copies;
+    copies.reserve(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      copies.push_back({values.values()[i], indices.values()[i], slices.dense_shape});
+    }
+    return Mirrored(std::move(copies));
+  });
 }
 
 void CrossDeviceOps::broadcast_into(const Tensor& tensor, const DistributedValues& outputs) {
@@ -123,11 +138,14 @@ Mirrored CrossDeviceOps::gather(const PerReplica& value, const Destinations& des
   detail::require_implementation(value, options);
   detail::require_apart(value, destinations);
   detail::wait_until_ready(value, destinations);
-  ActiveOperation active(*queue_, {"gather", 1, detail::component_size_bytes(value), false},
-                         options);
-  Mirrored result = gather_implementation(value, destinations, axis, options);
-  detail::settle(result, destinations);
-  return result;
+  ActiveOperation active(
+      *queue_, {detail::kGather, 1, detail::component_size_bytes(value), false, value.devices()},
+      options);
+  return active.run([&] {
+    Mirrored result = gather_implementation(value, destinations, axis, options);
+    detail::settle(result, destinations);
+    return result;
+  });
 }
 
 void CrossDeviceOps::gather_into(const PerReplica& value, const DistributedValues& outputs,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "crossdevice/collective/direct_reduce.h"
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/device/reduce_kernel.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -28,10 +29,24 @@ class ProgressReporter final : public OperationObserver {
   std::span<const ReduceItem> items_;
 };
 
+/// Of one replica.
+std::size_t size_of(std::span<const DirectReduceTensor> tensors) {
+  std::size_t size = 0;
+  for (const DirectReduceTensor& tensor : tensors) {
+    size += tensor.num_elements * size_in_bytes(tensor.dtype);
+  }
+  return size;
+}
+
+const ReductionAlgorithm& direct_or_hierarchical(std::size_t first_group) {
+  return first_group == 0 ? kDirectReduction : kHierarchicalReduction;
+}
+
 /// Runs a request on its engine, and turns the outcome into what hooks throw.
 template <class Request>
-void run(DirectReduceOutcome (*engine)(const Request&), Request& request,
-         std::span<const ReduceItem> items, ActiveOperation& active) {
+void run(const ReductionAlgorithm& algorithm, DirectReduceOutcome (*engine)(const Request&),
+         Request& request, std::span<const ReduceItem> items, ActiveOperation& active) {
+  const ReductionSpan span(algorithm, size_of(request.tensors), request.tensors[0].dtype);
   active.require_time_left();
   active.set_written();
   ProgressReporter reporter(active, items);
@@ -108,7 +123,7 @@ void run_one(ReduceOp op, DType dtype, std::size_t num_elements, std::size_t fir
                               .first_group = first_group,
                               .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
                               .packs = {}};
-  run(direct_reduce, request, {}, active);
+  run(direct_or_hierarchical(first_group), direct_reduce, request, {}, active);
 }
 
 }  // namespace
@@ -129,7 +144,7 @@ void host_batch_reduce(ReduceOp op, std::size_t first_group, std::span<const Red
   const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   DirectReduceRequest request{
       .op = op, .first_group = first_group, .tensors = tensors, .packs = packs};
-  run(direct_reduce, request, items, active);
+  run(direct_or_hierarchical(first_group), direct_reduce, request, items, active);
 }
 
 void host_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
@@ -140,7 +155,7 @@ void host_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
   for (const ReduceItem& item : items) scratch->add(item);
   const std::span<const DirectReduceTensor> tensors = scratch->tensors;
   ScheduledReduceRequest request{.op = op, .tensors = tensors, .packs = packs};
-  run(scheduled_reduce, request, items, active);
+  run(kScheduledReduction, scheduled_reduce, request, items, active);
 }
 
 void host_broadcast(const Tensor& source, const Mirrored& result, ActiveOperation& active) {

@@ -43,6 +43,9 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_FLIGHT_RECORD: the file that the last operations on GPUs are written to when one fails, "%p" in it being the process's
   /// number (see flight_record.h; default: none).
   std::string flight_record{};
+  /// CROSSDEVICE_TRACE: the file that a timeline is written to (see trace.h), "%p" in it being the process's number, "%r" the rank that the launcher gave
+  /// (CROSSDEVICE_RANK; "pid" and the process's number without one). crossdevice-run makes one file of all workers' (default: none).
+  std::string trace{};
 };
 
 /// The variables of this process, read on the first call; setting one later has no effect.

@@ -29,6 +29,7 @@ enum class DeviceType : std::uint8_t { CPU, GPU };
 namespace detail {
 struct DeviceRecord;      // one per device name, never destroyed
 struct DeviceListRecord;  // one per list of devices, never destroyed
+struct TraceTracks;
 }  // namespace detail
 
 /// A fully named device. TF counterpart: a resolved device string.
@@ -108,6 +109,8 @@ class CROSSDEVICE_EXPORT Devices {
   [[nodiscard]] bool same_set(const Devices& other) const;
   /// "[CPU:0, CPU:1]".
   [[nodiscard]] std::string to_string() const;
+  /// Their tracks on a timeline (core/trace.h); made once.
+  [[nodiscard]] const detail::TraceTracks& trace_tracks() const;
 
   friend bool operator==(const Devices& a, const Devices& b) { return a.record_ == b.record_; }
   [[nodiscard]] std::size_t hash() const { return std::hash<const void*>{}(record_); }

@@ -3,6 +3,7 @@
 #if !defined(CROSSDEVICE_WITH_CUDA)
 
 #include "device/detail/cuda_platform.h"
+#include "device/detail/nvtx_ranges.h"
 
 namespace crossdevice::detail {
 
@@ -10,6 +11,8 @@ GpuPlatform make_cuda_platform() {
   return {
       .cuda = nullptr, .kernels = nullptr, .reason_against = "this library was built without CUDA"};
 }
+
+void install_nvtx_ranges() {}
 
 }  // namespace crossdevice::detail
 

@@ -4,14 +4,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 
 #include "crossdevice/collective/direct_reduce.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
+#include "crossdevice/device/device.h"
 #include "crossdevice/ops/communication_options.h"
 
+#include "ops/detail/operation_kind.h"
 #include "ops/detail/operation_queue.h"
 #include "ops/detail/pending_batch_state.h"
 
@@ -19,10 +23,11 @@ namespace crossdevice::detail {
 
 /// What an operation is called, before it has a number.
 struct OperationName {
-  const char* kind;
+  const OperationKind& kind;
   std::size_t num_values;
   std::size_t size_bytes;
   bool in_place;
+  Devices devices;  // that it reads
 };
 
 /// Holds the turn of its queue from construction to destruction. A nested one (made by a hook that calls its own object) shares the outer
@@ -40,6 +45,24 @@ class ActiveOperation {
   ActiveOperation(const ActiveOperation&) = delete;
   ActiveOperation& operator=(const ActiveOperation&) = delete;
 
+  /// Runs what the operation does, and counts how it fails.
+  template <class Body>
+  auto run(Body body) {
+    try {
+      return body();
+    } catch (...) {
+      set_failed(std::current_exception());
+      throw;
+    }
+  }
+  /// For those who keep the error instead of throwing it.
+  void set_failed(const std::exception_ptr& error) {
+    if (outer_ == nullptr) kind_.count_failure(error);
+  }
+  /// Counts it as one that has ended; the destructor does where nobody else has. For those who tell others of the end before.
+  void count();
+
+  [[nodiscard]] const OperationKind& kind() const { return kind_; }
   [[nodiscard]] const OperationRecord& record() const { return record_; }
   [[nodiscard]] const Deadline& deadline() const { return deadline_; }
   [[nodiscard]] std::optional<double> timeout_seconds() const { return timeout_seconds_; }
@@ -81,9 +104,14 @@ class ActiveOperation {
  private:
   OperationQueue& queue_;
   ActiveOperation* outer_;  // null unless nested
+  const OperationKind& kind_;
+  bool is_counted_ = false;
+  bool is_timed_ = false;
+  Deadline::Clock::time_point start_;  // where it is timed
   bool in_place_;
   bool outputs_written_ = false;
   OperationRecord record_;
+  std::optional<TraceSpan> span_;  // while it has its turn; none of a nested one
   Deadline deadline_ = Deadline::never();
   std::optional<double> timeout_seconds_;
   PendingBatchState* pending_;

@@ -16,6 +16,8 @@
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/pending_batch.h"
 
+#include "ops/detail/operation_kind.h"
+
 namespace crossdevice::detail {
 
 class ActiveOperation;
@@ -68,7 +70,10 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
   /// Keeps the error of an asynchronous operation until its wait(), the next call or check() throws it; the first one wins.
   void keep_error(std::exception_ptr error);
-  void operation_failed(std::exception_ptr error) override { keep_error(std::move(error)); }
+  void operation_failed(std::exception_ptr error) override {
+    count_late_failure(error);
+    keep_error(std::move(error));
+  }
   /// wait() has thrown it: nobody else needs to.
   void forget_error(const std::exception_ptr& error);
   /// Throws the kept error, once.

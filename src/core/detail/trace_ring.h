@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a thread has recorded and nobody has written yet.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "crossdevice/core/trace.h"
+
+namespace crossdevice::detail {
+
+/// One producer, one consumer, no lock. Slots [tail, head) are the consumer's, the others the producer's; who moves an index releases the slots that the
+/// other then acquires. Full: the newest is dropped and counted.
+class TraceRing {
+ public:
+  static constexpr std::size_t kSize = std::size_t{1} << 14;
+
+  explicit TraceRing(std::uint32_t number)
+      : slots_(std::make_unique_for_overwrite<TraceEvent[]>(kSize)), number_(number) {}
+
+  /// Threads  the producer.
+  void push(const TraceEvent& event) noexcept {
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head - tail_.load(std::memory_order_acquire) == kSize) {
+      num_dropped_.store(num_dropped_.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+      return;
+    }
+    slots_[head % kSize] = event;
+    head_.store(head + 1, std::memory_order_release);
+  }
+  /// Calls `use` for all that is there, oldest first.
+  ///
+  /// Threads  the consumer.
+  template <class Use>
+  void drain(const Use& use) {
+    std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
+    for (; tail != head; ++tail) use(slots_[tail % kSize]);
+    tail_.store(tail, std::memory_order_release);
+  }
+  [[nodiscard]] std::uint64_t num_dropped() const noexcept {
+    return num_dropped_.load(std::memory_order_relaxed);
+  }
+  /// Of the threads that record, from 1.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+
+  /// Whether a thread has it as its own; the next one that takes it goes on where it stands.
+  [[nodiscard]] bool take() noexcept {
+    return !is_taken_.exchange(true, std::memory_order_acquire);
+  }
+  void give_back() noexcept { is_taken_.store(false, std::memory_order_release); }
+
+  TraceRing* next = nullptr;  // in the list of all; constant once it is in it
+
+ private:
+  std::unique_ptr<TraceEvent[]> slots_;
+  std::uint32_t number_;
+  std::atomic<bool> is_taken_{true};
+  std::atomic<std::uint64_t> num_dropped_{0};
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+  alignas(64) std::atomic<std::uint64_t> tail_{0};
+};
+
+/// The newest of all rings; never destroyed.
+[[nodiscard]] TraceRing* newest_trace_ring() noexcept;
+/// Steady nanoseconds: CLOCK_MONOTONIC, which all processes of a machine share.
+[[nodiscard]] std::int64_t trace_clock_ns() noexcept;
+
+}  // namespace crossdevice::detail

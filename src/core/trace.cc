@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How spans get into the file. A span's thread pushes it into its own ring; one thread of the library, or, when that has ended, whoever flushes, empties all
+/// rings, under `drain_mutex`, so that each ring has one consumer at a time. Nobody who records ever takes that lock.
+#include "crossdevice/core/trace.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "crossdevice/core/counters.h"
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/log.h"
+
+#include "core/detail/trace_file.h"
+#include "core/detail/trace_ring.h"
+
+namespace crossdevice {
+namespace detail {
+
+constinit std::atomic<unsigned> trace_state{kTraceUnknown};
+
+namespace {
+
+constexpr std::chrono::milliseconds kWriteInterval{20};
+
+constinit std::atomic<TraceRing*> all_rings{nullptr};
+constinit std::atomic<std::uint32_t> num_rings{0};
+constinit std::atomic<const SpanHook*> span_hook{nullptr};
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local TraceSpan* innermost = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local TraceRing* own_ring = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool has_ended = false;
+
+/// Gives the thread's ring back when it ends. Spans that come later, from destructors of the thread's own objects, are not recorded.
+struct RingLease {
+  TraceRing* ring = nullptr;
+  RingLease() = default;
+  ~RingLease() {
+    own_ring = nullptr;
+    has_ended = true;
+    if (ring != nullptr) ring->give_back();
+  }
+  RingLease(const RingLease&) = delete;
+  RingLease& operator=(const RingLease&) = delete;
+};
+
+TraceRing* take_ring() {
+  for (TraceRing* each = all_rings.load(std::memory_order_acquire); each != nullptr;
+       each = each->next) {
+    if (each->take()) return each;
+  }
+  TraceRing* const made =
+      std::make_unique<TraceRing>(num_rings.fetch_add(1, std::memory_order_relaxed) + 1).release();
+  made->next = all_rings.load(std::memory_order_relaxed);
+  while (!all_rings.compare_exchange_weak(made->next, made, std::memory_order_release,
+                                          std::memory_order_relaxed)) {
+  }
+  return made;
+}
+
+/// Null: no memory, or the thread ends.
+TraceRing* ring_of_this_thread() noexcept {
+  if (own_ring != nullptr || has_ended) return own_ring;
+  try {
+    thread_local RingLease lease;
+    lease.ring = own_ring = take_ring();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return own_ring;
+}
+
+std::uint64_t num_dropped() noexcept {
+  std::uint64_t sum = 0;
+  for (const TraceRing* each = newest_trace_ring(); each != nullptr; each = each->next) {
+    sum += each->num_dropped();
+  }
+  return sum;
+}
+
+void add_samples(std::vector<CounterSample>& samples) {
+  samples.push_back({.name = "crossdevice_trace_dropped_total",
+                     .labels = {},
+                     .help = "Bars that the trace has no room for.",
+                     .kind = CounterKind::COUNTER,
+                     .value = static_cast<double>(num_dropped())});
+}
+
+/// Writes the rings to the file until the process ends.
+class TraceWriter {
+ public:
+  TraceWriter(const std::string& path, std::string_view rank) : file_(path, rank), path_(path) {}
+
+  void start() {
+    // A guest's thread: the program's signal handlers run elsewhere.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+      sigdelset(&all, fault);
+    }
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    try {
+      thread_ = std::thread([this] {
+        pthread_setname_np(pthread_self(), "cd-trace");
+        run();
+      });
+    } catch (const std::system_error&) {
+      // Whoever flushes writes then, and the end of the process.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  /// Threads  any.
+  void stop_thread() {
+    const std::lock_guard turn(stop_mutex_);
+    {
+      const std::lock_guard lock(wake_mutex_);
+      is_stopping_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  void write() {
+    const std::lock_guard lock(drain_mutex_);
+    if (is_closed_) return;
+    drain();
+    file_.flush();
+    complain();
+  }
+  void close() {
+    const std::lock_guard lock(drain_mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+    drain();
+    const std::uint64_t dropped = num_dropped();
+    file_.close(dropped);
+    complain();
+    if (dropped == 0) return;
+    log(LogSeverity::WARNING,
+        fmt::format("{} bars are missing in {}: more came than could be written", dropped, path_));
+  }
+  void name_process(int rank, std::string_view host) {
+    const std::lock_guard lock(drain_mutex_);
+    if (!is_closed_) file_.name_process(rank, host);
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(wake_mutex_);
+    while (!wake_.wait_for(lock, kWriteInterval, [this] { return is_stopping_; })) {
+      lock.unlock();
+      write();
+      lock.lock();
+    }
+  }
+  void drain() {
+    for (TraceRing* each = newest_trace_ring(); each != nullptr; each = each->next) {
+      each->drain([this, each](const TraceEvent& event) { file_.write(event, each->number()); });
+    }
+  }
+  void complain() {
+    if (file_.error() == 0 || has_complained_) return;
+    has_complained_ = true;
+    log(LogSeverity::WARNING, fmt::format("the trace could not be written to {}: {}", path_,
+                                          std::generic_category().message(file_.error())));
+  }
+
+  std::mutex drain_mutex_;  // guards the file, and the consumers' side of the rings
+  TraceFile file_;
+  std::string path_;
+  bool is_closed_ = false;
+  bool has_complained_ = false;
+  std::mutex stop_mutex_;  // guards thread_
+  std::thread thread_;
+  std::mutex wake_mutex_;  // guards is_stopping_
+  std::condition_variable wake_;
+  bool is_stopping_ = false;
+};
+
+constinit std::mutex start_mutex;                     // one thread starts
+constinit std::atomic<TraceWriter*> writer{nullptr};  // never destroyed
+pid_t owner = 0;                                      // whose the writer is; written before it
+
+TraceWriter* own_writer() noexcept {
+  TraceWriter* const found = writer.load(std::memory_order_acquire);
+  return found != nullptr && owner == ::getpid() ? found : nullptr;
+}
+
+void close_at_exit() {
+  TraceWriter* const found = own_writer();
+  if (found == nullptr) return;
+  trace_state.fetch_and(~kTraceToFile, std::memory_order_relaxed);
+  found->stop_thread();
+  found->close();
+}
+
+void stop_in_child() { trace_state.store(0, std::memory_order_relaxed); }
+
+void start_writer(const std::string& wanted) {
+  const EnvironmentSource look_up = process_environment();
+  const std::string rank = look_up(kRankVariable).value_or("");
+  const std::string path = expand_trace_path(wanted, rank);
+  try {
+    auto made = std::make_unique<TraceWriter>(path, rank);
+    owner = ::getpid();
+    // NOLINTNEXTLINE(cert-err33-c): without the handlers the file is only less complete
+    (void)pthread_atfork(nullptr, nullptr, &stop_in_child);
+    (void)std::atexit(&close_at_exit);
+    add_counter_source(&add_samples);
+    made->start();
+    writer.store(made.release(), std::memory_order_release);
+    trace_state.fetch_or(kTraceToFile, std::memory_order_relaxed);
+  } catch (const std::exception& error) {
+    log(LogSeverity::WARNING,
+        fmt::format("no trace is written (CROSSDEVICE_TRACE): {}", error.what()));
+  }
+}
+
+/// What the environment says, once.
+[[gnu::noinline]] void look_at_environment() noexcept {
+  try {
+    const std::lock_guard lock(start_mutex);
+    if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) == 0) return;
+    std::string path;
+    try {
+      path = environment().trace;
+    } catch (...) {
+      // Whoever asks for the environment itself gets the error.
+    }
+    if (!path.empty()) start_writer(path);
+  } catch (
+      ...) {  // NOLINT(bugprone-empty-catch): a trace that cannot be must not end the operation
+  }
+  trace_state.fetch_and(~kTraceUnknown, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+TraceRing* newest_trace_ring() noexcept { return all_rings.load(std::memory_order_acquire); }
+
+std::int64_t trace_clock_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void set_span_hook(const SpanHook* hook) noexcept {
+  span_hook.store(hook, std::memory_order_release);
+  if (hook != nullptr) {
+    trace_state.fetch_or(kTraceToHook, std::memory_order_relaxed);
+  } else {
+    trace_state.fetch_and(~kTraceToHook, std::memory_order_relaxed);
+  }
+}
+
+void set_trace_rank(int rank, std::string_view host) {
+  if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) != 0) look_at_environment();
+  if (TraceWriter* const found = own_writer()) found->name_process(rank, host);
+}
+
+void stop_trace_thread() {
+  if (TraceWriter* const found = own_writer()) {
+    found->stop_thread();
+    found->write();
+  }
+}
+
+}  // namespace detail
+
+bool TraceSpan::is_wanted() noexcept {
+  if ((detail::trace_state.load(std::memory_order_relaxed) & detail::kTraceUnknown) == 0) {
+    return true;
+  }
+  detail::look_at_environment();
+  return detail::trace_state.load(std::memory_order_relaxed) != 0;
+}
+
+void TraceSpan::begin(const char* name, const char* category,
+                      const TraceArguments& arguments) noexcept {
+  // Before the bar begins: a ring that another thread gives back later would have bars of both at once.
+  if ((detail::trace_state.load(std::memory_order_relaxed) & detail::kTraceToFile) != 0) {
+    (void)detail::ring_of_this_thread();
+  }
+  is_open_ = true;
+  outer_ = detail::innermost;
+  detail::innermost = this;
+  event_ = {.name = name,
+            .category = category,
+            .begin_ns = detail::trace_clock_ns(),
+            .end_ns = 0,
+            .arguments = arguments};
+  if (outer_ != nullptr) {
+    const TraceArguments& around = outer_->event_.arguments;
+    if (arguments.sequence == 0) event_.arguments.sequence = around.sequence;
+    if (arguments.tracks == nullptr) event_.arguments.tracks = around.tracks;
+  }
+  hook_ = detail::span_hook.load(std::memory_order_acquire);
+  if (hook_ != nullptr) hook_->push(event_);
+}
+
+void TraceSpan::end() noexcept {
+  detail::innermost = outer_;
+  if (hook_ != nullptr) hook_->pop();
+  event_.end_ns = detail::trace_clock_ns();
+  if ((detail::trace_state.load(std::memory_order_relaxed) & detail::kTraceToFile) == 0) return;
+  if (detail::TraceRing* const ring = detail::ring_of_this_thread()) ring->push(event_);
+}
+
+void TraceSpan::add_how(const char* algorithm, std::string_view dtype) noexcept {
+  for (TraceSpan* each = this; each != nullptr; each = each->outer_) {
+    if (std::strcmp(each->event_.category, "program") == 0) continue;
+    TraceArguments& known = each->event_.arguments;
+    if (known.algorithm == nullptr) known.algorithm = algorithm;
+    if (known.dtype.empty()) known.dtype = dtype;
+  }
+}
+
+void flush_trace() {
+  if (detail::TraceWriter* const found = detail::own_writer()) found->write();
+}
+
+}  // namespace crossdevice

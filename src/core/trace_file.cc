@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/detail/trace_file.h"
+
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace crossdevice::detail {
+namespace {
+
+constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr ::mode_t kMode = 0666;
+constexpr std::size_t kEnoughBytes = std::size_t{64} << 10;
+constexpr double kNanosecondsPerMicrosecond = 1000;
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char each : text) {
+    if (each == '"' || each == '\\') {
+      result += '\\';
+      result += each;
+    } else if (static_cast<unsigned char>(each) < ' ') {
+      result += ' ';
+    } else {
+      result += each;
+    }
+  }
+  return result;
+}
+
+std::int64_t now_ns(clockid_t clock) {
+  timespec now{};
+  (void)::clock_gettime(clock, &now);
+  return now.tv_sec * kNanosecondsPerSecond + now.tv_nsec;
+}
+
+/// Which machine this is, since it was started.
+std::string boot_id() {
+  std::string id;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  (void)std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+std::string expand_trace_path(std::string path, std::string_view rank) {
+  const std::string pid = std::to_string(::getpid());
+  const auto replace = [&path](std::string_view what, const std::string& with) {
+    for (std::size_t at = path.find(what); at != std::string::npos;
+         at = path.find(what, at + with.size())) {
+      path.replace(at, what.size(), with);
+    }
+  };
+  replace("%p", pid);
+  replace("%r", rank.empty() ? "pid" + pid : std::string(rank));
+  return path;
+}
+
+TraceFile::TraceFile(const std::string& path, std::string_view rank)
+    : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode)),
+      pid_(::getpid()) {
+  if (file_ < 0) throw std::system_error(errno, std::generic_category(), path);
+  put("[\n");
+  // Both clocks at one moment: what brings the files of several machines together.
+  put_metadata("crossdevice_clock", 0,
+               fmt::format("\"monotonic_ns\":{},\"realtime_ns\":{},\"boot_id\":\"{}\"",
+                           now_ns(CLOCK_MONOTONIC), now_ns(CLOCK_REALTIME), escaped(boot_id())));
+  put_metadata("process_name", 0,
+               rank.empty() ? fmt::format("\"name\":\"process {}\"", pid_)
+                            : fmt::format("\"name\":\"rank {} (pid {})\"", escaped(rank), pid_));
+}
+
+TraceFile::~TraceFile() {
+  if (file_ >= 0) (void)::close(file_);
+}
+
+void TraceFile::put(std::string_view text) {
+  text_ += text;
+  if (text_.size() >= kEnoughBytes) flush();
+}
+
+void TraceFile::put_metadata(std::string_view what, int track, std::string_view arguments) {
+  put(fmt::format("{{\"name\":\"{}\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{{}}}}},\n", what,
+                  pid_, track, arguments));
+}
+
+void TraceFile::name_process(int rank, std::string_view host) {
+  put_metadata("process_name", 0,
+               fmt::format("\"name\":\"rank {} ({}, pid {})\"", rank, escaped(host), pid_));
+  put_metadata("process_sort_index", 0, fmt::format("\"sort_index\":{}", rank));
+}
+
+int TraceFile::track(std::string_view device, std::uint32_t thread) {
+  const auto found = tracks_.find(std::pair<std::string, std::uint32_t>(device, thread));
+  if (found != tracks_.end()) return found->second;
+  const int number = static_cast<int>(tracks_.size()) + 1;
+  tracks_.emplace(std::pair<std::string, std::uint32_t>(device, thread), number);
+  std::string name = fmt::format("thread {}", thread);
+  if (!device.empty()) {
+    const int earlier = num_tracks_of_[std::string(device)]++;
+    name = earlier == 0 ? escaped(device) : fmt::format("{}, thread {}", escaped(device), thread);
+  }
+  put_metadata("thread_name", number, fmt::format("\"name\":\"{}\"", name));
+  return number;
+}
+
+void TraceFile::write(const TraceEvent& event, std::uint32_t thread) {
+  const TraceArguments& about = event.arguments;
+  const std::size_t num_tracks = about.tracks == nullptr ? 0 : about.tracks->names.size();
+  for (std::size_t i = 0; i == 0 || i < num_tracks; ++i) {
+    const int tid = track(num_tracks == 0 ? std::string_view() : about.tracks->names[i], thread);
+    line_.clear();
+    auto out = std::back_inserter(line_);
+    fmt::format_to(out,
+                   "{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},"
+                   "\"pid\":{},\"tid\":{},\"args\":{{",
+                   event.name, event.category,
+                   static_cast<double>(event.begin_ns) / kNanosecondsPerMicrosecond,
+                   static_cast<double>(event.end_ns - event.begin_ns) / kNanosecondsPerMicrosecond,
+                   pid_, tid);
+    const std::size_t without_arguments = line_.size();
+    if (about.sequence != 0) fmt::format_to(out, "\"sequence\":{},", about.sequence);
+    if (about.num_bytes != 0) fmt::format_to(out, "\"bytes\":{},", about.num_bytes);
+    if (!about.dtype.empty()) fmt::format_to(out, "\"dtype\":\"{}\",", about.dtype);
+    if (about.algorithm != nullptr) fmt::format_to(out, "\"algorithm\":\"{}\",", about.algorithm);
+    if (line_.size() != without_arguments) line_.pop_back();
+    line_ += "}},\n";
+    put(line_);
+  }
+}
+
+void TraceFile::flush() {
+  for (std::string_view rest = text_; !rest.empty() && file_ >= 0 && error_ == 0;) {
+    const ssize_t count = ::write(file_, rest.data(), rest.size());
+    if (count >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
+  text_.clear();
+}
+
+void TraceFile::close(std::uint64_t num_dropped) {
+  put(
+      fmt::format("{{\"name\":\"crossdevice_end\",\"ph\":\"M\",\"pid\":{},\"tid\":0,\"args\":{{"
+                  "\"dropped\":{}}}}}\n]\n",
+                  pid_, num_dropped));
+  flush();
+  if (file_ >= 0 && ::close(file_) != 0 && error_ == 0) error_ = errno;
+  file_ = -1;
+}
+
+}  // namespace crossdevice::detail
