@@ -42,6 +42,9 @@ directory, which must be there too, and find the host's own variables and, of th
 and all else go over the shell's standard input. When this program or the connection ends, the workers there end too. Rank 0 listens on the first host,
 at an address the others must reach.
 
+--trace: each worker writes a file beside FILE, which become one when the job has ended. Those of other machines are among them where they share this
+directory; their clocks are taken from the system's.
+
 --netns needs root and the programs ip and tc (Debian package iproute2); --rate needs a kernel with tc's token bucket filter. Each namespace
 counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
 listens in the first. The namespaces have names nowhere and end with the job; nothing leads from them to another network.
@@ -68,6 +71,13 @@ void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
   app.add_option("-x,--export", arguments.exported,
                  "NAME or NAME=VALUE: a variable for every worker; may be repeated")
       ->allow_extra_args(false);
+}
+
+/// Where the variable asks for a file for each process, that is what it gets.
+std::string trace_of_environment() {
+  std::string path = process_environment()("CROSSDEVICE_TRACE").value_or("");
+  const bool is_many = path.find("%p") != std::string::npos || path.find("%r") != std::string::npos;
+  return is_many ? std::string() : path;
 }
 
 /// How many workers the hosts take together.
@@ -135,6 +145,11 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->check(CLI::Range(1, kMaxNamespaces));
   app.add_option("--rate", arguments.rate,
                  "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)");
+  arguments.trace = trace_of_environment();
+  app.add_option("--trace", arguments.trace,
+                 "Make one timeline of all workers' here, for chrome://tracing and ui.perfetto.dev "
+                 "(default: CROSSDEVICE_TRACE, where it has no %p and no %r)")
+      ->type_name("FILE");
   add_host_options(app, arguments, hosts, hostfile);
 
   // What follows "--" is the program's own, whatever it looks like.

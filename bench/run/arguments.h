@@ -36,6 +36,7 @@ struct Arguments {
   std::string remote_shell = kDefaultRemoteShell;  ///< its words, separated by blanks
   int port = 0;                                    ///< where rank 0 listens; 0: one that is free
   std::vector<std::string> exported;               ///< NAME or NAME=VALUE, for every worker
+  std::string trace;                               ///< the file of the job's timeline; empty: none
   std::vector<std::string> command;                ///< the program and its arguments
 };
 

@@ -18,13 +18,15 @@
 #include "run/layout.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
+#include "run/trace_merge.h"
 #include "run/worker_environment.h"
 #include "run/worker_process.h"
 
 namespace crossdevice::run {
 
-int run_job(const Arguments& arguments) {
-  if (!arguments.hosts.empty()) return run_job_on_hosts(arguments);
+namespace {
+
+int run_job_here(const Arguments& arguments) {
   // The janitor first: it is to hold nothing open, and to know the file before there is one.
   const std::string path = secret_file_path();
   const Janitor janitor(path);
@@ -47,6 +49,17 @@ int run_job(const Arguments& arguments) {
     supervisor.start(std::move(setting), rank);
   }
   return supervisor.run();
+}
+
+}  // namespace
+
+int run_job(const Arguments& given) {
+  const JobTrace trace(given.trace);
+  Arguments arguments = given;
+  for (std::string& variable : trace.variables()) arguments.exported.push_back(std::move(variable));
+  const int code = arguments.hosts.empty() ? run_job_here(arguments) : run_job_on_hosts(arguments);
+  trace.finish(arguments.num_workers);
+  return code;
 }
 
 }  // namespace crossdevice::run

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One timeline out of those that the workers have written.
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace crossdevice::run {
+
+/// What CROSSDEVICE_TRACE says to the workers of a job whose timeline becomes `path`: a file for each process, beside it.
+[[nodiscard]] std::string trace_part_pattern(const std::string& path);
+
+/// The files that were written by that pattern, by rank; whatever stands there of an earlier job too.
+[[nodiscard]] std::vector<std::string> find_trace_parts(const std::string& path);
+
+/// Writes the events of all `parts` to `into` as one list: every part is a process of its own, and times are the first part's clock. Parts of one
+/// machine have one clock (CLOCK_MONOTONIC, while it runs); of others, each is moved by what their system clocks said when they began.
+/// Parts may end anywhere: what is no whole event is left out.
+///
+/// Errors   std::runtime_error: a part cannot be read.
+void merge_traces(const std::vector<std::string>& parts, std::ostream& into);
+
+/// From construction to finish(): where the workers of a job write, and then one file of it.
+class JobTrace {
+ public:
+  /// `path` empty: nothing is traced. Removes what an earlier job has left.
+  explicit JobTrace(std::string path);
+
+  /// "CROSSDEVICE_TRACE=...", for the workers; none where nothing is traced.
+  [[nodiscard]] std::vector<std::string> variables() const;
+  /// After the last worker: makes the file, and removes the parts. Says on standard error what it could not do, or which of `num_workers` have left none (those
+  /// on other machines write there).
+  void finish(int num_workers) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace crossdevice::run

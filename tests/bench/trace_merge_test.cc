@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// One timeline of several workers: out of files that end anywhere, of machines with other clocks, and of a real job.
+#include "run/trace_merge.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "bench/running_job.h"
+
+namespace crossdevice::run {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class TraceMergeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+  static std::string clock(const std::string& boot, long monotonic_ns, long realtime_ns) {
+    return R"({"name":"crossdevice_clock","ph":"M","pid":7,"tid":0,"args":{"boot_id":")" + boot +
+           R"(","monotonic_ns":)" + std::to_string(monotonic_ns) + R"(,"realtime_ns":)" +
+           std::to_string(realtime_ns) + "}},\n";
+  }
+  static std::string bar(const std::string& name, double ts) {
+    return R"({"name":")" + name + R"(","ph":"X","ts":)" + std::to_string(ts) +
+           R"(,"dur":1.5,"pid":7,"tid":1,"args":{}},)" + "\n";
+  }
+  static nlohmann::json merged(const std::vector<std::string>& parts) {
+    std::ostringstream text;
+    merge_traces(parts, text);
+    return nlohmann::json::parse(text.str());
+  }
+  static nlohmann::json find(const nlohmann::json& events, const std::string& name) {
+    for (const nlohmann::json& event : events) {
+      if (event.at("name") == name) return event;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::string folder_ =
+      ::testing::TempDir() + "crossdevice_trace_merge_" + std::to_string(::getpid());
+};
+
+TEST_F(TraceMergeTest, EachPartIsAProcessAndTimesOfOneMachineStay) {
+  const nlohmann::json events =
+      merged({write("a", "[\n" + clock("m", 5, 1000) + bar("one", 10) + "{\"name\":\"end\"}\n]\n"),
+              write("b", "[\n" + clock("m", 900, 7777) + bar("two", 20))});
+  EXPECT_EQ(find(events, "one").at("pid"), 0);
+  EXPECT_EQ(find(events, "two").at("pid"), 1);
+  EXPECT_DOUBLE_EQ(find(events, "one").at("ts"), 10);
+  EXPECT_DOUBLE_EQ(find(events, "two").at("ts"), 20);
+  EXPECT_EQ(events.size(), 5u);
+}
+
+TEST_F(TraceMergeTest, TimesOfAnotherMachineAreMovedByTheSystemClocks) {
+  // At 1000000 ns of the world's time the first machine's clock said 0, the other's 600000.
+  const nlohmann::json events =
+      merged({write("a", "[\n" + clock("m", 0, 1'000'000) + bar("one", 10)),
+              write("b", "[\n" + clock("n", 600'000, 1'000'000) + bar("two", 620))});
+  EXPECT_DOUBLE_EQ(find(events, "two").at("ts"), 20);
+}
+
+TEST_F(TraceMergeTest, WhatIsNoWholeEventIsLeftOut) {
+  const std::string cut = bar("cut", 3);
+  const nlohmann::json events =
+      merged({write("a", "[\n" + bar("whole", 1) + cut.substr(0, cut.size() / 2)), write("b", ""),
+              write("c", "[\nnull,\n17,\n")});
+  EXPECT_EQ(events.size(), 1u);
+  EXPECT_THAT(merged({}), IsEmpty());
+  EXPECT_THROW((void)merged({path("absent")}), std::runtime_error);
+}
+
+TEST_F(TraceMergeTest, PartsAreFoundByRank) {
+  const std::string whole = path("t.json");
+  for (const char* name : {"t.json.10.5.part", "t.json.2.6.part", "t.json.2.4.part",
+                           "t.json.x.part", "u.json.0.1.part", "t.json.3.7", "t.json"}) {
+    write(name, "");
+  }
+  EXPECT_THAT(find_trace_parts(whole), ElementsAre(path("t.json.2.4.part"), path("t.json.2.6.part"),
+                                                   path("t.json.10.5.part")));
+  EXPECT_EQ(trace_part_pattern(whole), whole + ".%r.%p.part");
+}
+
+TEST_F(TraceMergeTest, TwoWorkersOfAJobBecomeOneFile) {
+  const std::string whole = path("job.json");
+  write("job.json.7.1.part", "of an earlier job");
+  RunningJob job({"-n", "2", "--trace", whole, "--", CROSSDEVICE_SUMMING_WORKER});
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_EQ(job.err, "");
+  std::ifstream file(whole);
+  const nlohmann::json events = nlohmann::json::parse(file);
+  EXPECT_THAT(find_trace_parts(whole), IsEmpty());
+  std::map<int, std::set<std::string>> names;
+  std::map<int, std::string> processes;
+  std::map<int, nlohmann::json> operations;
+  for (const nlohmann::json& event : events) {
+    const int pid = event.at("pid");
+    if (event.at("ph") == "X") names[pid].insert(event.at("name"));
+    if (event.at("name") == "process_name") processes[pid] = event.at("args").at("name");
+    if (event.at("name") == "reduce") operations[pid] = event;
+  }
+  ASSERT_EQ(operations.size(), 2u);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(processes[rank], HasSubstr("rank " + std::to_string(rank) + " ("));
+    for (const char* name : {"reduce", "pack", "communicate", "reduce share", "unpack"}) {
+      EXPECT_TRUE(names[rank].contains(name)) << name;
+    }
+    const nlohmann::json& arguments = operations[rank].at("args");
+    EXPECT_EQ(arguments.at("bytes"), 400'012);
+    EXPECT_EQ(arguments.at("algorithm"), "shared_memory");
+    EXPECT_EQ(arguments.at("dtype"), "float32");
+  }
+  // Neither ends before the other has begun: their clocks are one.
+  const auto begin = [&](int rank) { return operations[rank].at("ts").get<double>(); };
+  const auto end = [&](int rank) { return begin(rank) + operations[rank].at("dur").get<double>(); };
+  EXPECT_LE(begin(0), end(1));
+  EXPECT_LE(begin(1), end(0));
+}
+
+TEST_F(TraceMergeTest, AWorkerThatLeavesNothingIsNamed) {
+  const std::string whole = path("none.json");
+  RunningJob job({"-n", "2", "--trace", whole, "--", "true"});
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.err, HasSubstr("rank 0 has left nothing here"));
+  EXPECT_THAT(job.err, HasSubstr("rank 1 has left nothing here"));
+}
+
+}  // namespace
+}  // namespace crossdevice::run
