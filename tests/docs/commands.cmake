@@ -21,6 +21,8 @@ covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/c
 covered([[bench/peers/make-environment ~/peers]] tests/bench/compare_test.py)
 covered([[bench/compare --environment ~/peers]] tests/bench/compare_test.py)
 
+run([[CROSSDEVICE_TRACE=step.json ./my_trainer]])
+run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]])
 run([[crossdevice-run -n 2 -- ./my_trainer]])
 run_with(torchrun [[torchrun --nproc-per-node=2 --no-python ./my_trainer]])
 run_with(mpirun.openmpi [[mpirun.openmpi -n 2 ./my_trainer]])
