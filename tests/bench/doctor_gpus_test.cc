@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What crossdevice-doctor says of GPUs, here emulated ones: the probes that look at them, in this process.
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "doctor/probes.h"
+#include "support/gpu_fixture.h"
+
+namespace crossdevice::doctor {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kGpus = 4;
+
+const bool kInstalled = [] {
+  testing::install_emulated_gpus(kGpus);
+  testing::emulated_cuda().set_peers(0, 3, false);
+  return true;
+}();
+
+class DoctorGpusTest : public testing::GpuTest {};
+
+std::string name_of(int gpu) { return "GPU:" + std::to_string(gpu); }
+
+TEST_F(DoctorGpusTest, EveryGpuHasALineAndPairsThatDoNotReachEachOtherAreNamed) {
+  ASSERT_TRUE(kInstalled);
+  const Findings findings = probe_devices();
+  for (int i = 0; i < kGpus; ++i) {
+    const auto found = std::find_if(findings.begin(), findings.end(),
+                                    [&](const Finding& each) { return each.name == name_of(i); });
+    ASSERT_NE(found, findings.end());
+    EXPECT_EQ(found->status, Status::OK);
+    EXPECT_THAT(found->text, HasSubstr("compute capability"));
+    EXPECT_GT(found->facts.at("memory_bytes").get<std::size_t>(), 0U);
+  }
+  EXPECT_TRUE(is_healthy(findings));
+  const Finding& reach = findings.back();
+  EXPECT_EQ(reach.status, Status::SHORTFALL);
+  EXPECT_THAT(reach.text, HasSubstr("GPU:0 to GPU:3"));
+  EXPECT_EQ(reach.facts.at("pairs_apart"), 1);
+  EXPECT_THAT(reach.advice, HasSubstr("nvidia-smi"));
+}
+
+TEST_F(DoctorGpusTest, EveryPairIsCopiedBetween) {
+  const Findings findings = probe_copies();
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].status, Status::OK) << findings[0].text;
+  EXPECT_EQ(findings[0].facts.at("gpus"), kGpus);
+  EXPECT_EQ(findings[0].facts.at("pairs"), (kGpus + 4) * (kGpus + 4));
+}
+
+TEST_F(DoctorGpusTest, OurKernelsAndNcclReduce) {
+  for (const Findings& findings : {probe_gpu_all_reduce(), probe_nccl_all_reduce()}) {
+    ASSERT_EQ(findings.size(), 1U);
+    EXPECT_EQ(findings[0].status, Status::OK) << findings[0].text;
+    EXPECT_THAT(findings[0].text, HasSubstr("4 GPUs"));
+    EXPECT_EQ(findings[0].facts.at("wrong"), "");
+  }
+}
+
+TEST_F(DoctorGpusTest, NcclIsNamedWithItsFile) {
+  const Findings findings = probe_nccl();
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].status, Status::OK);
+  EXPECT_FALSE(findings[0].facts.at("path").get<std::string>().empty());
+}
+
+}  // namespace
+}  // namespace crossdevice::doctor
