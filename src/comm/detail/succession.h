@@ -25,6 +25,8 @@
 /// Why it comes to an end while a majority lives and hears each other: every worker turns to the lowest rank that answers, so all but one stop being
 /// candidates; that one hears of every promise above its ballot and takes a higher one. A list that was chosen but names somebody who is not
 /// there is an epoch like another: its members choose its successor.
+///
+/// tests/model/succession.pml is this and the meeting around it as a model, every state of which is visited in every test run.
 #pragma once
 
 #include <compare>

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the workers of a cluster meet, exchange bytes in rounds, abort and end: src/comm/chief.cc, control_plane.cc and chief_link.cc as a model for spin.
+ *
+ * What is the same: who sends which frame when, in order on each connection; that both ends of a connection notice its end separately; what the chief
+ * remembers. Rank 0 speaks to its own chief as the others do. What is freer: deadlines pass whenever they like. What is left out: proofs of identity,
+ * contents, groups other than everybody, stall reports.
+ *
+ * Faults, as many as the numbers below allow, at any moment: a worker dies, rank 0 and its chief too; a connection breaks with what is on its way; a worker
+ * calls abort; a worker's deadline passes in a round.
+ *
+ * What is proved, for every order of steps:
+ *   - nobody waits for ever: nothing can happen any more only when everybody has done its rounds, has been told why not, or is dead (spin's invalid end
+ *     states, and `init`);
+ *   - no abort is lost: once the chief has heard one, everybody who is there in the end has been told (`init`), and before it hears that the caller has left
+ *     (`hear_chief`);
+ *   - a round that is complete for one is not failed for another (`completed`);
+ *   - who has met has met all: nobody goes to work before everybody has come (`hear_chief`).
+ *
+ * spin -DN=3 -a control_plane.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000
+ */
+#ifndef N
+#define N 3
+#endif
+#ifndef DEATHS
+#define DEATHS 1
+#endif
+#ifndef CUTS
+#define CUTS 1
+#endif
+#ifndef ABORTS
+#define ABORTS 1
+#endif
+#ifndef GIVE_UPS
+#define GIVE_UPS 1
+#endif
+#define ROUNDS 2
+
+#define BIT(r)      (1 << (r))
+#define HAS(set, r) (((set) >> (r)) & 1)
+#define EVERYBODY   (BIT(N) - 1)
+#if N == 2
+#define FOR_EACH(option) option(0) option(1)
+#elif N == 3
+#define FOR_EACH(option) option(0) option(1) option(2)
+#else
+#define FOR_EACH(option) option(0) option(1) option(2) option(3)
+#endif
+
+mtype = {HELLO, EXCHANGE, GIVE_UP, ABORT, GOODBYE, MEMBERS, REFUSED, EXCHANGED, EXCHANGE_FAILED, MEMBER_LOST};
+/* MEETING: in join(). CALM: between its rounds. WAITING: in one. STUCK: waits in a transport for somebody who has called abort, and whom it does not
+ * hear there. ENDED: an error has said why. DONE: has left in good order. */
+mtype = {MEETING, CALM, WAITING, STUCK, ENDED, DONE, DEAD};
+
+mtype phase[N] = MEETING;
+byte round[N];  /* that it is in, or is to be in next */
+byte missed[N]; /* who it has heard to be lost */
+byte is_open[N];  /* its end of the connection to the chief; 2: not begun */
+
+/* The chief */
+byte is_serving = 1;
+byte has_come;       /* was admitted */
+byte is_present;     /* and has not gone */
+bit is_cancelled;    /* the meeting */
+bit is_aborted;
+bit is_failed;       /* a round of everybody */
+byte parts[ROUNDS];  /* by round: who has sent its part */
+
+chan up[N] = [6] of {mtype, byte};
+chan down[N] = [8] of {mtype, byte};
+
+byte deaths = DEATHS;
+byte cuts = CUTS;
+byte aborts = ABORTS;
+byte give_ups = GIVE_UPS;
+byte completed;     /* rounds, as a set */
+byte abort_called;  /* by whom, + 1 */
+
+#define IS_COMPLETE (has_come == EVERYBODY)
+#define IS_THERE(r) (phase[r] != DEAD && is_open[r] == 1)
+
+inline flush(channel) {
+  do
+  :: nempty(channel) -> channel?_, _
+  :: empty(channel) -> break
+  od
+}
+
+inline tell(r, kind, number) {
+  if
+  :: HAS(is_present, r) -> down[r]!kind, number
+  :: else
+  fi
+}
+
+inline tell_all(kind, number) {
+  to = 0;
+  do
+  :: to < N -> tell(to, kind, number); to++
+  :: to == N -> break
+  od;
+  to = 0
+}
+
+/* All who have sent their part of a round that is not complete are told that it never will be. */
+inline fail_rounds(lost) {
+  n = 0;
+  do
+  :: n < ROUNDS && !HAS(completed, n) && parts[n] != 0 && ((lost) == N || !HAS(parts[n], lost)) ->
+    is_failed = 1;
+    to = 0;
+    do
+    :: to < N && HAS(parts[n], to) -> tell(to, EXCHANGE_FAILED, n); to++
+    :: to < N && !HAS(parts[n], to) -> to++
+    :: to == N -> break
+    od;
+    to = 0;
+    parts[n] = 0;
+    n++
+  :: n < ROUNDS && !(!HAS(completed, n) && parts[n] != 0 && ((lost) == N || !HAS(parts[n], lost))) -> n++
+  :: n == ROUNDS -> break
+  od;
+  n = 0
+}
+
+inline chief_loses(r) {
+  is_present = is_present & ~BIT(r);
+  if
+  :: IS_COMPLETE -> tell_all(MEMBER_LOST, r); fail_rounds(r)
+  :: else  /* they will be told when they are told who is there */
+  fi
+}
+
+inline take_part(r, number) {
+  if
+  :: is_aborted || is_failed -> tell(r, EXCHANGE_FAILED, number)
+  :: else ->
+    assert(!HAS(parts[number], r));
+    parts[number] = parts[number] | BIT(r);
+    if
+    :: parts[number] == EVERYBODY -> completed = completed | BIT(number); tell_all(EXCHANGED, number)
+#ifndef FLAW_FORGETS_WHO_WENT_BEFORE
+    :: parts[number] != EVERYBODY && (is_present | parts[number]) != EVERYBODY ->
+      is_failed = 1;
+      to = 0;
+      do
+      :: to < N && HAS(parts[number], to) -> tell(to, EXCHANGE_FAILED, number); to++
+      :: to < N && !HAS(parts[number], to) -> to++
+      :: to == N -> break
+      od;
+      to = 0;
+      parts[number] = 0
+#endif
+    :: else
+    fi
+  fi
+}
+
+inline hear_member(r) {
+  up[r]?kind, number;
+  if
+  :: kind == HELLO ->
+    if
+    :: is_cancelled -> down[r]!REFUSED, 0
+    :: else ->
+      has_come = has_come | BIT(r); is_present = is_present | BIT(r);
+      if
+      :: IS_COMPLETE -> tell_all(MEMBERS, 0)
+      :: else
+      fi
+    fi
+  :: kind != HELLO && !HAS(is_present, r)  /* it has been missed before */
+  :: kind == EXCHANGE && HAS(is_present, r) -> take_part(r, number)
+  :: kind == GIVE_UP && HAS(is_present, r) ->
+    if
+    :: !HAS(completed, number) && parts[number] != 0 -> fail_rounds(N)
+    :: else  /* it has ended meanwhile, and the answer is on its way */
+    fi
+  :: kind == ABORT && HAS(is_present, r) ->
+    if
+#ifdef FLAW_AN_ABORT_ENDS_ROUNDS_ONLY
+    :: !is_aborted -> is_aborted = 1; fail_rounds(N)
+#else
+    :: !is_aborted -> is_aborted = 1; tell_all(ABORT, r); fail_rounds(N)
+#endif
+    :: else
+    fi
+  :: kind == GOODBYE && HAS(is_present, r) -> chief_loses(r)
+  fi;
+  kind = 0; number = 0
+}
+#define HEAR(r) \
+  :: atomic { is_serving && nempty(up[r]) -> hear_member(r) }
+/* The connection has ended, and nothing that came on it is left. */
+#define MISS(r) \
+  :: atomic { is_serving && HAS(is_present, r) && empty(up[r]) && (phase[r] == DEAD || is_open[r] == 0) -> chief_loses(r) }
+/* The chief finds a member silent: the connection ends with what is on its way. */
+#define DROP(r) \
+  :: atomic { is_serving && cuts > 0 && r != 0 && HAS(is_present, r) -> cuts--; flush(up[r]); flush(down[r]); chief_loses(r) }
+
+active proctype Chief() {
+  byte n, to, number;
+  mtype kind;
+end:
+  do
+  FOR_EACH(HEAR)
+  FOR_EACH(MISS)
+  FOR_EACH(DROP)
+  :: atomic {  /* the deadline of the meeting: those who came are told */
+      is_serving && !is_cancelled && !IS_COMPLETE && phase[0] == MEETING ->
+      is_cancelled = 1;
+      tell_all(REFUSED, 0)
+    }
+  :: atomic { phase[0] == DEAD && is_serving -> is_serving = 0 }
+  :: atomic { (phase[0] == DONE || phase[0] == ENDED) && is_serving && (is_present & ~1) == 0 -> is_serving = 0 }
+  :: atomic {  /* lingers no longer; those who are left hear that it has left */
+      (phase[0] == DONE || phase[0] == ENDED) && is_serving && give_ups > 0 -> give_ups--; is_serving = 0 }
+  od
+}
+
+inline leave(r, how) {
+  phase[r] = how;
+  up[r]!GOODBYE, 0;
+  is_open[r] = 0
+}
+
+inline hear_chief(r) {
+  down[r]?kind, number;
+  if
+  :: kind == MEMBERS ->
+    assert(has_come == EVERYBODY && !is_cancelled);
+    if
+    :: phase[r] == MEETING -> phase[r] = CALM
+    :: else
+    fi
+  :: kind == REFUSED -> phase[r] = ENDED; is_open[r] = 0
+  :: kind == EXCHANGED ->
+    assert(HAS(completed, number));
+    if
+    :: phase[r] == WAITING && round[r] == number -> phase[r] = CALM; round[r]++
+    :: else
+    fi
+  :: kind == EXCHANGE_FAILED ->
+    assert(!HAS(completed, number));
+    if
+    :: phase[r] == WAITING && round[r] == number -> leave(r, ENDED)
+    :: else
+    fi
+  :: kind == MEMBER_LOST ->
+    missed[r] = missed[r] | BIT(number);
+    if
+    :: phase[r] == STUCK ->
+      assert(!is_aborted || number != abort_called - 1 || down[r]??[ABORT, _]);  /* an abort is heard before its caller's end */
+      leave(r, ENDED)
+    :: else
+    fi
+  :: kind == ABORT ->
+    if
+    :: phase[r] == DONE
+    :: phase[r] != DONE -> leave(r, ENDED)
+    fi
+  fi;
+  kind = 0; number = 0
+}
+
+/* The chief does not speak to it any more: dead, gone, or it has dropped this worker, and nothing that it has said is left. */
+#define CHIEF_IS_GONE(r) \
+  (empty(down[r]) && (!is_serving || (HAS(has_come, r) && !HAS(is_present, r))))
+
+proctype Worker(byte r) {
+  byte number;
+  mtype kind;
+end:
+  do
+  :: atomic { phase[r] == MEETING && is_open[r] == 2 && is_serving -> is_open[r] = 1; up[r]!HELLO, 0 }
+  :: atomic { IS_THERE(r) && nempty(down[r]) -> hear_chief(r) }
+  :: atomic { phase[r] == CALM && round[r] < ROUNDS -> up[r]!EXCHANGE, round[r]; phase[r] = WAITING }
+  :: atomic { phase[r] == CALM && round[r] == ROUNDS -> leave(r, DONE) }
+  :: atomic { phase[r] == CALM && abort_called != 0 && abort_called != r + 1 && !HAS(missed[r], abort_called - 1) -> phase[r] = STUCK }
+  :: atomic {  /* its end of the connection is over */
+      IS_THERE(r) && (phase[r] == MEETING || phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && CHIEF_IS_GONE(r) ->
+      is_open[r] = 0; flush(up[r]); phase[r] = ENDED
+    }
+  :: atomic { phase[r] == MEETING && !IS_COMPLETE && r != 0 ->  /* its deadline, and a second for the chief's list, are over */
+      if
+      :: is_open[r] == 1 -> leave(r, ENDED)
+      :: is_open[r] == 2 -> phase[r] = ENDED; is_open[r] = 0
+      fi
+    }
+
+  /* Faults. */
+  :: atomic { aborts > 0 && (phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && is_open[r] == 1 -> aborts--; abort_called = r + 1; up[r]!ABORT, r }
+  :: atomic { give_ups > 0 && phase[r] == WAITING && is_open[r] == 1 -> give_ups--; up[r]!GIVE_UP, round[r] }
+  :: atomic {  /* it finds the chief silent, and says so in case that the chief is only stopped */
+      cuts > 0 && r != 0 && (phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && is_open[r] == 1 ->
+      cuts--;
+      if
+      :: up[r]!ABORT, r
+      :: flush(up[r])
+      fi;
+      flush(down[r]);
+      is_open[r] = 0; phase[r] = ENDED
+    }
+  :: atomic {
+      deaths > 0 && phase[r] != DEAD && phase[r] != DONE && phase[r] != ENDED ->
+      deaths--;
+      if
+      :: flush(up[r])  /* what it has said is lost */
+      :: skip          /* or not */
+      fi;
+      phase[r] = DEAD; is_open[r] = 0
+    }
+  od
+}
+
+init {
+  byte r = 0;
+  atomic {
+    do
+    :: r < N -> is_open[r] = 2; run Worker(r); r++
+    :: r == N -> break
+    od;
+    r = 0
+  }
+  /* Nothing happens any more. */
+  timeout ->
+  do
+  :: r < N ->
+    assert(phase[r] == DONE || phase[r] == ENDED || phase[r] == DEAD);
+    assert(!is_serving || !is_aborted || !HAS(is_present, r) || phase[r] == ENDED || phase[r] == DONE);
+    r++
+  :: r == N -> break
+  od
+}
