@@ -247,6 +247,11 @@ std::vector<Missed> missed_ones(const std::vector<Statement>& statements, const 
     const std::vector<Missed> missed = missed_ones(statements, *telling, cluster);
     if (!missed.empty()) blame(name, missed, cluster, inputs_intact);
   }
+  const RankInfo teller = cluster.worker(static_cast<int>(telling - statements.data()));
+  if (telling->culprits.empty() && teller.rank != cluster.rank()) {
+    raise(telling->code, fmt::format("{}: {}: {}", name, to_string(teller), telling->text),
+          {teller}, inputs_intact);
+  }
   const std::string prefix = telling->text.starts_with(name) ? "" : name + ": ";
   raise(telling->code, prefix + telling->text, telling->culprits, inputs_intact);
 }

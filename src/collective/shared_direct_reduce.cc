@@ -291,7 +291,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     }
     state.divide(request, values);
   } catch (const OpError& error) {
-    state.group.give_up(error.what());  // where it has not failed itself
+    state.group.fail_alone(error.what());  // where it has not failed itself
     const bool is_withdrawn = state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
     const bool may_be_changed = was_announced && size.in_place &&
@@ -302,7 +302,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                     .culprits = std::move(culprits),
                     .inputs_intact = is_withdrawn && !may_be_changed});
   } catch (const std::exception& error) {
-    state.group.give_up(error.what());
+    state.group.fail_alone(error.what());
     (void)state.withdraw();
     throw;
   }
@@ -347,7 +347,7 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
   try {
     return state_->show(request, info, tensors);
   } catch (const std::exception& error) {
-    state_->group.give_up(error.what());  // where it has not failed itself
+    state_->group.fail_alone(error.what());  // where it has not failed itself
     throw;
   }
 }

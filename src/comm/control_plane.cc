@@ -22,7 +22,6 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
@@ -33,6 +32,8 @@
 #include "comm/detail/chief_service.h"
 #include "comm/detail/host_port.h"
 #include "comm/detail/operation_note.h"
+#include "comm/detail/own_member.h"
+#include "comm/detail/service_loop.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -54,14 +55,6 @@ std::chrono::nanoseconds nanoseconds(std::chrono::duration<double> time) {
 /// The moment, or one that a condition variable can still count to.
 Clock::time_point wake_up(const Deadline& deadline, Clock::time_point latest) {
   return std::min(deadline.moment(), latest);
-}
-
-MemberInfo self_of(const ControlPlaneOptions& options) {
-  return {.rank = options.rank,
-          .host = options.host,
-          .host_id = options.host_id,
-          .pid = ::getpid(),
-          .addresses = options.addresses};
 }
 
 }  // namespace
@@ -167,9 +160,10 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
 
 ControlPlane::State::State(const ControlPlaneOptions& options) : options_(options) {
   if (is_chief()) {
-    chief_.emplace(io_, options_, self_of(options_), [this](const Frame& frame) { hear(frame); });
+    chief_.emplace(io_, options_, own_member(options_),
+                   [this](const Frame& frame) { hear(frame); });
   } else {
-    link_.emplace(io_, options_, self_of(options_), link_events());
+    link_.emplace(io_, options_, own_member(options_), link_events());
   }
 }
 
@@ -205,8 +199,11 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   }
   last_beat_ = Clock::now();
   asio::post(io_, [this] { beat(); });
-  thread_ = start_service_thread("xdev-control",
-                                 [this, work = asio::make_work_guard(io_)] { io_.run(); });
+  thread_ = start_service_thread("xdev-control", [this, work = asio::make_work_guard(io_)] {
+    run_service(io_, "control plane", [this](const std::string& what) {
+      end({StatusCode::RESOURCE_EXHAUSTED, what, {info_of(options_.rank)}});
+    });
+  });
 
   std::unique_lock lock(mutex_);
   const auto is_over = [this] { return all_are_there_ || end_.has_value(); };

@@ -27,8 +27,8 @@ void MeetingPlace::State::begin(std::uint64_t job, int rank,
     epoch_.members.reserve(everyone.size());
     for (const MemberInfo& each : everyone) epoch_.members.push_back(each.rank);
   }
-  // What has connected before waits in the kernel.
-  asio::post(io_, [this] { reception_.open(socket_->acceptor(io_), kMaxSeekFrameBytes); });
+  // What has connected before waits in the kernel. Here, before there is a thread: what this throws is the caller's to hear.
+  reception_.open(socket_->acceptor(io_), kMaxSeekFrameBytes);
   start();
 }
 

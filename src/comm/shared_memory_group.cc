@@ -34,10 +34,6 @@
 #include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace crossdevice {
 namespace {
 
@@ -47,6 +43,7 @@ using detail::GroupFlags;
 using detail::identity_of;
 using detail::Mapping;
 using detail::open_foreign;
+using detail::relax;
 using detail::sleep_on;
 using detail::wake_all;
 using Clock = std::chrono::steady_clock;
@@ -61,12 +58,6 @@ constexpr std::chrono::milliseconds kLongestSleep{5};
 constexpr std::chrono::seconds kNewsTime{5};
 /// The same where a member has left, for which there may be a reason.
 constexpr std::chrono::milliseconds kReasonTime{200};
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
@@ -389,7 +380,7 @@ SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each)) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0) return Failure::NONE;
+    if (why == 0 || why == GroupFlags::kFailed) return Failure::NONE;
     has_anybody_heard = true;
     is_certain |= why == GroupFlags::kHeard;
   }
@@ -414,7 +405,7 @@ const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() co
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each)) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0) return nullptr;
+    if (why == 0 || why == GroupFlags::kFailed) return nullptr;
     if (why == GroupFlags::kLeft) leaver = &each;
   }
   return leaver;
@@ -457,6 +448,13 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
     break_with(StatusCode::UNAVAILABLE,
                fmt::format("{}: {} is gone: it has left", name, to_string(leaver->info)),
                {leaver->info});
+  }
+  // Whoever has failed has done so before those that have given up because of it, so all that see these see it.
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each)) continue;
+    if (each.flags().reason.load(std::memory_order_seq_cst) != GroupFlags::kFailed) continue;
+    break_with(StatusCode::ABORTED,
+               fmt::format("{}: {} has failed by itself", name, to_string(each.info)), {each.info});
   }
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each)) continue;
@@ -587,6 +585,13 @@ void SharedMemoryGroup::give_up(const std::string& text) {
   wake_all(own.phase);
   state_->may_be_written = true;
   state_->broken_text = text;
+}
+
+void SharedMemoryGroup::fail_alone(const std::string& text) {
+  if (state_->broken_text.empty()) {
+    state_->peer(state_->rank).flags().reason.store(GroupFlags::kFailed, std::memory_order_seq_cst);
+  }
+  give_up(text);
 }
 
 bool SharedMemoryGroup::may_be_written() const { return state_->may_be_written; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "crossdevice/core/environment.h"
 
@@ -37,6 +38,8 @@ TcpIntroduction introduce_members(Cluster& cluster) {
   }
   const std::vector<std::string> all = cluster.all_gather_bytes(mine.take(), kMeetingSeconds);
   introduction.members.reserve(all.size());
+  std::vector<std::string> announcements;
+  announcements.reserve(all.size());
   for (int rank = 0; rank < num_ranks; ++rank) {
     const RankInfo member = cluster.worker(rank);
     introduction.members.push_back(member);
@@ -46,8 +49,12 @@ TcpIntroduction introduce_members(Cluster& cluster) {
       throw UnavailableError(to_string(member) + ": " + trouble,
                              {.operation = {}, .culprits = {member}});
     }
+    announcements.push_back(theirs.text());
+  }
+  // Now that nobody is in trouble, there is a meeting here too.
+  for (int rank = 0; rank < num_ranks; ++rank) {
     const bool is_beside = std::find(beside.begin(), beside.end(), rank) != beside.end();
-    introduction.meeting->learn(rank, theirs.text(), is_beside);
+    introduction.meeting->learn(rank, announcements[static_cast<std::size_t>(rank)], is_beside);
   }
   return introduction;
 }

@@ -40,6 +40,8 @@ constexpr std::chrono::milliseconds kLastRetry{500};
 /// Between the first tries of a peer's addresses.
 constexpr std::chrono::milliseconds kStagger{50};
 constexpr std::chrono::milliseconds kPause{20};
+/// How long nobody is dialled or taken in for want of descriptors before that is an error: another one's may be given back.
+constexpr std::chrono::seconds kExhaustedTime{3};
 constexpr std::size_t kMaxStrangers = 128;
 constexpr std::size_t kMaxAddresses = 16;
 constexpr int kBacklog = 4096;
@@ -199,12 +201,14 @@ void TcpMeeting::accept_next() {
     const int fd =
         ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
+      exhausted_since_.reset();
       tcp::socket socket(io_);
       socket.assign(acceptor_.local_endpoint(error).protocol(), fd, error);
       if (error) ::close(fd);
       if (!error) greet(std::move(socket));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // They do not come back faster for being asked for at once.
+      // They do not come back faster for being asked for at once, and perhaps not at all.
+      note_exhaustion(errno);
       accept_timer_.expires_after(kPause);
       accept_timer_.async_wait([this](std::error_code stopped) {
         if (!stopped && !is_accepting_) accept_next();
@@ -291,7 +295,11 @@ void TcpMeeting::dial(int rank) {
 void TcpMeeting::connect(const std::shared_ptr<Dial>& dial) {
   if (met_.contains(dial->rank)) return;
   const std::error_code error = open_socket(dial->socket, dial->endpoint.protocol());
-  if (error) return retry(dial, error.message());
+  if (error) {
+    note_exhaustion(error.value());
+    return retry(dial, error.message());
+  }
+  exhausted_since_.reset();
   dial->timer.expires_after(kConnectTime);
   dial->timer.async_wait([dial](std::error_code stopped) {
     std::error_code ignored;
@@ -384,10 +392,14 @@ void TcpMeeting::retry(const std::shared_ptr<Dial>& dial, const std::string& why
 // ---------------------------------------------------------------------------------------------- meeting
 
 void TcpMeeting::keep(int rank, tcp::socket socket) {
+  connected_.reserve(connected_.size() + 1);  // what may throw comes before the socket is nobody's
+  met_.insert(rank);
   std::error_code error;
   const int fd = socket.release(error);
-  if (error || fd < 0) return;
-  met_.insert(rank);
+  if (error || fd < 0) {
+    met_.erase(rank);
+    return;
+  }
   last_errors_.erase(rank);
   connected_.emplace_back(rank, fd);
 }
@@ -427,7 +439,7 @@ void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
   }
   while (!have_all_come(peers)) {
     if (io_.stopped()) io_.restart();
-    if (is_over() || deadline.has_passed()) break;
+    if (is_over() || deadline.has_passed() || is_exhausted()) break;
     io_.run_one_until(std::min(deadline.moment(), Clock::now() + std::chrono::seconds(1)));
   }
   for (const auto& each : dials_) {
@@ -436,6 +448,19 @@ void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
   }
   dials_.clear();
   drop_strangers();
+  if (is_exhausted() && !have_all_come(peers)) {
+    throw ResourceExhaustedError("cannot connect to the other members: " +
+                                 std::generic_category().message(exhaustion_));
+  }
+}
+
+void TcpMeeting::note_exhaustion(int error) {
+  if (!exhausted_since_.has_value()) exhausted_since_ = Clock::now();
+  exhaustion_ = error;
+}
+
+bool TcpMeeting::is_exhausted() const {
+  return exhausted_since_.has_value() && Clock::now() - *exhausted_since_ > kExhaustedTime;
 }
 
 std::vector<std::pair<int, int>> TcpMeeting::take_connected() {

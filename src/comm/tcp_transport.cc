@@ -24,6 +24,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
@@ -93,6 +94,7 @@ class TcpKind final : public TransportKind {
 
  protected:
   void open(std::span<const int> peers, const Deadline& deadline) override;
+  void take_in_connected();
   void start_send(Peer& peer, Transfer& transfer) override;
   void start_receive(Peer& peer, Transfer& transfer) override { peer.receives.push_back(transfer); }
   bool progress() override;
@@ -177,9 +179,7 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
     if (!link(each).connection) wanted.push_back(each);
   }
   meeting_->meet(wanted, deadline, is_over);
-  for (const auto& [rank, socket] : meeting_->take_connected()) {
-    link(rank).connection = std::make_unique<TcpConnection>(socket);
-  }
+  take_in_connected();
   std::vector<RankInfo> missing;
   std::string reasons;
   for (const int each : wanted) {
@@ -199,6 +199,21 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
   record_failure({.code = StatusCode::DEADLINE_EXCEEDED,
                   .text = std::move(text),
                   .culprits = std::move(missing)});
+}
+
+/// Sockets that no connection can be made of, for want of memory, are closed.
+void TcpKind::take_in_connected() {
+  const std::vector<std::pair<int, int>> connected = meeting_->take_connected();
+  std::size_t num_taken = 0;
+  try {
+    for (; num_taken < connected.size(); ++num_taken) {
+      const auto& [rank, socket] = connected[num_taken];
+      link(rank).connection = std::make_unique<TcpConnection>(socket);
+    }
+  } catch (...) {
+    for (; num_taken < connected.size(); ++num_taken) ::close(connected[num_taken].second);
+    throw;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- moving

@@ -380,7 +380,7 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   }
   plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25);
   const double slowness = abilities.slowness;
-  plan.times.call = static_cast<double>(dice.from_to(5, 25)) / 10 * slowness;
+  plan.times.call = static_cast<double>(dice.from_to(15, 40)) / 10 * slowness;
   plan.times.join *= slowness;
   plan.times.heartbeat *= slowness;
   plan.times.rebuild *= slowness;
@@ -401,6 +401,15 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   if (is_of_link(plan.fault) && plan.fault != Fault::LINK_CUT) plan.times.call = 20 * slowness;
   if (is_mismatch(plan.fault)) make_distinguishable(plan);
   return plan;
+}
+
+std::vector<Call> draw_calls(std::uint64_t seed, std::uint64_t number, Engine engine,
+                             int num_workers, std::size_t count) {
+  Dice dice(seed, number);
+  Plan plan;
+  plan.engine = engine;
+  plan.num_workers = num_workers;
+  return draw_calls(dice, plan, count);
 }
 
 std::vector<int> lost_workers(const Plan& plan) {

@@ -138,6 +138,9 @@ struct Abilities {
 };
 
 [[nodiscard]] Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilities);
+/// Some of the calls that a plan with this engine and number of workers may have.
+[[nodiscard]] std::vector<Call> draw_calls(std::uint64_t seed, std::uint64_t number, Engine engine,
+                                           int num_workers, std::size_t count);
 /// One line for people: "kill of rank 2 of 4 in call 3 after 120 us; communicator, one each, ring".
 [[nodiscard]] std::string to_string(const Plan& plan);
 /// The workers that are not in the last cluster, ascending.

@@ -84,15 +84,34 @@ class Worker {
     tell({.kind = EventKind::WRONG, .step = step, .text = text});
   }
 
-  /// Whether `work` ended without an error. What it failed with is told, and `on_error` is called with whether inputs are intact.
+  /// Whether `work` ended without an error. What it failed with is told, and `on_error` is called with whether inputs are intact. Limits are lifted after it,
+  /// because telling and looking need what they take away.
   bool attempt(const std::string& step, const std::function<void()>& work,
                const std::function<void(bool)>& on_error = nullptr) {
     tell({.kind = EventKind::BEGIN, .step = step});
-    Event failure{.kind = EventKind::FAIL, .step = step};
+    std::exception_ptr error;
     try {
       work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    was_limited_ = resources_.is_limited();
+    lift_limits();
+    if (!error) {
       tell({.kind = EventKind::DONE, .step = step});
       return true;
+    }
+    Event failure = failure_of(error);
+    failure.step = step;
+    tell(failure);
+    if (on_error) on_error(failure.inputs_intact);
+    return false;
+  }
+
+  Event failure_of(const std::exception_ptr& thrown) {
+    Event failure{.kind = EventKind::FAIL};
+    try {
+      std::rethrow_exception(thrown);
     } catch (const OpError& error) {
       failure.code = to_string(error.code());
       failure.inputs_intact = error.inputs_intact();
@@ -114,9 +133,7 @@ class Worker {
       failure.code = "exception";
       failure.text = error.what();
     }
-    tell(failure);
-    if (on_error) on_error(failure.inputs_intact);
-    return false;
+    return failure;
   }
 
   /// What happens to the victim in a phase that begins.
@@ -124,9 +141,14 @@ class Worker {
     if (!suffers(phase)) return;
     if (plan_.fault == Fault::KILL) signal_later(SIGKILL);
     if (plan_.fault == Fault::STOP) signal_later(SIGSTOP);
+    // Calls are limited in the middle of the step, of which what comes before is no part.
+    if (phase == Phase::CALL || phase == Phase::BETWEEN) is_limited_in_next_call_ = true;
+    if (phase != Phase::CALL && phase != Phase::BETWEEN) set_limits();
+    if (is_of_link(plan_.fault)) tell({.kind = EventKind::FAULT});
+  }
+  void set_limits() {
     if (plan_.fault == Fault::DESCRIPTORS) resources_.limit_descriptors(plan_.amount);
     if (plan_.fault == Fault::MEMORY) resources_.limit_memory(plan_.amount);
-    if (is_of_link(plan_.fault)) tell({.kind = EventKind::FAULT});
   }
   void lift_limits() { resources_.lift_limits(); }
 
@@ -245,8 +267,11 @@ class Worker {
       const std::string what = memory->wrong_inputs();
       if (!what.empty()) wrong(step, "after the error " + what);
     };
-    if (!attempt(
-            step, [&] { maker_->make(*memory, plan_.times.call); }, look_at_inputs)) {
+    const auto work = [&] {
+      if (std::exchange(is_limited_in_next_call_, false)) set_limits();
+      maker_->make(*memory, plan_.times.call);
+    };
+    if (!attempt(step, work, look_at_inputs)) {
       kept_ = std::move(memory);
       give_up("does not go on");
       return false;
@@ -260,9 +285,7 @@ class Worker {
 
   /// What a program does that cannot make the calls that others wait for, for a reason of its own.
   void give_up(const std::string& why) {
-    if (!is_victim() || !resources_.is_limited()) return;
-    lift_limits();
-    cluster_->abort_collective_ops(fmt::format("rank {} {}", rank_, why));
+    if (was_limited_) cluster_->abort_collective_ops(fmt::format("rank {} {}", rank_, why));
   }
 
   void await_late_one() {
@@ -333,6 +356,8 @@ class Worker {
   std::unique_ptr<CallMemory> kept_;  // of the last call
   timer_t timer_{};
   bool is_armed_ = false;
+  bool was_limited_ = false;  // in the last step
+  bool is_limited_in_next_call_ = false;
 };
 
 }  // namespace

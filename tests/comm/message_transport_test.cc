@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@
 #include "crossdevice/core/environment.h"
 
 #include "comm/transport_processes.h"
+#include "support/without_descriptors.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::testing {
@@ -46,10 +48,21 @@ int start_in_vain(Cluster& cluster) {
   return expect_words(cluster, {"rank 0 (", why_no_ucx().empty() ? "UCX does not start" : "UCX"});
 }
 
+/// Rank 1 cannot even listen; everybody hears it from the round of the control plane, also rank 1 itself, whose words come after those of rank 0.
+int start_without_descriptors(Cluster& cluster) {
+  std::optional<WithoutDescriptors> limit;
+  if (cluster.rank() == 1) limit.emplace();
+  const int status = expect_words(cluster, {"rank 1 (", "Too many open files"});
+  limit.reset();
+  cluster.barrier(60);
+  return status;
+}
+
 Works works() {
   Works all = transport_works(make_message_transport);
   all.emplace("disagree", disagree);
   all.emplace("start in vain", start_in_vain);
+  all.emplace("start without descriptors", start_without_descriptors);
   return all;
 }
 
@@ -76,6 +89,10 @@ TEST(MessageTransportTest, MembersThatSayDifferentThingsAreNamedOnAll) {
 
 TEST(MessageTransportTest, UcxThatIsAskedForAndDoesNotStartIsAnErrorOnAll) {
   EXPECT_EQ(run_workers("start in vain", 2), all_well(2));
+}
+
+TEST(MessageTransportTest, WhoCannotListenIsNamedOnAll) {
+  EXPECT_EQ(run_workers("start without descriptors", 3), all_well(3));
 }
 
 }  // namespace

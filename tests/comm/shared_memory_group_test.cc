@@ -136,6 +136,30 @@ TEST(SharedMemoryGroupTest, WhoseMemoryIsGoneIsNamedByAll) {
   EXPECT_EQ(run_clusters(3, work), no_errors(3));
 }
 
+TEST(SharedMemoryGroupTest, WhoFailsAloneIsNamedByAll) {
+  std::latch have_ended{4};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    group.announce({.kind = "test"}, 7);
+    group.await_announcements(soon());
+    if (cluster->rank() == 1) {
+      group.fail_alone("no memory");
+      EXPECT_THROW(group.announce({.kind = "test"}, 8), FailedPreconditionError);
+    } else {
+      try {
+        group.finish();
+        group.await_ends(soon());
+        ADD_FAILURE() << "no error";
+      } catch (const OpError& error) {
+        EXPECT_EQ(error.code(), StatusCode::ABORTED) << error.what();
+        EXPECT_TRUE(error.culprits().size() == 1 && error.culprits()[0].rank == 1) << error.what();
+      }
+    }
+    have_ended.arrive_and_wait();
+  };
+  EXPECT_EQ(run_clusters(4, work), no_errors(4));
+}
+
 /// What the one that leaves has done is whole for the others; what it does not do any more ends their wait.
 TEST(SharedMemoryGroupTest, WhoHasLeftIsWaitedForByNobody) {
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {

@@ -18,8 +18,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "crossdevice/core/error.h"
+
 #include "comm/detail/wire.h"
 #include "support/log_keeper.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -405,6 +408,29 @@ TEST(TcpMeetingTest, WhoWasForgottenMayComeAnew) {
     meetings[0]->forget(1);
     meetings[1]->forget(0);
   }
+}
+
+TEST(TcpMeetingTest, WhoCanTakeInNobodySaysSo) {
+  TcpMeeting meeting(options_of(1, 2));
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(meeting.port());
+  ASSERT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int peers[] = {0};
+  {
+    const testing::WithoutDescriptors limit;
+    EXPECT_THROW(meeting.meet(peers, soon(), never), ResourceExhaustedError);
+  }
+  ::close(socket);
+}
+
+TEST(TcpMeetingTest, WhoCanDialNobodySaysSo) {
+  const std::vector<std::unique_ptr<TcpMeeting>> meetings = make_meetings(2);
+  const int peers[] = {1};
+  const testing::WithoutDescriptors limit;
+  EXPECT_THROW(meetings[0]->meet(peers, soon(), never), ResourceExhaustedError);
 }
 
 TEST(TcpMeetingTest, AnImpostorIsNotBelieved) {

@@ -85,6 +85,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   void leave_operation();
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
   void give_up(const std::string& text);
+  /// The same where this worker has failed for a reason of its own: the others get AbortedError, which names it.
+  void fail_alone(const std::string& text);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.
   [[nodiscard]] bool may_be_written() const;
 

@@ -22,12 +22,13 @@ struct alignas(64) GroupFlags {
   static constexpr std::uint32_t kHeard = 1;
   static constexpr std::uint32_t kLeft = 2;
   static constexpr std::uint32_t kMissesOne = 3;
+  static constexpr std::uint32_t kFailed = 4;
 
   std::atomic<std::uint32_t> phase{0};  // announcements and ends so far; what sleepers wait on
   std::atomic<std::uint32_t> num_sleepers{0};  // who may wait on `phase`
   std::atomic<std::uint32_t> given_up_at{0};   // the phase in which it has given up; 0: it has not
   // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: it has left, whole;
-  // kMissesOne: another has left.
+  // kMissesOne: another has left; kFailed: an error of its own, of which the others know nothing.
   std::atomic<std::uint32_t> reason{0};
   alignas(64) OperationNote note;            // what it does in this group; read by who misses it
   alignas(64) GroupOperation operations[2];  // the one in each slot; kept as long as that

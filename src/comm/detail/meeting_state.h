@@ -35,6 +35,7 @@
 #include "comm/detail/meeting_place.h"
 #include "comm/detail/reception.h"
 #include "comm/detail/seeker.h"
+#include "comm/detail/service_loop.h"
 
 namespace crossdevice::detail {
 
@@ -57,8 +58,11 @@ class MeetingPlace::State {
         reception_(io_, [this](const Connection& connection, const Nonce& challenge,
                                const Frame& frame) { answer(connection, challenge, frame); }) {}
   void start() {
-    thread_ = start_service_thread("xdev-meeting",
-                                   [this, work = asio::make_work_guard(io_)] { io_.run(); });
+    thread_ = start_service_thread("xdev-meeting", [this, work = asio::make_work_guard(io_)] {
+      run_service(io_, "meeting", [this](const std::string& what) {
+        end_call(std::nullopt, MeetingFailure{StatusCode::RESOURCE_EXHAUSTED, what, {}});
+      });
+    });
   }
   void stop() {
     io_.stop();

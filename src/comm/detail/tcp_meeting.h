@@ -58,6 +58,8 @@ class TcpMeeting {
 
   /// Until all of `peers` are connected, the deadline has passed, or `is_over()` says so, which is asked after each interrupt(). Whoever has come, named
   /// or not, and has not gone again without a word, is in take_connected() afterwards.
+  ///
+  /// Errors   ResourceExhaustedError: for some seconds nobody could be taken in, because this process or the system has no descriptors left.
   void meet(std::span<const int> peers, const Deadline& deadline,
             const std::function<bool()>& is_over);
   /// Sockets by rank, which are the caller's from now on; without delay (TCP_NODELAY), not blocking.
@@ -89,6 +91,8 @@ class TcpMeeting {
   bool drop_if_gone(int rank);
   bool have_all_come(std::span<const int> peers);
   void drop_strangers();
+  void note_exhaustion(int error);
+  [[nodiscard]] bool is_exhausted() const;
 
   const TcpMeetingOptions options_;
   asio::io_context io_{1};
@@ -96,6 +100,8 @@ class TcpMeeting {
   asio::ip::tcp::acceptor acceptor_{io_};
   asio::steady_timer accept_timer_{io_};
   bool is_accepting_ = false;
+  std::optional<Clock::time_point> exhausted_since_;  // nobody can be dialled or taken in
+  int exhaustion_ = 0;                                // why: an errno
   std::uint16_t port_ = 0;
   std::vector<std::vector<asio::ip::tcp::endpoint>> endpoints_;  // by rank, best first
   std::list<std::shared_ptr<Stranger>> strangers_;               // the oldest first

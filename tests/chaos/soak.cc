@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two workers that call each other for long: first one small all-reduce again and again, then all kinds of calls, with a worker that gives up and a cluster that
+// is made anew among them. Memory, threads and descriptors must be at the end what they were when half was done.
+//
+//   soak [--calls N] [--mixed N] [--machines 1|2] [--seed S] [--slack-mib M]
+//
+// 10,000,000 and 100,000 calls unless it is said otherwise. The exit status is 1 where something grew, was wrong or failed.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include "chaos/call_memory.h"
+#include "chaos/engines.h"
+#include "chaos/own_resources.h"
+#include "chaos/plan.h"
+
+namespace crossdevice::chaos {
+namespace {
+
+struct Arguments {
+  std::uint64_t calls = 10'000'000;
+  std::uint64_t mixed = 100'000;
+  int machines = 1;
+  std::uint64_t seed = 1;
+  std::size_t slack_mebibytes = 6;  // pages of caches and of the allocator come and go
+};
+
+/// Looks at this process a hundred times, and compares what comes after the first half: until then caches fill.
+class Watch {
+ public:
+  Watch(std::string what, std::uint64_t calls) : what_(std::move(what)), calls_(calls) {}
+
+  void done(std::uint64_t call) {
+    if (call % std::max<std::uint64_t>(calls_ / 100, 1) != 0) return;
+    if (call * 2 < calls_) return;
+    const Sample now{resident_bytes(), num_threads(), num_descriptors()};
+    if (!has_first_) {
+      first_ = most_ = now;
+      has_first_ = true;
+    }
+    most_ = {std::max(most_.bytes, now.bytes), std::max(most_.threads, now.threads),
+             std::max(most_.descriptors, now.descriptors)};
+  }
+
+  /// Whether nothing grew; says what there was.
+  [[nodiscard]] bool is_constant(int rank, std::size_t slack_mebibytes) const {
+    const bool is_well = most_.bytes <= first_.bytes + (slack_mebibytes << 20U) &&
+                         most_.threads <= first_.threads && most_.descriptors <= first_.descriptors;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+    std::printf(
+        "rank %d: %llu %s calls in %.1f s; after half of them %.1f MiB, %zu threads, %zu "
+        "descriptors; "
+        "at "
+        "most then %.1f MiB, %zu, %zu: %s\n",
+        rank, static_cast<unsigned long long>(calls_), what_.c_str(), seconds, mebibytes(first_),
+        first_.threads, first_.descriptors, mebibytes(most_), most_.threads, most_.descriptors,
+        is_well ? "constant" : "GROWS");
+    std::fflush(stdout);
+    return is_well;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sample {
+    std::size_t bytes = 0;
+    std::size_t threads = 0;
+    std::size_t descriptors = 0;
+  };
+  static double mebibytes(const Sample& sample) {
+    return static_cast<double>(sample.bytes) / (1 << 20);
+  }
+  std::string what_;
+  std::uint64_t calls_;
+  Clock::time_point begun_ = Clock::now();
+  Sample first_;
+  Sample most_;
+  bool has_first_ = false;
+};
+
+constexpr double kTimeoutSeconds = 60;
+
+bool make_small_calls(const std::shared_ptr<Cluster>& cluster, const Arguments& arguments) {
+  const std::uint64_t calls = arguments.calls;
+  constexpr std::size_t kCount = 16;
+  CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {.timeout_seconds = kTimeoutSeconds},
+                          cluster);
+  const Tensor tensor = Tensor::zeros(DType::FLOAT32, Shape{kCount}, "CPU:0");
+  const PerReplica value{tensor};
+  const std::span<float> elements = tensor.span<float>();
+  Watch watch("small", calls);
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    const auto base = static_cast<float>(call % 1000);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      elements[i] = base + static_cast<float>(i) * static_cast<float>(cluster->rank() + 1);
+    }
+    ops.reduce_into(ReduceOp::SUM, value, value);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (elements[i] == 2 * base + 3 * static_cast<float>(i)) continue;
+      throw std::runtime_error(fmt::format("call {}: element {} is {}", call, i, elements[i]));
+    }
+    watch.done(call);
+  }
+  return watch.is_constant(cluster->rank(), arguments.slack_mebibytes);
+}
+
+/// One that exists already, for a worker that gives up.
+std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, CallMaker& maker,
+                                   int culprit) {
+  cluster->barrier(kTimeoutSeconds);  // what was called before has ended on both
+  if (cluster->rank() == culprit) {
+    try {
+      maker.give_up("on purpose");
+    } catch (const std::exception&) {
+      // What left run().
+    }
+  } else {
+    CallMemory memory(Call{.count = 1000}, {cluster->rank(), cluster->num_workers(), 1}, 1);
+    try {
+      maker.make(memory, kTimeoutSeconds);
+      throw std::runtime_error("a call without the other worker has succeeded");
+    } catch (const AbortedError&) {
+      // As it should be.
+    }
+  }
+  return cluster->rebuild(Survivors::ALL, {.timeout_seconds = kTimeoutSeconds}).cluster;
+}
+
+bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& arguments) {
+  const std::uint64_t per_cluster =
+      std::min<std::uint64_t>(250, std::max<std::uint64_t>(arguments.mixed / 20, 1));
+  Watch watch("mixed", arguments.mixed);
+  std::uint64_t call = 0;
+  int rank = cluster->rank();
+  for (std::uint64_t number = 0; call < arguments.mixed; ++number) {
+    Plan plan;
+    plan.engine = static_cast<Engine>(number % 3);
+    plan.times.join = kTimeoutSeconds;
+    const std::unique_ptr<CallMaker> maker = make_call_maker(plan, cluster);
+    for (const Call& each :
+         draw_calls(arguments.seed, number, plan.engine, cluster->num_workers(), per_cluster)) {
+      CallMemory memory(each, {cluster->rank(), cluster->num_workers(), 1}, ++call);
+      maker->make(memory, kTimeoutSeconds);
+      const std::string wrong = memory.wrong_results();
+      if (!wrong.empty()) {
+        throw std::runtime_error(fmt::format("call {}, {}: {}", call, to_string(each), wrong));
+      }
+      watch.done(call);
+    }
+    cluster = made_anew(cluster, *maker, static_cast<int>(number % 2));
+  }
+  cluster->barrier(kTimeoutSeconds);
+  return watch.is_constant(rank, arguments.slack_mebibytes);
+}
+
+int run_worker(const Arguments& arguments) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join({.timeout_seconds = kTimeoutSeconds});
+  bool is_well = arguments.calls == 0 || make_small_calls(cluster, arguments);
+  if (arguments.mixed != 0) is_well &= make_mixed_calls(cluster, arguments);
+  return is_well ? 0 : 1;
+}
+
+/// NOLINTNEXTLINE(concurrency-mt-unsafe): this process has one thread
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+int run_both(const Arguments& arguments, char** argv) {
+  const auto pid = static_cast<unsigned>(::getpid());
+  set(kNumWorkersVariable, "2");
+  set(kChiefAddressVariable, fmt::format("127.{}.{}.{}:15800", 96 + (pid >> 16U) % 64,
+                                         (pid >> 8U) & 0xFFU, 1 + (pid & 0xFFU) % 254));
+  std::array<pid_t, 2> workers{};
+  for (int rank = 0; rank < 2; ++rank) {
+    const pid_t worker = ::fork();
+    if (worker < 0) throw std::runtime_error("cannot start a worker");
+    if (worker == 0) {
+      (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      set(kRankVariable, std::to_string(rank));
+      if (arguments.machines == 2) set(kHostIdVariable, fmt::format("machine {} of {}", rank, pid));
+      set("CROSSDEVICE_SOAK_WORKER", "1");
+      ::execv("/proc/self/exe", argv);
+      ::_exit(127);
+    }
+    workers[static_cast<std::size_t>(rank)] = worker;
+  }
+  int failures = 0;
+  for (const pid_t worker : workers) {
+    int status = 0;
+    (void)::waitpid(worker, &status, 0);
+    failures += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    const std::uint64_t value = std::stoull(argv[i + 1]);
+    if (name == "--calls") {
+      arguments.calls = value;
+    } else if (name == "--mixed") {
+      arguments.mixed = value;
+    } else if (name == "--machines") {
+      arguments.machines = static_cast<int>(value);
+    } else if (name == "--slack-mib") {
+      arguments.slack_mebibytes = value;
+    } else if (name == "--seed") {
+      arguments.seed = value;
+    } else {
+      throw std::invalid_argument(fmt::format("unknown argument '{}'", name));
+    }
+  }
+  return arguments;
+}
+
+}  // namespace
+}  // namespace crossdevice::chaos
+
+int main(int argc, char** argv) {
+  try {
+    const crossdevice::chaos::Arguments arguments = crossdevice::chaos::parse(argc, argv);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
+    const bool is_worker = std::getenv("CROSSDEVICE_SOAK_WORKER") != nullptr;
+    return is_worker ? crossdevice::chaos::run_worker(arguments)
+                     : crossdevice::chaos::run_both(arguments, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
