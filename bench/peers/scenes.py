@@ -57,8 +57,8 @@ def scenes(num_cores):
 
     yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
     yield Scene("workers-4", on_cores(4), (Sizes("8", "64M", 2),), FEW_SIZES, workers=4, warmup=1, rounds=3)
-    for model in ("resnet50", "bert_base"):
-        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=1, rounds=3)
+    for model, rounds in (("resnet50", 3), ("bert_base", 2)):
+        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=1, rounds=rounds)
     for devices in (2, 4, 8):
         yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices, rounds=3)
     yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2, rounds=3)

@@ -179,12 +179,15 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor) {
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
-  detail::fill_inline_block(values, group.slot().data());
+  // Equal on all workers: it depends on what the announcements agree on.
+  const bool comes_along = values.size() == 1 && values[0].inputs.size() == 1 &&
+                           values[0].inputs[0].size_bytes() <= group.head().size();
+  detail::fill_inline_block(values, comes_along ? group.head().data() : group.slot().data());
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
   blocks.clear();
   for (int rank = 0; rank < group.num_workers(); ++rank) {
-    blocks.push_back(group.slot_of(rank).data());
+    blocks.push_back(comes_along ? group.head_of(rank).data() : group.slot_of(rank).data());
   }
   // To the end: whoever has come this far has all it needs, and half a result is none.
   CollectiveRequest whole = request;

@@ -33,6 +33,7 @@
 #include "comm/detail/shared_futex.h"
 #include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
+#include "comm/detail/wire_cores.h"
 
 namespace crossdevice {
 namespace {
@@ -61,18 +62,6 @@ constexpr std::chrono::milliseconds kReasonTime{200};
 
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
-
-void put(detail::WireWriter& message, const std::set<int>& cores) {
-  message.number(static_cast<std::uint32_t>(cores.size()));
-  for (const int core : cores) message.number(std::int32_t{core});
-}
-std::set<int> get_cores(detail::WireReader& message) {
-  std::set<int> cores;
-  for (auto num = message.number<std::uint32_t>(); num > 0; --num) {
-    cores.insert(message.number<std::int32_t>());
-  }
-  return cores;
-}
 
 }  // namespace
 
@@ -179,7 +168,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   if (theirs.number<std::uint64_t>() != slot_size) {
     return to_string(opening.info) + " has slots of another size";
   }
-  opening.usable_cores = get_cores(theirs);
+  opening.usable_cores = detail::get_cores(theirs);
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
   if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
     return fmt::format("the memory of {} cannot be opened: {}", to_string(opening.info),
@@ -209,7 +198,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
   detail::WireWriter mine;
   mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
-  put(mine, detail::usable_cores());
+  detail::put_cores(mine, detail::usable_cores());
   std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
   for (int each = 0; each < num_workers; ++each) {
@@ -359,10 +348,14 @@ std::string SharedMemoryGroup::State::name() const {
 }
 
 void SharedMemoryGroup::State::require_equal_operations() {
+  const auto digest = [this](const Peer& member) {
+    return member.flags().digests[num_announced % 2];
+  };
+  const std::uint64_t own_digest = digest(peer(rank));
   const GroupOperation& mine = announced(rank, num_announced);
   for (const Peer& each : peers) {
+    if (digest(each) == own_digest) continue;
     const GroupOperation& theirs = announced(each.place, num_announced);
-    if (theirs == mine) continue;
     peer(rank).flags().given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
                fmt::format("workers make different calls: rank {} {}, {} {}", peer(rank).info.rank,
@@ -514,6 +507,10 @@ std::span<std::byte> SharedMemoryGroup::slot() {
   return {state_->slot_of(state_->rank, state_->num_announced + 1), state_->slot_size};
 }
 
+std::span<std::byte> SharedMemoryGroup::head() {
+  return state_->peer(state_->rank).flags().heads[(state_->num_announced + 1) % 2];
+}
+
 void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence) {
   detail::require_not_forked();
   state_->require_whole();
@@ -521,7 +518,9 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   GroupOperation& announced = state_->announced(state_->rank, ++state_->num_announced);
   announced = pack_operation(operation);
   announced.sequence = sequence;
-  state_->peer(state_->rank).flags().note.set(operation.kind, sequence);
+  GroupFlags& own = state_->peer(state_->rank).flags();
+  own.digests[state_->num_announced % 2] = digest_of(announced);
+  own.note.set(operation.kind, sequence);
   state_->advance();
 }
 
@@ -531,6 +530,10 @@ void SharedMemoryGroup::await_announcements(const Deadline& deadline) {
 
 std::span<const std::byte> SharedMemoryGroup::slot_of(int rank) const {
   return {state_->slot_of(rank, state_->num_announced), state_->slot_size};
+}
+
+std::span<const std::byte> SharedMemoryGroup::head_of(int rank) const {
+  return state_->peer(rank).flags().heads[state_->num_announced % 2];
 }
 
 void SharedMemoryGroup::finish() { state_->advance(); }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/group_operation.h"
 
+#include <cstdint>
+#include <set>
+
 #include <gtest/gtest.h>
 
 namespace crossdevice {
@@ -20,24 +23,29 @@ TEST(GroupOperation, EveryFieldTells) {
   const GroupOperationInfo info{.kind = "reduce", .num_values = 1, .size_bytes = 4};
   const GroupOperation operation = pack_operation(info);
   EXPECT_EQ(pack_operation(info), operation);
+  std::set<std::uint64_t> digests{digest_of(operation)};
+  const auto expect_different = [&](const GroupOperationInfo& info_of_other) {
+    EXPECT_NE(pack_operation(info_of_other), operation);
+    EXPECT_TRUE(digests.insert(digest_of(pack_operation(info_of_other))).second);
+  };
   GroupOperationInfo other = info;
   other.kind = "reduce2";
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
   other = info;
   other.reduce_op = ReduceOp::MIN;
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
   other = info;
   other.dtype = DType::FLOAT64;
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
   other = info;
   other.num_values = 2;
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
   other = info;
   other.size_bytes = 8;
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
   other = info;
   other.fingerprint = 1;
-  EXPECT_NE(pack_operation(other), operation);
+  expect_different(other);
 }
 
 TEST(GroupOperation, TheNumberIsNotComparedButSaid) {

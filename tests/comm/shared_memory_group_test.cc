@@ -2,7 +2,10 @@
 /// Workers are threads. What processes and failures ask of it is tested with the engines that use it.
 #include "crossdevice/comm/shared_memory_group.h"
 
+#include <array>
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -189,6 +192,48 @@ TEST(SharedMemoryGroupTest, WhoHasLeftIsWaitedForByNobody) {
     cluster->barrier();
   };
   for (const std::size_t n : {2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
+}
+
+TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    ASSERT_GE(group.head().size(), sizeof(std::uint64_t));
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      const auto rank = static_cast<std::uint64_t>(group.rank());
+      const std::uint64_t mine = 1000 * i + rank;
+      std::memcpy(group.head().data(), &mine, sizeof mine);
+      std::memcpy(group.slot().data(), &mine, sizeof mine);
+      group.announce({.kind = "test", .fingerprint = i}, i);
+      group.await_announcements(soon());
+      for (int each = 0; each < group.num_workers(); ++each) {
+        std::array<std::uint64_t, 2> theirs{};
+        std::memcpy(&theirs[0], group.head_of(each).data(), sizeof mine);
+        std::memcpy(&theirs[1], group.slot_of(each).data(), sizeof mine);
+        const std::uint64_t expected = 1000 * i + static_cast<std::uint64_t>(each);
+        ASSERT_EQ(theirs, (std::array<std::uint64_t, 2>{expected, expected}));
+      }
+    }
+  };
+  for (const std::size_t n : {1UL, 2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
+}
+
+TEST(SharedMemoryGroupTest, WhatDiffersIsNamed) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    group.announce({.kind = "test", .size_bytes = cluster->rank() == 1 ? 8U : 4U}, 1);
+    try {
+      group.await_announcements(soon());
+      ADD_FAILURE() << "no error";
+    } catch (const OpError& error) {
+      // Who sees the difference says so; who sees somebody give up before says that.
+      const std::string text = error.what();
+      EXPECT_TRUE(text.find("workers make different calls") != std::string::npos ||
+                  text.find("has given up") != std::string::npos)
+          << text;
+    }
+    cluster->barrier();
+  };
+  for (const std::size_t n : {2UL, 3UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct SharedLocation {
 /// Operations run one after the other; each has an announcement, and most have an end.
 ///
 ///   announce(operation)          what this worker put into slot() is there for all
-///   await_announcements()        all have announced the same; slot_of(rank) may be read
+///   await_announcements()        all have announced the same; slot_of(rank) and head_of(rank) may be read
 ///   ... read and write the others' memory ...
 ///   finish(); await_ends()       nobody touches this worker's memory any more
 ///
@@ -65,10 +65,13 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
 
   /// What the next announcement says, for this worker to fill.
   [[nodiscard]] std::span<std::byte> slot();
+  /// 16 bytes more, which come along with the announcement itself: to read them costs no cache line of their own.
+  [[nodiscard]] std::span<std::byte> head();
   /// `sequence` is what errors call the operation besides.
   void announce(const GroupOperationInfo& operation, std::uint64_t sequence);
   void await_announcements(const Deadline& deadline);
   [[nodiscard]] std::span<const std::byte> slot_of(int rank) const;
+  [[nodiscard]] std::span<const std::byte> head_of(int rank) const;  ///< kept as long as the slot
   void finish();
   void await_ends(const Deadline& deadline);
 
