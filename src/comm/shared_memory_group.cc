@@ -67,9 +67,8 @@ std::string error_text() { return std::generic_category().message(errno); }
 
 struct SharedMemoryGroup::State {
   struct Peer {
-    int place = 0;  // rank in this group
-    RankInfo info;  // as errors and the log call it
-    std::set<int> usable_cores;
+    int place = 0;                    // rank in this group
+    RankInfo info;                    // as errors and the log call it
     std::unique_ptr<Mapping> memory;  // flags and slots
     std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
     [[nodiscard]] GroupFlags& flags() const {
@@ -82,6 +81,7 @@ struct SharedMemoryGroup::State {
   int rank = 0;
   int num_workers = 1;
   std::size_t slot_size = 0;
+  std::vector<std::set<int>> usable_cores;  // by rank
   bool has_core_of_its_own = true;
   std::vector<Peer> peers;  // by rank, this worker's among them
   std::uint32_t phase = 0;
@@ -168,7 +168,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   if (theirs.number<std::uint64_t>() != slot_size) {
     return to_string(opening.info) + " has slots of another size";
   }
-  opening.usable_cores = detail::get_cores(theirs);
+  usable_cores.push_back(detail::get_cores(theirs));
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
   if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
     return fmt::format("the memory of {} cannot be opened: {}", to_string(opening.info),
@@ -219,10 +219,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
       throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
     }
   }
-  std::vector<std::set<int>> usable;
-  usable.reserve(peers.size());
-  for (const Peer& each : peers) usable.push_back(each.usable_cores);
-  has_core_of_its_own = detail::can_have_a_core_each(usable);
+  has_core_of_its_own = detail::can_have_a_core_each(usable_cores);
   listen();
 }
 
