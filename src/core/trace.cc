@@ -297,32 +297,32 @@ void TraceSpan::begin(const char* name, const char* category,
   is_open_ = true;
   outer_ = detail::innermost;
   detail::innermost = this;
-  event_ = {.name = name,
-            .category = category,
-            .begin_ns = detail::trace_clock_ns(),
-            .end_ns = 0,
-            .arguments = arguments};
+  event = {.name = name,
+           .category = category,
+           .begin_ns = detail::trace_clock_ns(),
+           .end_ns = 0,
+           .arguments = arguments};
   if (outer_ != nullptr) {
-    const TraceArguments& around = outer_->event_.arguments;
-    if (arguments.sequence == 0) event_.arguments.sequence = around.sequence;
-    if (arguments.tracks == nullptr) event_.arguments.tracks = around.tracks;
+    const TraceArguments& around = outer_->event.arguments;
+    if (arguments.sequence == 0) event.arguments.sequence = around.sequence;
+    if (arguments.tracks == nullptr) event.arguments.tracks = around.tracks;
   }
   hook_ = detail::span_hook.load(std::memory_order_acquire);
-  if (hook_ != nullptr) hook_->push(event_);
+  if (hook_ != nullptr) hook_->push(event);
 }
 
 void TraceSpan::end() noexcept {
   detail::innermost = outer_;
   if (hook_ != nullptr) hook_->pop();
-  event_.end_ns = detail::trace_clock_ns();
+  event.end_ns = detail::trace_clock_ns();
   if ((detail::trace_state.load(std::memory_order_relaxed) & detail::kTraceToFile) == 0) return;
-  if (detail::TraceRing* const ring = detail::ring_of_this_thread()) ring->push(event_);
+  if (detail::TraceRing* const ring = detail::ring_of_this_thread()) ring->push(event);
 }
 
 void TraceSpan::add_how(const char* algorithm, std::string_view dtype) noexcept {
   for (TraceSpan* each = this; each != nullptr; each = each->outer_) {
-    if (std::strcmp(each->event_.category, "program") == 0) continue;
-    TraceArguments& known = each->event_.arguments;
+    if (std::strcmp(each->event.category, "program") == 0) continue;
+    TraceArguments& known = each->event.arguments;
     if (known.algorithm == nullptr) known.algorithm = algorithm;
     if (known.dtype.empty()) known.dtype = dtype;
   }

@@ -96,7 +96,7 @@ class CROSSDEVICE_EXPORT TraceSpan {
   const detail::SpanHook* hook_;  // that has been told; null: none
   TraceSpan* outer_;
   union {  // not even initialised while it is not
-    detail::TraceEvent event_;
+    detail::TraceEvent event;
   };
 };
 

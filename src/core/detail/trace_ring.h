@@ -13,7 +13,8 @@ namespace crossdevice::detail {
 
 /// One producer, one consumer, no lock. Slots [tail, head) are the consumer's, the others the producer's; who moves an index releases the slots that the
 /// other then acquires. Full: the newest is dropped and counted.
-class TraceRing {
+class
+    TraceRing {  // NOLINT(clang-analyzer-optin.performance.Padding): the two indices are in cache lines of their own
  public:
   static constexpr std::size_t kSize = std::size_t{1} << 14;
 
