@@ -306,6 +306,7 @@ void rt1_rt3(Cluster& cluster) {
   const PerReplica ones = group.value([](std::size_t) { return std::vector<float>{1}; });
   expect_mirrored(group.ops.reduce(ReduceOp::SUM, ones, ones), group.devices,
                   {static_cast<float>(group.size)});
+  cluster.barrier();  // what follows ends what a slower one is still in
   // Another kind of call on one of them.
   EXPECT_THAT(thrown<InternalError>([&] {
                 if (cluster.rank() == 0) {
