@@ -3,7 +3,7 @@
 #   cmake -DPROGRAM=path -DWORK=directory -P bench_smoke.cmake
 include("${CMAKE_CURRENT_LIST_DIR}/smoke.cmake")
 
-set(fields op ops algorithm devices workers hosts namespaces rate memory size_bytes dtype redop in_place time_us_median time_us_p10 time_us_p99 algbw_gbs
+set(fields op ops algorithm devices workers hosts namespaces rate memory size_bytes dtype redop in_place time_us_median time_us_p10 time_us_p99 raw_nccl_us_median algbw_gbs
            busbw_gbs wrong traffic_gbs limit limit_gbs percent_of_limit)
 list(LENGTH fields num_fields)
 
