@@ -126,8 +126,8 @@ struct CrossDeviceOps::Async {
     for (std::size_t i = 0; i < state.results.size(); ++i) state.release(i);
   }
 
-  PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
-                            const CommunicationOptions& options) const {
+  [[nodiscard]] PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
+                                          const CommunicationOptions& options) const {
     const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
     detail::require_implementation(pairs, options);
     std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
