@@ -411,6 +411,7 @@ TEST(TcpMeetingTest, WhoWasForgottenMayComeAnew) {
 }
 
 TEST(TcpMeetingTest, WhoCanTakeInNobodySaysSo) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   TcpMeeting meeting(options_of(1, 2));
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -427,6 +428,7 @@ TEST(TcpMeetingTest, WhoCanTakeInNobodySaysSo) {
 }
 
 TEST(TcpMeetingTest, WhoCanDialNobodySaysSo) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   const std::vector<std::unique_ptr<TcpMeeting>> meetings = make_meetings(2);
   const int peers[] = {1};
   const testing::WithoutDescriptors limit;

@@ -4,7 +4,12 @@
 
 #include <sys/resource.h>
 
+#include "support/sanitizers.h"
+
 namespace crossdevice::testing {
+
+/// The sanitizers cannot: their check of an object's type opens a pipe.
+[[nodiscard]] constexpr bool can_do_without_descriptors() { return !kIsSanitized; }
 
 class WithoutDescriptors {
  public:
