@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/log.h"
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/host_port.h"
@@ -61,7 +60,7 @@ void ChiefService::open() {
     const std::shared_ptr<ListeningSocket> listener =
         options_.listener ? options_.listener
                           : ListeningSocket::open(address.host, address.port, "the chief (rank 0)");
-    reception_.open(listener->acceptor(io_));
+    reception_.open(listener->acceptor(io_), fmt::format("the chief (rank {})", self_.rank));
   }
   Hello hello;
   hello.library_version = library_version_string();
@@ -77,9 +76,11 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");
   const Hello hello = Hello::decode(frame.payload);
   std::optional<Refused> refused;
+  std::string reason;  // of those whose word is not proved: one of few, whatever they say
   if (hello.protocol != kControlProtocol) {
     refused = Refused{.text = fmt::format("rank {} speaks protocol {}, the chief speaks {}",
                                           hello.member.rank, hello.protocol, kControlProtocol)};
+    reason = "protocol";
   } else if (options_.secret.empty() && !connection->is_from_this_machine()) {
     refused = Refused{.text =
                           "without a secret the chief takes workers of its own machine only: "
@@ -92,7 +93,7 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
     refused = chief_.refuse(hello);
   }
   if (refused.has_value()) {
-    log(LogSeverity::WARNING, "a worker was refused: " + refused->text);
+    reception_.refuse(connection, reason.empty() ? refused->text : reason, refused->text);
     connection->send(encode_frame(ControlKind::REFUSED, refused->encode()));
     connection->close_after_sending();
     end_spoiled_meeting();

@@ -72,7 +72,8 @@ void ControlConnection::close() {
 
 void ControlConnection::read_head() {
   asio::async_read(socket_, asio::buffer(head_),
-                   [self = shared_from_this()](std::error_code error, std::size_t) {
+                   [self = shared_from_this()](std::error_code error, std::size_t count) {
+                     self->has_heard_ = self->has_heard_ || count > 0;
                      if (self->closed_) return;
                      if (error) return self->end(error.message());
                      try {

@@ -28,7 +28,8 @@ void MeetingPlace::State::begin(std::uint64_t job, int rank,
     for (const MemberInfo& each : everyone) epoch_.members.push_back(each.rank);
   }
   // What has connected before waits in the kernel. Here, before there is a thread: what this throws is the caller's to hear.
-  reception_.open(socket_->acceptor(io_), kMaxSeekFrameBytes);
+  reception_.open(socket_->acceptor(io_), fmt::format("rank {}'s meeting place", rank_),
+                  kMaxSeekFrameBytes);
   start();
 }
 
@@ -91,15 +92,16 @@ void MeetingPlace::State::answer(const Connection& connection, const Nonce& chal
   const Seek seek = Seek::decode(frame.payload);
   std::string refusal;
   if (seek.protocol != kControlProtocol) {
-    refusal = "another protocol";
+    refusal = "it speaks another protocol";
   } else if (options_.secret.empty() && !connection->is_from_this_machine()) {
     refusal = "without a secret only this machine is believed";
   } else if (!is_equal(seek.mac, seek.expected_mac(options_.secret, challenge))) {
-    refusal = "another secret";
+    refusal = "it does not hold the secret of this job";
   } else if (seek.job != job_) {
-    refusal = "another job";
+    refusal = "it is of another job";
   }
   if (!refusal.empty()) {
+    reception_.refuse(connection, refusal, refusal);
     connection->send(encode_frame(ControlKind::REFUSED, Refused{.text = refusal}.encode()));
     return connection->close_after_sending();
   }

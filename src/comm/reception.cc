@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/reception.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <string>
 #include <utility>
 
-#include <asio/steady_timer.hpp>
+#include <fmt/format.h>
 
 #include "crossdevice/core/log.h"
 
@@ -17,13 +18,12 @@ using asio::ip::tcp;
 
 constexpr std::chrono::seconds kHandshakeTime{5};
 constexpr std::chrono::milliseconds kPause{20};
-/// Strangers whose handshake is under way; more are turned away until one of them is done.
-constexpr std::size_t kMaxStrangers = 256;
 
 }  // namespace
 
-void Reception::open(tcp::acceptor acceptor, std::size_t max_frame_bytes) {
+void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_frame_bytes) {
   acceptor_.emplace(std::move(acceptor));
+  log_.set_door(std::move(door));
   max_frame_bytes_ = max_frame_bytes;
   accept_next();
 }
@@ -31,20 +31,75 @@ void Reception::open(tcp::acceptor acceptor, std::size_t max_frame_bytes) {
 void Reception::close() {
   std::error_code ignored;
   if (acceptor_.has_value()) acceptor_->close(ignored);
-  for (const auto& stranger : strangers_) stranger->close();
-  strangers_.clear();
+  awaits_room_ = false;
+  room_timer_.cancel();
+  for (Place& place : places_) {
+    if (place.limit) place.limit->cancel();
+    if (place.stranger) place.stranger->close();
+  }
+  places_.clear();
 }
 
+// ---------------------------------------------------------------------------------------------- places
+
+/// Nothing where a place is free now, else when to look again.
+std::optional<Reception::Clock::time_point> Reception::make_room() {
+  if (places_.size() < kPlaces) return std::nullopt;
+  const Clock::time_point now = Clock::now();
+  places_.remove_if(
+      [&](const Place& each) { return !each.stranger && each.since + kLeastTime <= now; });
+  if (places_.size() < kPlaces) return std::nullopt;
+  Place& first = places_.front();
+  if (first.since + kLeastTime > now) return first.since + kLeastTime;
+  turn_away(first, "slow", "it did not say who it is while others waited");
+  places_.pop_front();
+  return std::nullopt;
+}
+
+Reception::Places::iterator Reception::place_of(const Connection& stranger) {
+  return std::find_if(places_.begin(), places_.end(),
+                      [&](const Place& each) { return each.stranger == stranger; });
+}
+
+/// The place stays taken for its least time.
+void Reception::turn_away(Place& place, std::string_view reason, std::string_view text) {
+  log_.note(place.from, reason, text);
+  if (place.limit) place.limit->cancel();
+  place.limit.reset();
+  if (place.stranger) place.stranger->close();
+  place.stranger.reset();
+}
+
+void Reception::refuse(const Connection& stranger, std::string_view reason, std::string_view text) {
+  const auto place = place_of(stranger);
+  if (place == places_.end()) return;
+  log_.note(place->from, reason, text);
+  place->stranger.reset();  // which still hears why
+}
+
+// ---------------------------------------------------------------------------------------------- coming
+
 void Reception::accept_next() {
-  acceptor_->async_accept([this](std::error_code error, tcp::socket socket) {
+  if (const std::optional<Clock::time_point> until = make_room()) return await_room(*until);
+  acceptor_->async_accept(next_from_, [this](std::error_code error, tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (!error && strangers_.size() < kMaxStrangers) receive(std::move(socket));
+    if (!error) receive(std::move(socket));
     if (!error) return accept_next();
     // Out of descriptors, most likely: they do not come back faster for being asked for at once.
-    auto pause = std::make_shared<asio::steady_timer>(io_, kPause);
-    pause->async_wait([this, pause](std::error_code stopped) {
-      if (!stopped && acceptor_->is_open()) accept_next();
-    });
+    await_room(Clock::now() + kPause);
+  });
+}
+
+/// Either this waits or the acceptor does. A timer that is cancelled may have ended already; then its handler finds either nobody who waits, or one that looks
+/// once too often.
+void Reception::await_room(Clock::time_point until) {
+  if (!acceptor_->is_open()) return;
+  awaits_room_ = true;
+  room_timer_.expires_at(until);
+  room_timer_.async_wait([this](std::error_code stopped) {
+    if (stopped || !awaits_room_) return;
+    awaits_room_ = false;
+    accept_next();
   });
 }
 
@@ -62,27 +117,44 @@ void Reception::greet(tcp::socket socket) {
   const Nonce challenge = make_nonce();  // first: it may throw
   auto connection = std::make_shared<ControlConnection>(std::move(socket));
   connection->set_max_frame_bytes(max_frame_bytes_);
-  strangers_.insert(connection);
-  auto timer = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
+  auto limit = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
+  places_.push_back(
+      {.from = next_from_, .since = Clock::now(), .stranger = connection, .limit = limit});
   const std::weak_ptr<ControlConnection> weak = connection;
-  timer->async_wait([this, timer, weak](std::error_code stopped) {
-    const std::shared_ptr<ControlConnection> late = weak.lock();
-    if (stopped || !late || strangers_.erase(late) == 0) return;
-    late->close();
+  limit->async_wait([this, weak](std::error_code stopped) {
+    const Connection late = weak.lock();
+    if (stopped || !late) return;
+    const auto place = place_of(late);
+    if (place == places_.end()) return;
+    turn_away(*place, "late",
+              fmt::format("it did not say who it is within {} s", kHandshakeTime.count()));
   });
   connection->start(
-      [this, weak, challenge, timer](const Frame& frame) {
-        const std::shared_ptr<ControlConnection> stranger = weak.lock();
-        timer->cancel();
-        if (!stranger) return;
-        strangers_.erase(stranger);
-        on_answer_(stranger, challenge, frame);
+      [this, weak, challenge](const Frame& answer) {
+        if (const Connection stranger = weak.lock()) hear(stranger, challenge, answer);
       },
-      [this, weak, timer](const std::string&) {
-        timer->cancel();
-        if (const auto stranger = weak.lock()) strangers_.erase(stranger);
+      [this, weak](const std::string& why) {
+        const Connection stranger = weak.lock();
+        const auto place = stranger ? place_of(stranger) : places_.end();
+        if (place == places_.end()) return;
+        // Who goes without a word, as one of the job may, has asked for nothing.
+        if (stranger->has_heard())
+          turn_away(*place, "nonsense", "it did not say who it is: " + why);
+        place->stranger.reset();
+        if (place->limit) place->limit->cancel();
+        place->limit.reset();
       });
   connection->send(encode_frame(ControlKind::CHALLENGE, Challenge{.nonce = challenge}.encode()));
+}
+
+/// What leaves `on_answer_` as an exception ends the connection, and so comes to the handler above.
+void Reception::hear(const Connection& stranger, const Nonce& challenge, const Frame& answer) {
+  const auto place = place_of(stranger);
+  if (place == places_.end()) return;
+  place->limit->cancel();
+  on_answer_(stranger, challenge, answer);
+  const auto left = place_of(stranger);
+  if (left != places_.end()) places_.erase(left);  // one of the job
 }
 
 }  // namespace crossdevice::detail

@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/log.h"
 
 #include "comm/detail/wire.h"
 
@@ -64,12 +63,6 @@ asio::ip::address plain(asio::ip::address address) {
   return address;
 }
 
-bool is_from_loopback(const tcp::socket& socket) {
-  std::error_code error;
-  const asio::ip::address address = socket.remote_endpoint(error).address();
-  return !error && plain(address).is_loopback();
-}
-
 /// Whether the other side may still speak, or has spoken: what it said before it ended is to be read.
 bool is_open(int fd) {
   char ignored = 0;
@@ -81,13 +74,14 @@ bool is_open(int fd) {
 
 /// Who has connected, and has not yet proved who it is.
 struct TcpMeeting::Stranger {
-  explicit Stranger(tcp::socket connected)
-      : socket(std::move(connected)), timer(socket.get_executor()) {}
+  Stranger(tcp::socket connected, tcp::endpoint other_side)
+      : from(std::move(other_side)), socket(std::move(connected)), timer(socket.get_executor()) {}
   void close() {
     std::error_code ignored;
     socket.close(ignored);
     timer.cancel();
   }
+  tcp::endpoint from;
   tcp::socket socket;
   asio::steady_timer timer;
   Nonce challenge = make_nonce();
@@ -122,6 +116,7 @@ struct TcpMeeting::Dial {
 
 TcpMeeting::TcpMeeting(TcpMeetingOptions options)
     : options_(std::move(options)), endpoints_(static_cast<std::size_t>(options_.num_ranks)) {
+  log_.set_door(fmt::format("rank {}'s transport", options_.rank));
   if (options_.num_ranks > 1) listen();
 }
 
@@ -198,14 +193,16 @@ void TcpMeeting::accept_next() {
   acceptor_.async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
     is_accepting_ = false;
     if (error) return;
+    tcp::endpoint from;
+    auto size = static_cast<socklen_t>(from.capacity());
     const int fd =
-        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        ::accept4(acceptor_.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       exhausted_since_.reset();
       tcp::socket socket(io_);
       socket.assign(acceptor_.local_endpoint(error).protocol(), fd, error);
       if (error) ::close(fd);
-      if (!error) greet(std::move(socket));
+      if (!error) greet(std::move(socket), from);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       // They do not come back faster for being asked for at once, and perhaps not at all.
       note_exhaustion(errno);
@@ -219,31 +216,45 @@ void TcpMeeting::accept_next() {
   });
 }
 
-void TcpMeeting::greet(tcp::socket socket) {
-  if (options_.secret.empty() && !is_from_loopback(socket)) return;
+void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
+  if (options_.secret.empty() && !plain(from.address()).is_loopback()) {
+    return log_.note(from, "elsewhere", "without a secret only this machine is believed");
+  }
   std::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   if (strangers_.size() >= kMaxStrangers) {
-    strangers_.front()->close();
+    turn_away(*strangers_.front(), "it did not say who it is while others waited");
     strangers_.pop_front();
   }
-  auto stranger = std::make_shared<Stranger>(std::move(socket));
+  auto stranger = std::make_shared<Stranger>(std::move(socket), from);
   strangers_.push_back(stranger);
   stranger->timer.expires_after(kHandshakeTime);
   stranger->timer.async_wait([this, stranger](std::error_code stopped) {
-    if (!stopped) {
-      stranger->close();
-      strangers_.remove(stranger);
-    }
+    if (stopped || !stranger->socket.is_open()) return;
+    turn_away(*stranger, "it did not say who it is in time");
+    strangers_.remove(stranger);
   });
   asio::async_write(stranger->socket, asio::buffer(stranger->challenge_bytes),
                     [stranger](std::error_code, std::size_t) {});
   asio::async_read(stranger->socket, asio::buffer(stranger->hello_bytes),
-                   [this, stranger](std::error_code error, std::size_t) {
-                     if (!error && stranger->socket.is_open()) answer(*stranger);
-                     stranger->close();
-                     strangers_.remove(stranger);
+                   [this, stranger](std::error_code error, std::size_t count) {
+                     hear_stranger(stranger, error, count);
                    });
+}
+
+void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
+                               std::size_t count) {
+  if (!stranger->socket.is_open()) return;  // turned away
+  if (!error) answer(*stranger);
+  // Who goes without a word, as a member may that has been taken in at another address, has asked for nothing.
+  if (error && count > 0) log_.note(stranger->from, "nonsense", "it did not say who it is");
+  stranger->close();
+  strangers_.remove(stranger);
+}
+
+void TcpMeeting::turn_away(Stranger& stranger, const char* reason) {
+  log_.note(stranger.from, reason, reason);
+  stranger.close();
 }
 
 void TcpMeeting::answer(Stranger& stranger) {
@@ -267,8 +278,7 @@ void TcpMeeting::answer(Stranger& stranger) {
     if (error || size != stranger.welcome_bytes.size()) throw WireError("it does not listen");
     keep(pair.dialler, std::move(stranger.socket));
   } catch (const WireError& error) {
-    log(LogSeverity::WARNING,
-        fmt::format("rank {} refuses a connection: {}", options_.rank, error.what()));
+    log_.note(stranger.from, error.what(), error.what());
   }
 }
 

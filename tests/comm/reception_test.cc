@@ -63,7 +63,7 @@ TEST(ReceptionTest, WhoeverComesWhileThereAreNoRandomBytesIsTurnedAwayAndMayCome
   Reception reception(io, [](const auto&, const Nonce&, const Frame&) {});
   tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   const tcp::endpoint where = acceptor.local_endpoint();
-  reception.open(std::move(acceptor));
+  reception.open(std::move(acceptor), "the test");
   {
     const NoRandomBytes none;
     EXPECT_EQ(bytes_for_a_stranger(io, where), 0U);

@@ -37,6 +37,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] bool is_open() const { return !closed_; }
   [[nodiscard]] bool has_sent_all() const { return queue_.empty(); }
   [[nodiscard]] bool is_from_this_machine() const { return is_loopback_; }
+  /// Whether anything has come, whole or not.
+  [[nodiscard]] bool has_heard() const { return has_heard_; }
 
  private:
   void read_head();
@@ -54,6 +56,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::string body_;
   std::deque<std::string> queue_;
   bool can_send_ = true;
+  bool has_heard_ = false;
   bool closed_ = false;
   bool closing_ = false;
 };

@@ -1,47 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Where strangers are received: each gets a challenge and has some seconds for its first frame. What they are is somebody else's to find out.
+///
+/// Whoever comes takes a place, and there are so many. A place is free again at once when its stranger turns out to be one of the job, and otherwise no sooner
+/// than kLeastTime after it was taken; while all are taken, the others wait in the kernel, where they cost neither a descriptor nor an answer. Then:
+///   - Nobody is kept out for good. Who is in longest and has not said who it is makes room after kLeastTime, and the kernel hands out the others in the
+///     order in which they came; one of the job needs one round trip, and comes again if that takes too long.
+///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
-#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 
 #include "comm/detail/control_connection.h"
+#include "comm/detail/stranger_log.h"
 
 namespace crossdevice::detail {
 
 /// Threads  the io_context's alone (open() before it runs, too).
 class Reception {
  public:
+  using Connection = std::shared_ptr<ControlConnection>;
   /// A stranger's answer to `challenge`. An exception that leaves it ends the connection.
-  using OnAnswer = std::function<void(const std::shared_ptr<ControlConnection>&,
-                                      const Nonce& challenge, const Frame&)>;
+  using OnAnswer =
+      std::function<void(const Connection&, const Nonce& challenge, const Frame& answer)>;
 
-  Reception(asio::io_context& io, OnAnswer on_answer) : io_(io), on_answer_(std::move(on_answer)) {}
+  static constexpr std::size_t kPlaces = 128;
+  static constexpr std::chrono::milliseconds kLeastTime{50};
+
+  Reception(asio::io_context& io, OnAnswer on_answer)
+      : io_(io), on_answer_(std::move(on_answer)), room_timer_(io) {}
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
 
-  /// Frames of strangers may have that many bytes.
-  void open(asio::ip::tcp::acceptor acceptor, std::size_t max_frame_bytes = kMaxStrangerFrameBytes);
+  /// Frames of strangers may have that many bytes. `door`: what the log calls this, "the chief (rank 0)".
+  void open(asio::ip::tcp::acceptor acceptor, std::string door,
+            std::size_t max_frame_bytes = kMaxStrangerFrameBytes);
   /// Receives nobody any more, and sends those away whose answer has not come.
   void close();
+  /// To be called from `on_answer`: the stranger may not come in. Says so on the log; `reason`: as StrangerLog's.
+  void refuse(const Connection& stranger, std::string_view reason, std::string_view text);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Place {
+    asio::ip::tcp::endpoint from;
+    Clock::time_point since;
+    Connection stranger{};                        // none: it has been refused, or has gone
+    std::shared_ptr<asio::steady_timer> limit{};  // of its time
+  };
+  using Places = std::list<Place>;  // the longest taken first
+
   void accept_next();
+  void await_room(Clock::time_point until);
+  [[nodiscard]] std::optional<Clock::time_point> make_room();
   void receive(asio::ip::tcp::socket socket);
   void greet(asio::ip::tcp::socket socket);
+  void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
+  [[nodiscard]] Places::iterator place_of(const Connection& stranger);
+  void turn_away(Place& place, std::string_view reason, std::string_view text);
 
   asio::io_context& io_;
   OnAnswer on_answer_;
+  StrangerLog log_;
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
-  std::set<std::shared_ptr<ControlConnection>> strangers_;
+  asio::ip::tcp::endpoint next_from_;  // of whom the acceptor takes in next
+  Places places_;
+  asio::steady_timer room_timer_;
+  bool awaits_room_ = false;  // else the acceptor waits, or is closed
 };
 
 }  // namespace crossdevice::detail

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <asio/executor_work_guard.hpp>
@@ -23,6 +25,7 @@
 
 #include "crossdevice/core/deadline.h"
 
+#include "comm/detail/stranger_log.h"
 #include "comm/detail/tcp_greeting.h"
 
 namespace crossdevice::detail {
@@ -80,8 +83,11 @@ class TcpMeeting {
 
   void listen();
   void accept_next();
-  void greet(asio::ip::tcp::socket socket);
+  void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
+  void hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
+                     std::size_t count);
   void answer(Stranger& stranger);
+  void turn_away(Stranger& stranger, const char* reason);
   void dial(int rank);
   void connect(const std::shared_ptr<Dial>& dial);
   void say_hello(const std::shared_ptr<Dial>& dial);
@@ -105,6 +111,7 @@ class TcpMeeting {
   std::uint16_t port_ = 0;
   std::vector<std::vector<asio::ip::tcp::endpoint>> endpoints_;  // by rank, best first
   std::list<std::shared_ptr<Stranger>> strangers_;               // the oldest first
+  StrangerLog log_;
   std::vector<std::shared_ptr<Dial>> dials_;
   std::set<int> met_;  // ranks that have, or had, a connection
   std::vector<std::pair<int, int>> connected_;
