@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/// strangers [--turns N] [--seconds S] [--kib K] [--together]: what strangers cost a job of two workers on this machine. In turns, the job goes on while a
+/// generator of connections is aimed at its doors, while the same generator is aimed at an idle listener of another program, and while there is none; the
+/// listener takes each connection in and ends it, which is the least that a program can do. Prints the medians, and their ratios.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "strangers/caller.h"
+#include "strangers/flood.h"
+#include "strangers/job.h"
+#include "strangers/process_view.h"
+
+namespace crossdevice::strangers {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  int turns = 7;
+  double seconds = 2;
+  std::size_t kib = 256;
+  bool is_together = false;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (name == "--together") {
+      arguments.is_together = true;
+      continue;
+    }
+    if (name == "--turns") {
+      arguments.turns = std::stoi(value);
+    } else if (name == "--seconds") {
+      arguments.seconds = std::stod(value);
+    } else if (name == "--kib") {
+      arguments.kib = std::stoul(value);
+    } else {
+      throw std::invalid_argument(
+          "usage: strangers [--turns N] [--seconds S] [--kib K] [--together]");
+    }
+    ++i;
+  }
+  return arguments;
+}
+
+/// A process of its own, until this object or this process dies.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& work) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    work();
+    ::_exit(0);
+  }
+  ~Child() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+/// Another program's.
+class IdleListener {
+ public:
+  IdleListener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+        ::listen(fd_, 4096) != 0 ||
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      throw std::runtime_error("cannot listen");
+    }
+    port_ = ntohs(address.sin_port);
+    child_.emplace([this] {
+      for (;;) {
+        const int accepted = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (accepted >= 0) ::close(accepted);
+      }
+    });
+  }
+  ~IdleListener() { ::close(fd_); }
+  IdleListener(const IdleListener&) = delete;
+  IdleListener& operator=(const IdleListener&) = delete;
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+ private:
+  int fd_;
+  std::uint16_t port_ = 0;
+  std::optional<Child> child_;
+};
+
+/// The doors of the job that answer: each stranger there is the job's work, not the kernel's alone.
+std::vector<std::uint16_t> answering_doors(const Job& job, std::size_t num_workers) {
+  std::vector<std::uint16_t> ports;
+  for (std::size_t rank = 0; rank < num_workers; ++rank) {
+    for (const std::uint16_t port : doors_of(job.pid(static_cast<int>(rank)))) {
+      const Caller caller({.port = port});
+      pollfd polled{caller.descriptor(), POLLIN, 0};
+      if (::poll(&polled, 1, 500) == 1) ports.push_back(port);
+    }
+  }
+  return ports;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double spread(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *most / *least;
+}
+
+/// Microseconds per all-reduce while the generator runs.
+double time_of_call(const Job& job, const std::vector<std::uint16_t>& ports, std::size_t per_second,
+                    double seconds) {
+  std::optional<Child> generator;
+  if (!ports.empty()) {
+    generator.emplace(
+        [&] { (void)flood({.ports = ports, .per_second = per_second}, [] { return false; }); });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is under way
+  const std::uint64_t before = job.rounds(0);
+  const Clock::time_point begin = Clock::now();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+  return time.count() / static_cast<double>(std::max<std::uint64_t>(job.rounds(0) - before, 1));
+}
+
+int measure(const Arguments& arguments) {
+  JobOptions options{.num_workers = 2, .apart = !arguments.is_together};
+  options.num_elements = arguments.kib * 256;
+  Job job(options);
+  if (!job.await_rounds(10)) throw std::runtime_error("the job does not run: " + job.printed());
+  const std::vector<std::uint16_t> doors = answering_doors(job, 2);
+  const IdleListener listener;
+  fmt::print("2 workers, {}, all-reduce of {} KiB; {} doors; {} turns of {} s each\n",
+             arguments.is_together ? "shared memory" : "TCP over loopback", arguments.kib,
+             doors.size(), arguments.turns, arguments.seconds);
+  fmt::print("{:>14} {:>16} {:>16} {:>16} {:>14} {:>14}\n", "connections/s", "none (us)",
+             "listener (us)", "job (us)", "job/listener", "job/none");
+  for (const std::size_t per_second : {std::size_t{200}, std::size_t{2000}, std::size_t{0}}) {
+    std::vector<double> none;
+    std::vector<double> other;
+    std::vector<double> own;
+    for (int turn = 0; turn < arguments.turns; ++turn) {
+      std::vector<std::pair<std::vector<double>*, std::vector<std::uint16_t>>> order = {
+          {&none, {}}, {&other, {listener.port()}}, {&own, doors}};
+      std::rotate(order.begin(), order.begin() + turn % 3, order.end());
+      for (const auto& [times, ports] : order) {
+        times->push_back(time_of_call(job, ports, per_second, arguments.seconds));
+      }
+    }
+    fmt::print(
+        "{:>14} {:>9.1f} x{:<5.2f} {:>9.1f} x{:<5.2f} {:>9.1f} x{:<5.2f} {:>14.3f} {:>14.3f}\n",
+        per_second == 0 ? "all it can" : std::to_string(per_second), median(none), spread(none),
+        median(other), spread(other), median(own), spread(own), median(own) / median(other),
+        median(own) / median(none));
+    (void)std::fflush(stdout);
+  }
+  const std::vector<int> results = job.finish();
+  fmt::print("(x: the slowest turn over the fastest) the job's values: {}\n",
+             results == std::vector<int>{0, 0} ? "exact" : "WRONG");
+  return results == std::vector<int>{0, 0} ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace crossdevice::strangers
+
+int main(int argc, char** argv) {
+  try {
+    if (const std::optional<int> status = crossdevice::strangers::run_as_worker()) return *status;
+    return crossdevice::strangers::measure(crossdevice::strangers::parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "strangers: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What others of a machine can see of a job: not its secret, wherever it prints; and of its memory nothing that has a name, changes its size or belongs to
+/// another user.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "strangers/caller.h"
+#include "strangers/flood.h"
+#include "strangers/job.h"
+#include "strangers/process_view.h"
+
+namespace crossdevice::strangers {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kSecret = "Zq7!hidden~words_of_this-job.0123456789";
+
+std::string base64(const std::string& bytes) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i + 3 <= bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t j = 0; j < 3; ++j) {
+      group = group << 8U | static_cast<unsigned char>(bytes[i + j]);
+    }
+    for (int shift = 18; shift >= 0; shift -= 6) text.push_back(kLetters[group >> shift & 63U]);
+  }
+  return text;
+}
+
+/// The ways in which bytes are written: as they are, in hexadecimal digits, in base64 wherever a group begins.
+std::vector<std::string> forms_of(const std::string& secret) {
+  std::string digits;
+  for (const char each : secret) digits += fmt::format("{:02x}", static_cast<unsigned char>(each));
+  std::string upper = digits;
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char each) { return static_cast<char>(std::toupper(each)); });
+  return {
+      secret, digits, upper, base64(secret), base64(secret.substr(1)), base64(secret.substr(2))};
+}
+
+/// Whether any of the secret's halves is there, in any form.
+bool shows(const std::string& text, const std::string& secret) {
+  for (const std::string& half :
+       {secret.substr(0, secret.size() / 2), secret.substr(secret.size() / 2)}) {
+    for (const std::string& form : forms_of(half)) {
+      if (text.find(form) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(file, std::ios::binary).rdbuf();
+  return bytes.str();
+}
+
+/// That neither what the job has written shows the secret, nor what the system tells of any process.
+void expect_hidden(const Job& job, const std::string& secret, std::size_t least_files) {
+  std::size_t num_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(job.directory())) {
+    if (entry.path().filename() == "secret" || entry.path().filename() == "progress") continue;
+    const std::string content = content_of(entry.path());
+    if (!content.empty()) ++num_files;
+    EXPECT_FALSE(shows(content, secret)) << entry.path();
+  }
+  EXPECT_GE(num_files, least_files);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (!std::all_of(name.begin(), name.end(),
+                     [](unsigned char each) { return std::isdigit(each); })) {
+      continue;
+    }
+    const pid_t process = std::stoi(name);
+    for (const char* file : {"cmdline", "environ", "comm"}) {
+      EXPECT_FALSE(shows(proc_file_of(process, file), secret)) << name << ' ' << file;
+    }
+  }
+}
+
+TEST(ExposureTest, TheSecretWouldBeFound) {
+  const std::string half = std::string(kSecret).substr(0, std::string(kSecret).size() / 2);
+  for (const std::string& form : forms_of(half)) EXPECT_TRUE(shows("x" + form + "y", kSecret));
+  EXPECT_TRUE(shows(base64("a" + std::string(kSecret)), kSecret));
+  EXPECT_TRUE(shows(base64("ab" + std::string(kSecret)), kSecret));
+  EXPECT_TRUE(shows(base64("abc" + std::string(kSecret)), kSecret));
+  EXPECT_FALSE(shows("something else", kSecret));
+}
+
+class SecretTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
+  JobOptions options{.apart = GetParam(), .rebuilds = true, .secret = kSecret};
+  options.variables = {"CROSSDEVICE_LOG_LEVEL=info"};
+  // In the job's directory, wherever that will be.
+  const std::string traces = ::testing::TempDir() + "strangers_trace_" + std::to_string(::getpid());
+  options.variables.push_back("CROSSDEVICE_TRACE=" + traces + ".%r");
+  Job job(options);
+  ASSERT_TRUE(job.await_rounds(3)) << job.printed();
+  std::vector<std::uint16_t> ports;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const std::uint16_t port : doors_of(job.pid(rank))) ports.push_back(port);
+  }
+  (void)flood({.ports = ports, .count = 200}, [] { return false; });
+  // Processes of another job with another secret, which hear from the first one's chief why they may not come in.
+  const std::string other_secret = "another~secret-of_42.letters!and.then-some";
+  JobOptions wrong{.num_workers = 2, .secret = other_secret, .join_seconds = 2};
+  wrong.variables = options.variables;
+  wrong.variables.back() += ".other";
+  wrong.chief_address_of[1] = fmt::format("127.0.0.1:{}", job.chief_port());
+  Job stranger(wrong);
+  EXPECT_EQ(stranger.wait(), (std::vector<int>{3, 3}));
+  EXPECT_THAT(stranger.printed(1), HasSubstr("secret"));
+  EXPECT_THAT(job.printed(0), HasSubstr("this worker and the chief hold different secrets"));
+  expect_hidden(stranger, other_secret, 2);
+  expect_hidden(stranger, kSecret, 2);
+  expect_hidden(job, other_secret, 3);
+  expect_hidden(job, kSecret, 3);
+  job.kill(1);  // of which the others speak
+  EXPECT_TRUE(Job::await([&] { return job.epoch(0) == 2 && job.epoch(2) == 2; })) << job.printed();
+  EXPECT_TRUE(job.await_rounds(3)) << job.printed();
+  expect_hidden(job, kSecret, 3);
+  EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
+  EXPECT_THAT(job.printed(0), HasSubstr("rank 1"));
+  expect_hidden(job, kSecret, 3);
+  EXPECT_TRUE(shows(content_of(job.directory() + "/secret"), kSecret));
+  for (const int rank : {0, 2}) {
+    const std::string trace = traces + "." + std::to_string(rank);
+    EXPECT_THAT(content_of(trace), HasSubstr("reduce"));
+    EXPECT_FALSE(shows(content_of(trace), kSecret));
+  }
+  for (const char* end : {".0", ".1", ".2", ".0.other", ".1.other"}) {
+    EXPECT_FALSE(shows(content_of(traces + end), kSecret));
+    std::filesystem::remove(traces + end);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, SecretTest, ::testing::Bool(), [](const auto& named) {
+  return std::string(named.param ? "OverTcp" : "InSharedMemory");
+});
+
+// ---------------------------------------------------------------------------------------------- segments
+
+/// What two processes may share of one's address space: files that are mapped so that writes go to them.
+struct SharedMapping {
+  std::string range;  // of addresses
+  std::string name;
+};
+
+std::vector<SharedMapping> shared_mappings_of(pid_t process) {
+  std::vector<SharedMapping> found;
+  std::istringstream lines(proc_file_of(process, "maps"));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string range;
+    std::string rights;
+    std::string skipped;
+    words >> range >> rights >> skipped >> skipped >> skipped;
+    std::string name;
+    std::getline(words >> std::ws, name);
+    if (rights.size() == 4 && rights[3] == 's' && !name.ends_with("/progress")) {
+      found.push_back({range, name});
+    }
+  }
+  return found;
+}
+
+std::set<std::string> entries_of(const std::string& directory) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+/// Of these; nothing where it is no memory file, which have seals.
+std::optional<int> seals_of(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  // What the seals promise.
+  EXPECT_EQ(::ftruncate(fd, 0), -1) << path;
+  EXPECT_EQ(errno, EPERM) << path;
+  EXPECT_EQ(::ftruncate(fd, off_t{1} << 40), -1) << path;
+  ::close(fd);
+  return seals < 0 ? std::nullopt : std::optional<int>(seals & kSeals);
+}
+
+TEST(SegmentsTest, HaveNoNameAndKeepTheirSize) {
+  const std::set<std::string> before = entries_of("/dev/shm");
+  Job job({.apart = false, .num_elements = 1U << 20U});
+  ASSERT_TRUE(job.await_rounds(3)) << job.printed();
+  for (const std::string& each : entries_of("/dev/shm")) {
+    EXPECT_THAT(each, Not(HasSubstr("crossdevice"))) << before.contains(each);
+  }
+  std::size_t num_sealed = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::vector<SharedMapping> mappings = shared_mappings_of(job.pid(rank));
+    EXPECT_GE(mappings.size(), 3U);  // the group's, its own segment, those of the others
+    for (const SharedMapping& each : mappings) {
+      EXPECT_THAT(each.name, StartsWith("/memfd:crossdevice")) << each.range;
+      EXPECT_THAT(each.name, HasSubstr(" (deleted)"));
+      const std::string path = fmt::format("/proc/{}/map_files/{}", job.pid(rank), each.range);
+      if (::access(path.c_str(), F_OK) != 0) continue;  // root alone may look
+      EXPECT_EQ(seals_of(path), kSeals) << each.name;
+      ++num_sealed;
+    }
+    for (const OpenFile& each : open_files_of(job.pid(rank))) {
+      if (!each.target.starts_with("/memfd:")) continue;
+      EXPECT_EQ(seals_of(fmt::format("/proc/{}/fd/{}", job.pid(rank), each.number)), kSeals);
+      ++num_sealed;
+    }
+  }
+  EXPECT_GE(num_sealed, 3U);
+  EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
+}
+
+TEST(SegmentsTest, AreNotForAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  constexpr int kNobody = 65534;
+  Job job({.apart = false});
+  ASSERT_TRUE(job.await_rounds(3)) << job.printed();
+  std::vector<std::string> segments;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const OpenFile& each : open_files_of(job.pid(rank))) {
+      if (each.target.starts_with("/memfd:")) {
+        segments.push_back(fmt::format("/proc/{}/fd/{}", job.pid(rank), each.number));
+      }
+    }
+  }
+  ASSERT_THAT(segments, Not(IsEmpty()));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresgid(kNobody, kNobody, kNobody) != 0 ||
+        ::setresuid(kNobody, kNobody, kNobody) != 0) {
+      ::_exit(2);
+    }
+    for (const std::string& each : segments) {
+      if (::open(each.c_str(), O_RDONLY) >= 0 || errno != EACCES) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
+}
+
+}  // namespace
+}  // namespace crossdevice::strangers
+
+int main(int argc, char** argv) {
+  if (const std::optional<int> status = crossdevice::strangers::run_as_worker()) return *status;
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strangers/relay.h"
+
+#include <array>
+#include <chrono>
+#include <list>
+#include <utility>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "strangers/caller.h"
+
+namespace crossdevice::strangers {
+
+Relay::Relay() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  (void)::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
+  (void)::listen(listener_, 16);
+  (void)::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+  port_ = ntohs(address.sin_port);
+}
+
+Relay::~Relay() {
+  is_over_ = true;
+  if (thread_.joinable()) thread_.join();
+  ::close(listener_);
+}
+
+std::string Relay::address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+std::string Relay::said_by_caller() const {
+  const std::lock_guard lock(mutex_);
+  return said_by_caller_;
+}
+
+std::string Relay::said_by_listener() const {
+  const std::lock_guard lock(mutex_);
+  return said_by_listener_;
+}
+
+void Relay::carry_to(std::uint16_t port) {
+  thread_ = std::thread([this, port] { run(port); });
+}
+
+void Relay::run(std::uint16_t port) {
+  std::array<pollfd, 2> polled{};
+  polled[0] = {listener_, POLLIN, 0};
+  while (::poll(polled.data(), 1, 10) == 0) {
+    if (is_over_) return;
+  }
+  const int caller = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  while (!is_over_) {
+    const Caller onwards({.port = port});
+    if (!onwards.is_connected()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    polled = {pollfd{caller, POLLIN, 0}, pollfd{onwards.descriptor(), POLLIN, 0}};
+    bool has_ended = false;
+    while (!is_over_ && !has_ended) {
+      if (::poll(polled.data(), polled.size(), 10) <= 0) continue;
+      if (polled[0].revents != 0) {
+        has_ended = !carry(caller, onwards.descriptor(), said_by_caller_);
+      } else {
+        has_ended = !carry(onwards.descriptor(), caller, said_by_listener_);
+      }
+    }
+    break;
+  }
+  ::close(caller);
+}
+
+bool Relay::carry(int from, int to, std::string& record) {
+  std::array<char, 65536> bytes{};
+  const ssize_t count = ::recv(from, bytes.data(), bytes.size(), 0);
+  if (count <= 0) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    record.append(bytes.data(), static_cast<std::size_t>(count));
+  }
+  return ::send(to, bytes.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL) == count;
+}
+
+Crowd::Crowd(std::vector<std::uint16_t> ports, std::size_t per_port)
+    : thread_([this, all = std::move(ports), per_port] { run(all, per_port); }) {}
+
+Crowd::~Crowd() {
+  is_over_ = true;
+  thread_.join();
+}
+
+void Crowd::run(const std::vector<std::uint16_t>& ports, std::size_t per_port) {
+  std::vector<std::list<Caller>> callers(ports.size());
+  while (!is_over_) {
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      num_dropped_ += callers[i].remove_if([](const Caller& each) { return each.has_ended(); });
+      while (!is_over_ && callers[i].size() < per_port) {
+        callers[i].emplace_back(Where{.port = ports[i]});
+        if (callers[i].back().is_connected()) continue;
+        callers[i].pop_back();  // nobody listens there any more
+        break;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace crossdevice::strangers
