@@ -2,55 +2,19 @@
 #include "run/network_namespaces.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <stdexcept>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include "run/arguments.h"
 #include "run/batch_program.h"
-#include "run/system_error.h"
+#include "run/network_namespace.h"
 
 namespace crossdevice::run {
 namespace {
 
 constexpr double kBurstSeconds = 0.002;  // what a link may send at once after a rest
 constexpr double kMinBurstBytes = 32768;
-
-Descriptor current_namespace() {
-  Descriptor found(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
-  if (!found.is_open()) throw system_failure("open the network namespace");
-  return found;
-}
-
-Descriptor new_namespace() {
-  if (::unshare(CLONE_NEWNET) == 0) return current_namespace();
-  const int error = errno;
-  if (error == EPERM) throw std::runtime_error("--netns needs root (CAP_SYS_ADMIN)");
-  if (error == EINVAL) {
-    throw std::runtime_error("--netns: the kernel has no network namespaces (CONFIG_NET_NS)");
-  }
-  throw system_failure("make a network namespace", error);
-}
-
-void enter(int descriptor) {
-  if (::setns(descriptor, CLONE_NEWNET) != 0) throw system_failure("enter a network namespace");
-}
-
-/// Goes back to where the thread was.
-class Excursion {
- public:
-  Excursion() : home_(current_namespace()) {}
-  ~Excursion() { ::setns(home_.get(), CLONE_NEWNET); }
-  Excursion(const Excursion&) = delete;
-  Excursion& operator=(const Excursion&) = delete;
-
- private:
-  Descriptor home_;
-};
 
 /// The token bucket of one link's sending side.
 std::string limit(const std::string& device, const std::string& rate) {
@@ -69,12 +33,12 @@ void set_limits(const std::string& limits) {
 std::string NetworkNamespaces::address(int index) { return fmt::format("10.200.0.{}", index + 1); }
 
 NetworkNamespaces::NetworkNamespaces(int count, const std::string& rate) {
-  const Excursion excursion;
-  switch_ = new_namespace();
+  const NetworkExcursion excursion;
+  switch_ = new_network_namespace("--netns");
   namespaces_.reserve(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) namespaces_.push_back(new_namespace());
+  for (int i = 0; i < count; ++i) namespaces_.push_back(new_network_namespace("--netns"));
 
-  enter(switch_.get());
+  enter_network_namespace(switch_.get());
   run_batch("ip", "link add switch type bridge\nlink set switch up\n",
             "make a bridge (in kernels with CONFIG_BRIDGE)");
   std::string links;
@@ -89,7 +53,7 @@ NetworkNamespaces::NetworkNamespaces(int count, const std::string& rate) {
   run_batch("ip", links, "join namespaces by pairs of devices (in kernels with CONFIG_VETH)");
   if (!rate.empty()) set_limits(limits);
   for (int i = 0; i < count; ++i) {
-    enter(descriptor(i));
+    enter_network_namespace(descriptor(i));
     run_batch("ip",
               fmt::format("link set lo up\naddr add {0}/24 dev {1}\nlink set {1} up\n", address(i),
                           kInterface),

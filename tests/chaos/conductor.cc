@@ -11,18 +11,25 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/core/environment.h"
+
+#include "chaos/link_relay.h"
+#include "chaos/link_trouble.h"
+#include "chaos/shifted_clock.h"
 
 namespace crossdevice::chaos {
 namespace {
@@ -120,10 +127,22 @@ class Run {
   void prepare() {
     (void)::prctl(PR_SET_CHILD_SUBREAPER,
                   1);  // what workers leave behind becomes a child of this process
+    if (plan_.place == Place::NAMESPACES) {
+      relay_.emplace(plan_.num_workers, plan_.seed ^ (plan_.number << 32U));
+      trouble_.emplace(plan_, *relay_);
+      address_ = fmt::format("{}:15700", LinkRelay::address(0));
+      // What comes from another host must prove itself.
+      const std::filesystem::path secret = secret_file();
+      std::ofstream(secret) << "a secret of this run " << ::getpid() << '\n';
+      std::filesystem::permissions(
+          secret, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    }
     if (!plan_.algorithm.has_value()) return;
     std::ofstream(folder_.path() / "tuning.json")
         << fmt::format(R"({{"all_reduce": [{{"algorithm": "{}"}}]}})", to_string(*plan_.algorithm));
   }
+
+  [[nodiscard]] std::filesystem::path secret_file() const { return folder_.path() / "secret"; }
 
   void set(const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): this process has one thread
@@ -152,6 +171,7 @@ class Run {
   [[noreturn]] void become_worker(int rank, int report, int go, std::vector<std::string>& arguments,
                                   const std::string& log) {
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    move_elsewhere(rank);  // before descriptors are moved, of which one may be the way there
     // Out of the way of each other first.
     const int far_report = ::fcntl(report, F_DUPFD, 10);
     const int far_go = ::fcntl(go, F_DUPFD, 10);
@@ -182,6 +202,20 @@ class Run {
     ::_exit(127);
   }
 
+  /// To the worker's host, and to its clock.
+  void move_elsewhere(int rank) {
+    try {
+      if (plan_.fault == Fault::CLOCK && plan_.victim == rank) shift_monotonic_clock(plan_.amount);
+    } catch (const std::exception& error) {
+      (void)!::write(2, error.what(), std::strlen(error.what()));
+      ::_exit(126);
+    }
+    if (!relay_.has_value()) return;
+    if (::setns(relay_->descriptor(rank), CLONE_NEWNET) != 0) ::_exit(126);
+    set(kSecretFileVariable, secret_file().string());
+    set(kSocketInterfaceVariable, LinkRelay::kInterface);
+  }
+
   [[nodiscard]] bool all_ended() const {
     return std::all_of(workers_.begin(), workers_.end(),
                        [](const Worker& worker) { return worker.has_ended(); });
@@ -191,8 +225,12 @@ class Run {
     std::vector<pollfd> waited;
     waited.reserve(workers_.size());
     for (const Worker& worker : workers_) waited.push_back({worker.report, POLLIN, 0});
-    constexpr int kTickMilliseconds = 10;
-    (void)::poll(waited.data(), waited.size(), kTickMilliseconds);
+    std::chrono::nanoseconds tick = std::chrono::milliseconds(10);
+    if (trouble_.has_value() && trouble_->next().has_value()) {
+      tick = std::clamp<std::chrono::nanoseconds>(*trouble_->next() - Clock::now(), {}, tick);
+    }
+    const timespec time{.tv_sec = 0, .tv_nsec = tick.count()};
+    (void)::ppoll(waited.data(), waited.size(), &time, nullptr);
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) read(rank);
   }
 
@@ -214,6 +252,10 @@ class Run {
       if (end == std::string::npos) return;
       if (std::optional<Event> event = parse_line(worker.unread.substr(0, end))) {
         if (event->kind == EventKind::AWAIT) worker.is_awaiting = true;
+        if (event->kind == EventKind::FAULT && is_of_link(plan_.fault) && trouble_.has_value()) {
+          trouble_->begin(Clock::now());
+          (void)!::write(worker.go, "g", 1);  // it goes on
+        }
         result_.reports[rank].events.push_back(*std::move(event));
       } else {
         result_.leftovers.push_back("a line that cannot be read: " + worker.unread.substr(0, end));
@@ -241,11 +283,12 @@ class Run {
 
   /// The late one goes on when the others have gone on without it, and they when it has ended.
   void steer() {
-    if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
     Worker& victim = workers_[static_cast<std::size_t>(plan_.victim)];
     const bool are_ready = std::all_of(workers_.begin(), workers_.end(), [&](const Worker& each) {
       return &each == &victim || each.has_ended() || each.is_awaiting;
     });
+    if (trouble_.has_value()) trouble_->look(Clock::now(), are_ready);
+    if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
     if (are_ready && victim.is_stopped) {
       victim.is_stopped = false;
       (void)::kill(victim.pid, SIGCONT);
@@ -287,6 +330,10 @@ class Run {
   }
 
   void look_around() {
+    look_into_namespaces();
+    look_at_link();
+    trouble_.reset();
+    relay_.reset();
     for (const auto& entry : std::filesystem::directory_iterator(folder_.temporary())) {
       result_.leftovers.push_back("file " + entry.path().filename().string());
     }
@@ -307,11 +354,40 @@ class Run {
     }
   }
 
+  void look_at_link() {
+    if (!relay_.has_value()) return;
+    const LinkCounts counts = relay_->counts(plan_.victim);
+    result_.log +=
+        fmt::format("link of rank {}: {} packets, {} lost, {} late, {} doubled\n", plan_.victim,
+                    counts.offered, counts.lost, counts.late, counts.doubled);
+    if (is_of_link(plan_.fault)) result_.packets_in_trouble = trouble_->num_packets();
+  }
+
+  /// No process is to be left in them.
+  void look_into_namespaces() {
+    if (!relay_.has_value()) return;
+    std::vector<ino_t> ours;
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      struct stat there {};
+      if (::fstat(relay_->descriptor(rank), &there) == 0) ours.push_back(there.st_ino);
+    }
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+      struct stat theirs {};
+      if (::stat((entry.path() / "ns/net").c_str(), &theirs) != 0) continue;
+      if (std::find(ours.begin(), ours.end(), theirs.st_ino) == ours.end()) continue;
+      result_.leftovers.push_back("a process in a network namespace, " +
+                                  entry.path().filename().string());
+    }
+  }
+
   const Plan& plan_;
   const std::function<std::vector<std::string>(int)>& worker_arguments_;
   Clock::time_point limit_;
   Folder folder_;
   std::string address_ = chief_address();
+  std::optional<LinkRelay> relay_;  // the workers' hosts
+  std::optional<LinkTrouble> trouble_;
   std::vector<Worker> workers_;
   RunResult result_;
   bool is_over_ = false;

@@ -2,7 +2,9 @@
 /// Starts the workers of one run, lets them and their network suffer, and collects what they tell.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ struct RunResult {
   std::vector<std::string> leftovers{};
   /// What the workers wrote on their standard error, and where those were that did not end.
   std::string log{};
+  /// That have come to a link in trouble; nothing: no link was to be.
+  std::optional<std::uint64_t> packets_in_trouble{};
   double seconds = 0;
 };
 

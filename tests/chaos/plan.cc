@@ -12,13 +12,20 @@ namespace crossdevice::chaos {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{8} << 20;  // of all values of a call
+constexpr std::size_t kMaxBytesOverRelay = std::size_t{2}
+                                           << 20;  // where one process is the network
 
 constexpr std::array<Fault, 10> kProcessFaults = {
     Fault::KILL,     Fault::STOP,  Fault::SKIP,  Fault::OTHER_COUNT, Fault::OTHER_DTYPE,
     Fault::OTHER_OP, Fault::TWICE, Fault::THROW, Fault::DESCRIPTORS, Fault::MEMORY};
-constexpr std::array<Fault, 7> kLinkFaults = {
-    Fault::LINK_CUT,     Fault::LINK_PAUSE,     Fault::LINK_LOSS, Fault::LINK_DELAY,
+constexpr std::array<Fault, 9> kNamespaceFaults = {
+    Fault::LINK_CUT,     Fault::LINK_OUTAGE,    Fault::LINK_PAUSE,
+    Fault::LINK_LOSS,    Fault::LINK_LOSS,      Fault::LINK_DELAY,
     Fault::LINK_REORDER, Fault::LINK_DUPLICATE, Fault::LINK_RATE};
+constexpr std::uint64_t kClockPercent = 5;  // of those that need namespaces
+constexpr std::uint64_t kToTheEndUs = 3'600'000'000;
+/// A call with this deadline has time for whatever a link does to its packets, unless it loses them.
+constexpr double kLongCallSeconds = 20;
 
 /// Numbers from a seed; not those of <random>'s distributions, which differ between libraries.
 class Dice {
@@ -114,7 +121,8 @@ Call draw_call(Dice& dice, const Plan& plan) {
     call.op = ReduceOp::MAX;  // a mean of integers has another type, which there is no place for
   }
   call.num_values = is_batch(call.form) ? dice.from_to(1, 9) : 1;
-  const std::size_t limit = kMaxBytes / size_in_bytes(call.dtype) / call.num_values;
+  const std::size_t max_bytes = plan.place == Place::NAMESPACES ? kMaxBytesOverRelay : kMaxBytes;
+  const std::size_t limit = max_bytes / size_in_bytes(call.dtype) / call.num_values;
   call.count = std::min(draw_count(dice), limit / static_cast<std::size_t>(plan.num_workers));
   call.bytes_per_pack = dice.one_of<std::size_t>({0, 0, 4096, 65536, 1 << 20});
   call.deterministic = dice.happens(25);
@@ -142,14 +150,20 @@ Phase draw_phase(Dice& dice, Fault fault, int num_workers) {
     case Fault::MEMORY:
       return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::CALL, Phase::BETWEEN, Phase::LEAVE});
     case Fault::LINK_CUT:
-      return dice.one_of({Phase::CALL, Phase::BETWEEN});
+    case Fault::LINK_OUTAGE:
     case Fault::LINK_PAUSE:
     case Fault::LINK_LOSS:
     case Fault::LINK_DELAY:
     case Fault::LINK_REORDER:
     case Fault::LINK_DUPLICATE:
     case Fault::LINK_RATE:
-      return dice.one_of({Phase::MAKE, Phase::CALL, Phase::BETWEEN});
+      if (num_workers >= (fault == Fault::LINK_CUT ? 5 : 3) && dice.happens(20)) {
+        return Phase::REBUILD;
+      }
+      return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::MAKE, Phase::CALL, Phase::CALL,
+                          Phase::CALL, Phase::BETWEEN, Phase::LEAVE});
+    case Fault::CLOCK:
+      return Phase::JOIN;
     case Fault::NONE:
     case Fault::SKIP:
     case Fault::OTHER_COUNT:
@@ -168,8 +182,11 @@ std::uint64_t draw_amount(Dice& dice, Fault fault) {
       return dice.below(12);
     case Fault::MEMORY:
       return dice.magnitude(std::uint64_t{64} << 20);
+    case Fault::CLOCK:
+      return dice.from_to(1, 1'000'000);  // s
     case Fault::LINK_PAUSE:
-      return dice.from_to(1'000, 800'000);  // us
+      // us; what is sent again comes up to twice as long after the first time, which must be less than a heartbeat.
+      return dice.from_to(1'000, 500'000);
     case Fault::LINK_LOSS:
       return dice.from_to(1, 20);  // per cent
     case Fault::LINK_DELAY:
@@ -178,7 +195,7 @@ std::uint64_t draw_amount(Dice& dice, Fault fault) {
     case Fault::LINK_DUPLICATE:
       return dice.from_to(1, 30);  // per cent
     case Fault::LINK_RATE:
-      return dice.from_to(1'000, 100'000);  // kbit/s
+      return 1'000 * dice.from_to(1, 1 + dice.magnitude(99));  // kbit/s
     case Fault::NONE:
     case Fault::KILL:
     case Fault::STOP:
@@ -189,9 +206,27 @@ std::uint64_t draw_amount(Dice& dice, Fault fault) {
     case Fault::TWICE:
     case Fault::THROW:
     case Fault::LINK_CUT:
+    case Fault::LINK_OUTAGE:
       break;
   }
   return 0;
+}
+
+std::uint64_t draw_lasting_us(Dice& dice, const Plan& plan) {
+  if (!is_of_link(plan.fault) || plan.fault == Fault::LINK_CUT) return 0;
+  if (plan.fault == Fault::LINK_PAUSE) return plan.amount;
+  const bool is_bearable = plan.fault == Fault::LINK_DELAY || plan.fault == Fault::LINK_REORDER ||
+                           plan.fault == Fault::LINK_DUPLICATE;
+  if (is_bearable && dice.happens(40)) return kToTheEndUs;
+  if (plan.fault != Fault::LINK_OUTAGE) return dice.from_to(200'000, 6'000'000);
+  const auto heartbeat_us = static_cast<std::uint64_t>(plan.times.heartbeat * 1e6);
+  return dice.from_to(heartbeat_us * 5 / 4, heartbeat_us * 3);
+}
+
+/// About as long as what the fault is to fall into may take.
+std::uint64_t max_delay_us(const Plan& plan) {
+  if (plan.phase == Phase::JOIN) return 60'000;
+  return is_of_link(plan.fault) && plan.phase != Phase::MAKE ? 2'000 : 20'000;
 }
 
 bool is_mismatch(Fault fault) {
@@ -240,8 +275,12 @@ std::string_view to_string(Fault fault) {
       return "descriptors";
     case Fault::MEMORY:
       return "memory";
+    case Fault::CLOCK:
+      return "clock";
     case Fault::LINK_CUT:
       return "link-cut";
+    case Fault::LINK_OUTAGE:
+      return "link-outage";
     case Fault::LINK_PAUSE:
       return "link-pause";
     case Fault::LINK_LOSS:
@@ -259,6 +298,8 @@ std::string_view to_string(Fault fault) {
 }
 
 bool is_of_link(Fault fault) { return fault >= Fault::LINK_CUT; }
+
+bool silences_link(Fault fault) { return fault == Fault::LINK_CUT || fault == Fault::LINK_OUTAGE; }
 
 bool loses_worker(Fault fault) {
   return fault == Fault::KILL || fault == Fault::STOP || fault == Fault::LINK_CUT;
@@ -354,7 +395,9 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   if (!abilities.faults.empty()) {
     plan.fault = dice.one_of(std::span<const Fault>(abilities.faults));
   } else if (abilities.has_namespaces && dice.happens(25)) {
-    plan.fault = dice.one_of(std::span<const Fault>(kLinkFaults));
+    plan.fault = dice.happens(kClockPercent)
+                     ? Fault::CLOCK
+                     : dice.one_of(std::span<const Fault>(kNamespaceFaults));
   } else if (dice.happens(40)) {
     plan.fault = dice.happens(60) ? Fault::KILL : Fault::STOP;
   } else {
@@ -391,14 +434,17 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   plan.victim = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.num_workers)));
   plan.phase = draw_phase(dice, plan.fault, plan.num_workers);
   plan.call = dice.below(plan.calls.size());
-  plan.delay_us = dice.magnitude(plan.phase == Phase::JOIN ? 60'000 : 20'000);
+  plan.delay_us = dice.magnitude(max_delay_us(plan));
   plan.amount = draw_amount(dice, plan.fault);
   if (plan.phase == Phase::REBUILD) {
     const auto other = 1 + dice.below(static_cast<std::uint64_t>(plan.num_workers) - 1);
     plan.first_lost = static_cast<int>((static_cast<std::uint64_t>(plan.victim) + other) %
                                        static_cast<std::uint64_t>(plan.num_workers));
   }
-  if (is_of_link(plan.fault) && plan.fault != Fault::LINK_CUT) plan.times.call = 20 * slowness;
+  plan.lasting_us = draw_lasting_us(dice, plan);
+  if (is_of_link(plan.fault) && !silences_link(plan.fault) && dice.happens(75)) {
+    plan.times.call = kLongCallSeconds * slowness;
+  }
   if (is_mismatch(plan.fault)) make_distinguishable(plan);
   return plan;
 }
@@ -410,6 +456,13 @@ std::vector<Call> draw_calls(std::uint64_t seed, std::uint64_t number, Engine en
   plan.engine = engine;
   plan.num_workers = num_workers;
   return draw_calls(dice, plan, count);
+}
+
+bool may_fail(const Plan& plan) {
+  if (plan.fault == Fault::NONE || plan.fault == Fault::CLOCK) return false;
+  const bool is_harmless = plan.fault == Fault::LINK_PAUSE || plan.fault == Fault::LINK_DELAY ||
+                           plan.fault == Fault::LINK_REORDER || plan.fault == Fault::LINK_DUPLICATE;
+  return !is_harmless || plan.phase == Phase::REBUILD || plan.times.call < kLongCallSeconds;
 }
 
 std::vector<int> lost_workers(const Plan& plan) {
@@ -426,10 +479,14 @@ std::string to_string(const Plan& plan) {
     when += fmt::format(" {}", plan.call);
   if (plan.first_lost.has_value())
     when += fmt::format(" after rank {} was killed", *plan.first_lost);
+  const std::string lasting =
+      plan.lasting_us == 0
+          ? ""
+          : fmt::format(" for {:.1f} s", static_cast<double>(plan.lasting_us) / 1e6);
   return fmt::format(
-      "{}{} of rank {} of {} in {} after {} us; {} x {} on {}, {}{}, deadline {} s; {}",
+      "{}{} of rank {} of {} in {} after {} us{}; {} x {} on {}, {}{}, deadline {} s; {}",
       to_string(plan.fault), plan.amount == 0 ? "" : fmt::format(" {}", plan.amount), plan.victim,
-      plan.num_workers, when, plan.delay_us, to_string(plan.engine), plan.num_devices,
+      plan.num_workers, when, plan.delay_us, lasting, to_string(plan.engine), plan.num_devices,
       to_string(plan.place), plan.algorithm.has_value() ? to_string(*plan.algorithm) : "measured",
       plan.over_ucx ? ", ucx" : "", plan.times.call,
       plan.phase == Phase::CALL ? to_string(plan.calls[plan.call]) : std::string("-"));

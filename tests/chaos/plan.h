@@ -29,18 +29,22 @@ enum class Fault : std::uint8_t {
   THROW,        ///< gives up in the middle
   DESCRIPTORS,  ///< may open only a few more file descriptors
   MEMORY,       ///< may map only a little more memory
+  CLOCK,        ///< its monotonic clock is far ahead of the others'
   LINK_CUT,     ///< its link carries nothing until the others have gone on without it
-  LINK_PAUSE,   ///< its link carries nothing for less time than a heartbeat may be missed
-  LINK_LOSS,    ///< its link loses packets
+  LINK_OUTAGE,  ///< its link carries nothing for longer than a heartbeat may be missed, and then again
+  LINK_PAUSE,  ///< its link carries nothing for less time than a heartbeat may be missed
+  LINK_LOSS,   ///< its link loses packets, for some time, as all that follow
   LINK_DELAY,
   LINK_REORDER,
   LINK_DUPLICATE,
   LINK_RATE,  ///< its link carries few bytes in a second
 };
-inline constexpr std::size_t kNumFaults = 18;
+inline constexpr std::size_t kNumFaults = 20;
 [[nodiscard]] std::string_view to_string(Fault fault);
 /// Whether it happens to a link, for which the workers must be in network namespaces.
 [[nodiscard]] bool is_of_link(Fault fault);
+/// Whether its link is down, for good or for longer than a heartbeat may be missed.
+[[nodiscard]] bool silences_link(Fault fault);
 /// Whether the others go on without the faulty worker.
 [[nodiscard]] bool loses_worker(Fault fault);
 
@@ -121,13 +125,17 @@ struct Plan {
   Phase phase = Phase::CALL;
   std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
   std::uint64_t delay_us = 0;  ///< after the phase has begun
-  std::uint64_t amount = 0;    ///< bytes, descriptors, per cent, us or kbit/s, as the fault has it
+  std::uint64_t amount =
+      0;  ///< bytes, descriptors, seconds, per cent, us or kbit/s, as the fault has it
+  /// Of a link: how long; 0: until the others have gone on without the worker.
+  std::uint64_t lasting_us = 0;
   std::optional<int> first_lost{};  ///< Phase::REBUILD: who is killed in `call`
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 /// What the machine and the build allow, and what is asked for.
 struct Abilities {
+  /// Of networks and of clocks.
   bool has_namespaces = false;
   bool has_ucx = false;
   int max_workers = 8;
@@ -143,6 +151,8 @@ struct Abilities {
                                            int num_workers, std::size_t count);
 /// One line for people: "kill of rank 2 of 4 in call 3 after 120 us; communicator, one each, ring".
 [[nodiscard]] std::string to_string(const Plan& plan);
+/// Whether an error is what the fault may cause. Otherwise everything must go well: late, doubled or overtaken packets and other clocks harm nobody who has time.
+[[nodiscard]] bool may_fail(const Plan& plan);
 /// The workers that are not in the last cluster, ascending.
 [[nodiscard]] std::vector<int> lost_workers(const Plan& plan);
 

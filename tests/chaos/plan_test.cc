@@ -58,6 +58,14 @@ TEST(PlanTest, PlansCanBeCarriedOut) {
     if (number % 2 != 0) {
       EXPECT_NE(plan.place, Place::NAMESPACES);
     }
+    EXPECT_EQ(plan.lasting_us > 0, is_of_link(plan.fault) && plan.fault != Fault::LINK_CUT);
+    if (plan.fault == Fault::LINK_PAUSE) {
+      EXPECT_LT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.heartbeat / 2);
+    }
+    if (plan.fault == Fault::LINK_OUTAGE) {
+      EXPECT_GT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.heartbeat);
+      EXPECT_LT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.rebuild / 2);
+    }
     EXPECT_EQ(plan.first_lost.has_value(), plan.phase == Phase::REBUILD);
     EXPECT_NE(plan.first_lost.value_or(-1), plan.victim);
     if (plan.fault == Fault::LINK_CUT || plan.fault == Fault::STOP) {
@@ -81,6 +89,34 @@ TEST(PlanTest, CallsThatAreToDifferDo) {
     ++checked;
   }
   EXPECT_GT(checked, 1000);
+}
+
+TEST(PlanTest, LinksSufferInEveryPhase) {
+  const std::vector<Fault> faults = {Fault::LINK_CUT,       Fault::LINK_OUTAGE, Fault::LINK_PAUSE,
+                                     Fault::LINK_LOSS,      Fault::LINK_DELAY,  Fault::LINK_REORDER,
+                                     Fault::LINK_DUPLICATE, Fault::LINK_RATE};
+  for (const Fault fault : faults) {
+    std::set<std::string> phases;
+    std::set<bool> may_they_fail;
+    for (std::uint64_t number = 0; number < 400; ++number) {
+      const Plan plan = draw_plan(3, number, {.has_namespaces = true, .faults = {fault}});
+      EXPECT_EQ(plan.fault, fault);
+      phases.insert(std::string(to_string(plan.phase)));
+      may_they_fail.insert(may_fail(plan));
+    }
+    EXPECT_EQ(phases.size(), 6U) << to_string(fault);
+    EXPECT_EQ(may_they_fail.contains(false),
+              fault >= Fault::LINK_PAUSE && fault != Fault::LINK_LOSS && fault != Fault::LINK_RATE)
+        << to_string(fault);
+  }
+}
+
+TEST(PlanTest, OfPlansWithoutLinksNamespacesChangeNothing) {
+  for (std::uint64_t number = 0; number < 100; ++number) {
+    const Plan plan = draw_plan(20, number, {.max_workers = 4});
+    EXPECT_FALSE(is_of_link(plan.fault) || plan.fault == Fault::CLOCK);
+    EXPECT_EQ(plan.lasting_us, 0U);
+  }
 }
 
 TEST(PlanTest, OnlyWhatIsAskedFor) {

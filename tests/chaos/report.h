@@ -17,8 +17,8 @@ enum class EventKind : std::uint8_t {
   WRONG,   ///< what must never be: a value, memory that should have been left alone
   MEMBER,  ///< `ranks` are in the new cluster, by their first ranks
   AWAIT,   ///< waits for the conductor
-  FAULT,   ///< the fault has been done by the worker itself
-  END,     ///< all threads and descriptors of the library should be gone
+  FAULT,  ///< the fault has been done by the worker itself; or is to be done to its link, for which it waits
+  END,  ///< all threads and descriptors of the library should be gone
 };
 
 struct Event {

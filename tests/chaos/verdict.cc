@@ -49,6 +49,12 @@ class Judge {
       : plan_(plan), reports_(reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
     steps_.reserve(reports.size());
     for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
+    // Whose link is bad while they meet may be left out: they wait for it as long as they are patient.
+    const bool may_be_left_out = is_of_link(plan.fault) && plan.phase == Phase::REBUILD;
+    if (may_be_left_out && !loses_worker(plan.fault) && !is_member(plan.victim)) {
+      lost_.push_back(plan.victim);
+      std::sort(lost_.begin(), lost_.end());
+    }
   }
 
   std::vector<std::string> judge() {
@@ -80,6 +86,30 @@ class Judge {
   }
   [[nodiscard]] bool is_faulty(int rank) const {
     return plan_.victim == rank || plan_.first_lost == rank;
+  }
+  /// Whether it is in a cluster that was made anew.
+  [[nodiscard]] bool is_member(int rank) const {
+    const std::vector<Event>& events = report(rank).events;
+    return std::any_of(events.begin(), events.end(),
+                       [](const Event& event) { return event.kind == EventKind::MEMBER; });
+  }
+  /// Whether this worker, all of whose calls have come to their end, only did not hear that everybody has come to the last barrier, of which others have heard:
+  /// they have left, and nobody is there to go on with. Whatever carries messages may lose the last one.
+  [[nodiscard]] bool has_missed_the_end(int rank) const {
+    if (!is_of_link(plan_.fault)) return false;
+    return std::any_of(steps(rank).begin(), steps(rank).end(), [&](const Step& step) {
+      return step.is_a("barrier") && step.failure != nullptr && has_anybody_done(step.name);
+    });
+  }
+  [[nodiscard]] bool has_anybody_done(const std::string& name) const {
+    return std::any_of(steps_.begin(), steps_.end(), [&](const std::vector<Step>& each) {
+      return std::any_of(each.begin(), each.end(),
+                         [&](const Step& step) { return step.name == name && step.is_done(); });
+    });
+  }
+  /// Whether the end came before the link was down.
+  [[nodiscard]] bool is_after_the_end() const {
+    return is_of_link(plan_.fault) && has_anybody_done("barrier 1");
   }
   [[nodiscard]] const Step* first_failure(int rank) const {
     for (const Step& step : steps(rank)) {
@@ -117,10 +147,10 @@ class Judge {
     for (const Event& event : report(rank).events) {
       if (event.kind == EventKind::WRONG) complain(rank, "in {}: {}", event.step, event.text);
       if (event.kind != EventKind::FAIL) continue;
-      if (plan_.fault == Fault::NONE) complain(rank, "{} failed: {}", event.step, event.text);
+      if (!may_fail(plan_)) complain(rank, "{} failed: {}", event.step, event.text);
       const bool is_ours =
           event.code.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
-      if (!is_ours && !is_faulty(rank)) {
+      if (!is_ours && (!is_faulty(rank) || is_of_link(plan_.fault))) {
         complain(rank, "{} failed with a {}: {}", event.step, event.code, event.text);
       }
       const bool is_mismatch = plan_.fault == Fault::OTHER_COUNT ||
@@ -164,7 +194,7 @@ class Judge {
   }
 
   void judge_first_failures() {
-    if (plan_.fault == Fault::NONE) return;
+    if (!may_fail(plan_)) return;
     struct First {
       int rank;
       double time;
@@ -194,13 +224,15 @@ class Judge {
                            bool is_earliest) {
     const Event& failure = *step.failure;
     const bool is_mismatch = plan_.fault >= Fault::SKIP && plan_.fault <= Fault::TWICE;
-    if (is_earliest && !names(failure, to_blame[0]) && !is_of_link(plan_.fault)) {
+    // Over a link that is slow or loses packets anybody may seem to be late.
+    const bool is_unclear = is_of_link(plan_.fault) && !silences_link(plan_.fault);
+    if (is_earliest && !names(failure, to_blame[0]) && !is_unclear) {
       complain(rank, "{}: the first error does not name rank {}: {} {}", step.name, to_blame[0],
                failure.code, failure.text);
     }
     const bool is_named = std::any_of(to_blame.begin(), to_blame.end(),
                                       [&](int each) { return names(failure, each); });
-    if (!is_named && !is_of_link(plan_.fault)) {
+    if (!is_named && !is_unclear) {
       complain(rank, "{}: the error names nobody who has failed: {} {}", step.name, failure.code,
                failure.text);
     }
@@ -241,6 +273,7 @@ class Judge {
         judge_calls_before_leaving(rank);
         continue;
       }
+      if (has_missed_the_end(rank)) continue;
       const Step* last = nullptr;
       for (const Step& step : steps(rank)) {
         if (!step.is_a("leave")) last = &step;
@@ -270,7 +303,7 @@ class Judge {
       if (event.kind == EventKind::MEMBER) members = &event;
     }
     if (members == nullptr) {
-      if (!lost_.empty()) complain(rank, "has not noticed the loss");
+      if (!lost_.empty() && !is_after_the_end()) complain(rank, "has not noticed the loss");
       return;
     }
     if (members->ranks != left) {
@@ -281,8 +314,8 @@ class Judge {
 
   /// Who was stopped or cut off finds itself left out.
   void judge_late_one() {
-    if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
-    if (plan_.phase == Phase::JOIN || plan_.phase == Phase::LEAVE) return;
+    if (!contains(lost_, plan_.victim) || plan_.fault == Fault::KILL) return;
+    if (plan_.phase == Phase::JOIN || plan_.phase == Phase::LEAVE || is_after_the_end()) return;
     bool finds_out = false;
     for (const Step& step : steps(plan_.victim)) {
       if (step.is_a("rebuild") && step.failure != nullptr) {
@@ -293,10 +326,7 @@ class Judge {
         }
       }
     }
-    const std::vector<Event>& events = report(plan_.victim).events;
-    const bool is_in = std::any_of(events.begin(), events.end(), [](const Event& event) {
-      return event.kind == EventKind::MEMBER;
-    });
+    const bool is_in = is_member(plan_.victim);
     if (is_in && plan_.phase != Phase::REBUILD) complain(plan_.victim, "is in a new cluster");
     if (!is_in && !finds_out) complain(plan_.victim, "has not found out that it was left out");
   }

@@ -17,6 +17,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 /// A worker's story, told step by step; each takes 1 ms unless it is said otherwise.
 class Story {
@@ -215,6 +216,145 @@ TEST(VerdictTest, WhoIsLateMustFindOut) {
                                .failed("call 1 1", "ABORTED", {}, "", 9)
                                .failed("rebuild 1", "DEADLINE_EXCEEDED", {}))),
               Contains(HasSubstr("who was left out gets a DEADLINE_EXCEEDED")));
+}
+
+Plan of_link(Fault fault, Phase phase = Phase::CALL) {
+  Plan plan = killing();
+  plan.place = Place::NAMESPACES;
+  plan.fault = fault;
+  plan.phase = phase;
+  return plan;
+}
+
+TEST(VerdictTest, WhoseLinkWasCutMustFindOut) {
+  const Plan plan = of_link(Fault::LINK_CUT);
+  const auto late = [](Story story) { return story.done("leave").ended(); };
+  const Story alone = joined().failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 1);
+  EXPECT_THAT(verdict(plan, survivor(), survivor(),
+                      late(Story(alone).failed("rebuild 1", "ABORTED", {}, "left out", 9))),
+              IsEmpty());
+  EXPECT_THAT(verdict(plan, survivor(), survivor(),
+                      late(Story(alone).failed("rebuild 1", "DEADLINE_EXCEEDED", {}, "", 9))),
+              Contains(HasSubstr("who was left out gets a DEADLINE_EXCEEDED")));
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), late(recovered(alone))),
+              Contains(HasSubstr("is in a new cluster")));
+  // Other than one that was stopped it can keep its deadlines.
+  EXPECT_THAT(verdict(plan, survivor(), survivor(),
+                      late(joined()
+                               .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 5)
+                               .failed("rebuild 1", "ABORTED", {}))),
+              Contains(HasSubstr("rank 2: call 1 1 took 5.000 s")));
+}
+
+TEST(VerdictTest, WhoseLinkIsDownIsNamed) {
+  const WorkerReport silent =
+      recovered(joined().failed("call 1 1", "UNAVAILABLE", {1}, "rank 1 is gone"))
+          .done("leave")
+          .ended();
+  const WorkerReport late = joined()
+                                .failed("call 1 1", "UNAVAILABLE", {0})
+                                .failed("rebuild 1", "ABORTED", {})
+                                .done("leave")
+                                .ended();
+  for (const Fault fault : {Fault::LINK_CUT, Fault::LINK_OUTAGE}) {
+    EXPECT_THAT(verdict(of_link(fault), silent, survivor(), late),
+                Contains(HasSubstr("the first error does not name rank 2")));
+  }
+  for (const Fault fault : {Fault::LINK_LOSS, Fault::LINK_RATE}) {
+    EXPECT_THAT(verdict(of_link(fault), silent, survivor(), late),
+                Not(Contains(HasSubstr("does not name"))));
+  }
+}
+
+TEST(VerdictTest, AfterAnOutageAllAreThereAgain) {
+  const auto all_again = [](std::vector<int> ranks) {
+    return bereaved()
+        .done("rebuild 1")
+        .member(std::move(ranks))
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport well = all_again({0, 1, 2});
+  for (const Fault fault : {Fault::LINK_OUTAGE, Fault::LINK_LOSS, Fault::LINK_RATE}) {
+    EXPECT_THAT(verdict(of_link(fault), well, well, well), IsEmpty());
+    EXPECT_THAT(verdict(of_link(fault), well, all_again({0, 1}), well),
+                Contains(HasSubstr("is in a cluster of 0, 1, not of 0, 1, 2")));
+    const WorkerReport gives_up =
+        bereaved().failed("rebuild 1", "DEADLINE_EXCEEDED", {2}).done("leave").ended();
+    EXPECT_THAT(verdict(of_link(fault), well, gives_up, well),
+                Contains(HasSubstr("does not go on")));
+  }
+}
+
+TEST(VerdictTest, TheLastWordMayBeLost) {
+  const WorkerReport well = joined().done("barrier 1").done("leave").ended();
+  const WorkerReport deaf = joined()
+                                .failed("barrier 1", "UNAVAILABLE", {0}, "no heartbeat")
+                                .failed("rebuild 1", "UNAVAILABLE", {0, 1}, "gone")
+                                .done("leave")
+                                .ended();
+  for (const Fault fault : {Fault::LINK_CUT, Fault::LINK_OUTAGE}) {
+    EXPECT_THAT(verdict(of_link(fault), well, well, deaf), IsEmpty());
+    EXPECT_THAT(verdict(of_link(fault), deaf, deaf, deaf),
+                Contains(HasSubstr("rank 0: does not go on")));
+  }
+  EXPECT_THAT(verdict(killing(), deaf, well, victim()),
+              Contains(HasSubstr("rank 0: does not go on")));
+  const WorkerReport in_a_call = joined()
+                                     .failed("call 1 1", "UNAVAILABLE", {2}, "no heartbeat")
+                                     .failed("rebuild 1", "UNAVAILABLE", {2}, "gone")
+                                     .done("leave")
+                                     .ended();
+  EXPECT_THAT(verdict(of_link(Fault::LINK_OUTAGE), in_a_call, well, well),
+              Contains(HasSubstr("rank 0: does not go on")));
+}
+
+TEST(VerdictTest, WhatComesLateOrTwiceHarmsNobody) {
+  const WorkerReport well = joined().done("barrier 1").done("leave").ended();
+  for (const Fault fault : {Fault::LINK_PAUSE, Fault::LINK_DELAY, Fault::LINK_REORDER,
+                            Fault::LINK_DUPLICATE, Fault::CLOCK}) {
+    Plan plan = of_link(fault);
+    plan.times.call = 20;
+    EXPECT_THAT(verdict(plan, well, well, well), IsEmpty());
+    const WorkerReport failing =
+        bereaved().done("rebuild 1").done("barrier 2").done("leave").ended();
+    EXPECT_THAT(verdict(plan, well, failing, well), Contains(HasSubstr("call 1 1 failed")));
+    if (fault == Fault::CLOCK) continue;
+    plan.times.call = 2;  // for which there may be no time
+    EXPECT_THAT(verdict(plan, well, failing, well), Not(Contains(HasSubstr("call 1 1 failed"))));
+  }
+}
+
+TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
+  Plan plan = of_link(Fault::LINK_DELAY, Phase::REBUILD);
+  plan.num_workers = 4;
+  plan.first_lost = 3;
+  const auto told = [](std::vector<int> ranks) {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
+        .done("rebuild 1")
+        .member(std::move(ranks))
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const auto is_out = [](const std::string& code) {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
+        .failed("rebuild 1", code, {}, "left out")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport dead = joined().begin("call 1 1").killed();
+  const WorkerReport with = told({0, 1, 2});
+  const WorkerReport without = told({0, 1});
+  EXPECT_THAT(violations(plan, {with, with, with, dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {without, without, is_out("ABORTED"), dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {without, without, is_out("UNAVAILABLE"), dead}, {}),
+              Contains(HasSubstr("who was left out gets a UNAVAILABLE")));
+  EXPECT_THAT(violations(plan, {with, without, is_out("ABORTED"), dead}, {}),
+              Contains(HasSubstr("is in a cluster of 0, 1, 2, not of 0, 1")));
 }
 
 TEST(VerdictTest, CallsThatDifferAreInternalErrors) {

@@ -52,6 +52,9 @@ class Worker {
         go_fd_(go_fd),
         resources_(plan.num_devices) {
     for (int each = 0; each < plan.num_workers; ++each) origins_.push_back(each);
+    if (plan.fault == Fault::CLOCK && is_victim()) {
+      clock_lead_us_ = static_cast<std::int64_t>(plan.amount) * 1'000'000;
+    }
   }
 
   void run() {
@@ -75,7 +78,7 @@ class Worker {
   }
 
   void tell(Event event) {
-    event.time_us = now_us();
+    event.time_us = now_us() - clock_lead_us_;
     const std::string line = to_line(event) + '\n';
     // Fails when nobody listens any more; then nobody needs to know.
     (void)!::write(report_fd_, line.data(), line.size());
@@ -144,7 +147,10 @@ class Worker {
     // Calls are limited in the middle of the step, of which what comes before is no part.
     if (phase == Phase::CALL || phase == Phase::BETWEEN) is_limited_in_next_call_ = true;
     if (phase != Phase::CALL && phase != Phase::BETWEEN) set_limits();
-    if (is_of_link(plan_.fault)) tell({.kind = EventKind::FAULT});
+    if (is_of_link(plan_.fault)) {
+      tell({.kind = EventKind::FAULT});
+      await_conductor();
+    }
   }
   void set_limits() {
     if (plan_.fault == Fault::DESCRIPTORS) resources_.limit_descriptors(plan_.amount);
@@ -231,7 +237,9 @@ class Worker {
       case Fault::STOP:
       case Fault::DESCRIPTORS:
       case Fault::MEMORY:
+      case Fault::CLOCK:
       case Fault::LINK_CUT:
+      case Fault::LINK_OUTAGE:
       case Fault::LINK_PAUSE:
       case Fault::LINK_LOSS:
       case Fault::LINK_DELAY:
@@ -290,10 +298,14 @@ class Worker {
 
   void await_late_one() {
     tell({.kind = EventKind::AWAIT});
-    char byte = 0;
-    (void)!::read(go_fd_, &byte, 1);
+    await_conductor();
     const std::string what = kept_ ? kept_->wrong_results() : "";
     if (!what.empty()) wrong("await", "the late worker has changed a result: " + what);
+  }
+
+  void await_conductor() const {
+    char byte = 0;
+    (void)!::read(go_fd_, &byte, 1);
   }
 
   bool rebuild() {
@@ -349,6 +361,7 @@ class Worker {
   int report_fd_;
   int go_fd_;
   OwnResources resources_;
+  std::int64_t clock_lead_us_ = 0;  // of this process's clock over the others'
   int generation_ = 1;
   std::vector<int> origins_;  // first ranks, by those of the cluster
   std::shared_ptr<Cluster> cluster_;

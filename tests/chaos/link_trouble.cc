@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/link_trouble.h"
+
+namespace crossdevice::chaos {
+
+LinkPolicy policy_of(const Plan& plan) {
+  constexpr double kPerCent = 0.01;
+  constexpr std::uint64_t kBytesOfKilobit = 125;
+  const auto part = static_cast<double>(plan.amount) * kPerCent;
+  switch (plan.fault) {
+    case Fault::LINK_CUT:
+    case Fault::LINK_OUTAGE:
+    case Fault::LINK_PAUSE:
+      return {.is_up = false};
+    case Fault::LINK_LOSS:
+      return {.lost = part};
+    case Fault::LINK_DELAY:
+      return {.delay = std::chrono::microseconds(plan.amount)};
+    case Fault::LINK_REORDER:
+      return {.late = part};
+    case Fault::LINK_DUPLICATE:
+      return {.doubled = part};
+    case Fault::LINK_RATE:
+      return {.bytes_per_second = plan.amount * kBytesOfKilobit};
+    case Fault::NONE:
+    case Fault::KILL:
+    case Fault::STOP:
+    case Fault::SKIP:
+    case Fault::OTHER_COUNT:
+    case Fault::OTHER_DTYPE:
+    case Fault::OTHER_OP:
+    case Fault::TWICE:
+    case Fault::THROW:
+    case Fault::DESCRIPTORS:
+    case Fault::MEMORY:
+    case Fault::CLOCK:
+      break;
+  }
+  return {};
+}
+
+void LinkTrouble::begin(Time now) {
+  if (state_ != State::NOT_YET) return;
+  state_ = State::PENDING;
+  when_ = now + std::chrono::microseconds(plan_.delay_us);
+  look(now, /*have_gone_on=*/false);
+}
+
+void LinkTrouble::look(Time now, bool have_gone_on) {
+  if (state_ == State::PENDING && now >= when_) {
+    relay_.set(plan_.victim, policy_of(plan_));
+    num_before_ = relay_.counts(plan_.victim).offered;
+    state_ = State::TROUBLED;
+    when_ += std::chrono::microseconds(plan_.lasting_us);
+  }
+  const bool is_over = plan_.lasting_us == 0 ? have_gone_on : now >= when_;
+  if (state_ == State::TROUBLED && is_over) {
+    relay_.set(plan_.victim, {});
+    num_packets_ = relay_.counts(plan_.victim).offered - num_before_;
+    state_ = State::OVER;
+  }
+}
+
+std::uint64_t LinkTrouble::num_packets() {
+  if (state_ != State::TROUBLED) return num_packets_;
+  return relay_.counts(plan_.victim).offered - num_before_;
+}
+
+std::optional<LinkTrouble::Time> LinkTrouble::next() const {
+  const bool is_timed =
+      state_ == State::PENDING || (state_ == State::TROUBLED && plan_.lasting_us != 0);
+  return is_timed ? std::optional<Time>(when_) : std::nullopt;
+}
+
+}  // namespace crossdevice::chaos
