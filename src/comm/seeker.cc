@@ -63,22 +63,26 @@ void Seeker::try_next() {
   if (!endpoint.has_value()) return done({.is_gone = all_refuse_ && !addresses_.empty()});
   auto socket = std::make_shared<tcp::socket>(io_);
   socket_ = socket;
-  if (patience_.has_value()) {
-    timer_.expires_after(*patience_);
-    timer_.async_wait([self = shared_from_this(), socket](std::error_code stopped) {
-      // Of this address, not of a later one whose time has begun while this was on its way.
-      if (stopped || self->socket_ != socket) return;
-      self->all_refuse_ = false;
-      std::error_code ignored;
-      if (self->connection_) return self->try_next();
-      socket->close(ignored);
-    });
-  }
+  begin_to_wait();
   socket->async_connect(*endpoint, [self = shared_from_this(), socket](std::error_code failed) {
     if (!self->on_done_) return;
     if (!failed && socket->is_open()) return self->greet(std::move(*socket));
     if (failed != asio::error::connection_refused) self->all_refuse_ = false;
     self->try_next();
+  });
+}
+
+/// Of a stopped process's address nothing comes. What is heard from a living one begins the time anew: on a slow link each word takes long.
+void Seeker::begin_to_wait() {
+  if (!patience_.has_value()) return;
+  timer_.expires_after(*patience_);
+  timer_.async_wait([self = shared_from_this(), socket = socket_](std::error_code stopped) {
+    // Of this address, not of a later one whose time has begun while this was on its way.
+    if (stopped || self->socket_ != socket) return;
+    self->all_refuse_ = false;
+    std::error_code ignored;
+    if (self->connection_) return self->try_next();
+    socket->close(ignored);
   });
 }
 
@@ -111,6 +115,7 @@ void Seeker::hear(const Frame& frame) {
 
 void Seeker::say_who_asks(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
+  begin_to_wait();
   if (secret_.empty() && !connection_->is_from_this_machine()) {
     throw WireError("without a secret only this machine is believed");
   }

@@ -67,6 +67,9 @@ class MeetingPlace::State {
   void stop() {
     io_.stop();
     if (thread_.joinable()) thread_.join();
+    // Who asks and its connection hold each other until it is done.
+    if (seeker_) seeker_->cancel();
+    for (const auto& [rank, messenger] : messengers_) messenger->cancel();
   }
   void begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone);
   Meeting meet(const MeetingRequest& request);

@@ -36,7 +36,8 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
  public:
   using OnDone = std::function<void(SeekResult)>;
 
-  /// `question`: without nonce and proof. `patience`: for one address; nothing: as long as it takes.
+  /// `question`: without nonce and proof. `patience`: for whoever listens at an address to say something, and then for its answer; nothing: as long as it
+  /// takes.
   Seeker(asio::io_context& io, std::string secret, Seek question, int rank,
          std::vector<std::string> addresses,
          std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done);
@@ -48,6 +49,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
 
  private:
   void try_next();
+  void begin_to_wait();
   void greet(asio::ip::tcp::socket socket);
   void hear(const Frame& frame);
   void say_who_asks(const Frame& frame);
