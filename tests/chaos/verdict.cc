@@ -319,7 +319,9 @@ class Judge {
     bool finds_out = false;
     for (const Step& step : steps(plan_.victim)) {
       if (step.is_a("rebuild") && step.failure != nullptr) {
-        finds_out = step.failure->code == "ABORTED";
+        // Of whoever was not shut out on purpose the others may have come to their end meanwhile.
+        finds_out = step.failure->code == "ABORTED" ||
+                    (!loses_worker(plan_.fault) && step.failure->code == "UNAVAILABLE");
         if (!finds_out) {
           complain(plan_.victim, "{}: who was left out gets a {}: {}", step.name,
                    step.failure->code, step.failure->text);

@@ -351,8 +351,9 @@ TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
   const WorkerReport without = told({0, 1});
   EXPECT_THAT(violations(plan, {with, with, with, dead}, {}), IsEmpty());
   EXPECT_THAT(violations(plan, {without, without, is_out("ABORTED"), dead}, {}), IsEmpty());
-  EXPECT_THAT(violations(plan, {without, without, is_out("UNAVAILABLE"), dead}, {}),
-              Contains(HasSubstr("who was left out gets a UNAVAILABLE")));
+  EXPECT_THAT(violations(plan, {without, without, is_out("UNAVAILABLE"), dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {without, without, is_out("INTERNAL"), dead}, {}),
+              Contains(HasSubstr("who was left out gets a INTERNAL")));
   EXPECT_THAT(violations(plan, {with, without, is_out("ABORTED"), dead}, {}),
               Contains(HasSubstr("is in a cluster of 0, 1, 2, not of 0, 1")));
 }
