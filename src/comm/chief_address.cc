@@ -14,6 +14,7 @@
 #include "comm/detail/host_name.h"
 #include "comm/detail/host_port.h"
 #include "comm/detail/local_addresses.h"
+#include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -24,8 +25,7 @@ namespace {
 class HeldPort {
  public:
   HeldPort() : socket_(io_) {
-    std::error_code error;
-    socket_.open(asio::ip::tcp::v4(), error);
+    std::error_code error = open_acceptor(socket_, asio::ip::tcp::v4());
     if (!error) socket_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
     if (!error) socket_.bind({asio::ip::tcp::v4(), 0}, error);
     if (!error) number_ = socket_.local_endpoint(error).port();

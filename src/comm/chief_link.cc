@@ -2,14 +2,16 @@
 #include "comm/detail/chief_link.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
+#include <vector>
 
-#include <asio/connect.hpp>
 #include <fmt/format.h>
 
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/host_port.h"
+#include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -22,6 +24,15 @@ constexpr std::chrono::milliseconds kFirstRetry{20};
 constexpr std::chrono::milliseconds kLastRetry{500};
 
 }  // namespace
+
+struct ChiefLink::Attempt {
+  explicit Attempt(asio::io_context& io) : socket(io), timer(io) {}
+  std::vector<tcp::endpoint> endpoints;
+  std::size_t next = 0;
+  bool is_over = false;
+  tcp::socket socket;
+  asio::steady_timer timer;
+};
 
 ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, MemberInfo self,
                      Events events)
@@ -43,20 +54,38 @@ void ChiefLink::connect() {
       [this](std::error_code error, const tcp::resolver::results_type& endpoints) {
         if (error == asio::error::operation_aborted || is_leaving_) return;
         if (error) return retry(error.message());
-        auto socket = std::make_shared<tcp::socket>(io_);
-        auto timer = std::make_shared<asio::steady_timer>(io_, kConnectTime);
-        timer->async_wait([socket](std::error_code stopped) {
+        auto attempt = std::make_shared<Attempt>(io_);
+        for (const auto& each : endpoints) attempt->endpoints.push_back(each.endpoint());
+        attempt->timer.expires_after(kConnectTime);
+        attempt->timer.async_wait([attempt](std::error_code stopped) {
           std::error_code ignored;
-          if (!stopped) socket->close(ignored);
+          if (stopped) return;
+          attempt->is_over = true;
+          attempt->socket.close(ignored);
         });
-        asio::async_connect(*socket, endpoints,
-                            [this, socket, timer](std::error_code failed, const tcp::endpoint&) {
-                              timer->cancel();
-                              if (is_leaving_) return;
-                              if (!failed && socket->is_open()) return greet(std::move(*socket));
-                              retry(failed ? failed.message() : "it does not answer");
-                            });
+        try_next(attempt, "it has no address");
       });
+}
+
+/// Its addresses, one after the other, until the time is over.
+void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why) {
+  if (is_leaving_ || attempt->is_over || attempt->next == attempt->endpoints.size()) {
+    attempt->timer.cancel();
+    if (!is_leaving_) retry(why);
+    return;
+  }
+  const tcp::endpoint& endpoint = attempt->endpoints[attempt->next++];
+  const std::error_code error = open_socket(attempt->socket, endpoint.protocol());
+  if (error) return try_next(attempt, error.message());
+  attempt->socket.async_connect(endpoint, [this, attempt](std::error_code failed) {
+    if (failed || is_leaving_ || !attempt->socket.is_open()) {
+      std::error_code ignored;
+      attempt->socket.close(ignored);
+      return try_next(attempt, failed ? failed.message() : "it does not answer");
+    }
+    attempt->timer.cancel();
+    greet(std::move(attempt->socket));
+  });
 }
 
 void ChiefLink::send(ControlKind kind, const std::string& payload) {

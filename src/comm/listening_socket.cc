@@ -12,6 +12,7 @@
 
 #include "comm/detail/host_port.h"
 #include "comm/detail/local_addresses.h"
+#include "comm/detail/tcp_socket.h"
 
 namespace crossdevice::detail {
 
@@ -28,11 +29,10 @@ std::shared_ptr<ListeningSocket> ListeningSocket::open(const std::string& host, 
   if (is_local && error) endpoint = tcp::endpoint(asio::ip::address_v4::loopback(), port);
   asio::io_context io;
   tcp::acceptor acceptor(io);
-  error.clear();
-  acceptor.open(endpoint.protocol(), error);
+  error = open_acceptor(acceptor, endpoint.protocol());
   if (error && !is_local) {  // a machine without IPv6
     endpoint = tcp::endpoint(tcp::v4(), port);
-    acceptor.open(endpoint.protocol(), error);
+    error = open_acceptor(acceptor, endpoint.protocol());
   }
   if (!error && endpoint.protocol() == tcp::v6() && !is_local) {
     acceptor.set_option(asio::ip::v6_only(false), error);

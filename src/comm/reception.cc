@@ -11,6 +11,8 @@
 
 #include "crossdevice/core/log.h"
 
+#include "comm/detail/tcp_socket.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -18,21 +20,24 @@ using asio::ip::tcp;
 
 constexpr std::chrono::seconds kHandshakeTime{5};
 constexpr std::chrono::milliseconds kPause{20};
+/// So many at a time are no crowd.
+constexpr std::size_t kFew = 16;
 
 }  // namespace
 
 void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_frame_bytes) {
   acceptor_.emplace(std::move(acceptor));
+  std::error_code ignored;
+  acceptor_->native_non_blocking(true, ignored);
   log_.set_door(std::move(door));
   max_frame_bytes_ = max_frame_bytes;
-  accept_next();
+  await_next();
 }
 
 void Reception::close() {
   std::error_code ignored;
   if (acceptor_.has_value()) acceptor_->close(ignored);
-  awaits_room_ = false;
-  room_timer_.cancel();
+  look_timer_.cancel();
   for (Place& place : places_) {
     if (place.limit) place.limit->cancel();
     if (place.stranger) place.stranger->close();
@@ -44,7 +49,6 @@ void Reception::close() {
 
 /// Nothing where a place is free now, else when to look again.
 std::optional<Reception::Clock::time_point> Reception::make_room() {
-  if (places_.size() < kPlaces) return std::nullopt;
   const Clock::time_point now = Clock::now();
   places_.remove_if(
       [&](const Place& each) { return !each.stranger && each.since + kLeastTime <= now; });
@@ -79,47 +83,54 @@ void Reception::refuse(const Connection& stranger, std::string_view reason, std:
 
 // ---------------------------------------------------------------------------------------------- coming
 
-void Reception::accept_next() {
-  if (const std::optional<Clock::time_point> until = make_room()) return await_room(*until);
-  acceptor_->async_accept(next_from_, [this](std::error_code error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error) receive(std::move(socket));
-    if (!error) return accept_next();
-    // Out of descriptors, most likely: they do not come back faster for being asked for at once.
-    await_room(Clock::now() + kPause);
+void Reception::await_next() {
+  acceptor_->async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
+    if (!error) look();
   });
 }
 
-/// Either this waits or the acceptor does. A timer that is cancelled may have ended already; then its handler finds either nobody who waits, or one that looks
-/// once too often.
-void Reception::await_room(Clock::time_point until) {
-  if (!acceptor_->is_open()) return;
-  awaits_room_ = true;
-  room_timer_.expires_at(until);
-  room_timer_.async_wait([this](std::error_code stopped) {
-    if (stopped || !awaits_room_) return;
-    awaits_room_ = false;
-    accept_next();
+/// A timer that is cancelled may have ended already.
+void Reception::look_at(Clock::time_point when) {
+  look_timer_.expires_at(when);
+  look_timer_.async_wait([this](std::error_code stopped) {
+    if (!stopped && acceptor_->is_open()) look();
   });
+}
+
+/// Takes in who waits, as far as there is room.
+void Reception::look() {
+  for (;;) {
+    if (const std::optional<Clock::time_point> until = make_room()) return look_at(*until);
+    tcp::socket socket(io_);
+    tcp::endpoint from;
+    const std::error_code error = accept_waiting(*acceptor_, socket, from);
+    if (!error) {
+      receive(std::move(socket), from);
+    } else if (error == asio::error::would_block || error == asio::error::try_again) {
+      return places_.size() > kFew ? look_at(Clock::now() + kBunch) : await_next();
+    } else if (error != asio::error::connection_aborted && error != asio::error::interrupted) {
+      // Out of descriptors, most likely: they do not come back faster for being asked for at once.
+      return look_at(Clock::now() + kPause);
+    }
+  }
 }
 
 /// Where nobody is behind it to hear of an error, a stranger is turned away, and may come again.
-void Reception::receive(tcp::socket socket) {
+void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
   try {
-    greet(std::move(socket));
+    greet(std::move(socket), from);
   } catch (const std::exception& error) {
     log_once("reception", LogSeverity::WARNING,
              std::string("somebody who wanted to connect was turned away: ") + error.what());
   }
 }
 
-void Reception::greet(tcp::socket socket) {
+void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
   const Nonce challenge = make_nonce();  // first: it may throw
   auto connection = std::make_shared<ControlConnection>(std::move(socket));
   connection->set_max_frame_bytes(max_frame_bytes_);
   auto limit = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
-  places_.push_back(
-      {.from = next_from_, .since = Clock::now(), .stranger = connection, .limit = limit});
+  places_.push_back({.from = from, .since = Clock::now(), .stranger = connection, .limit = limit});
   const std::weak_ptr<ControlConnection> weak = connection;
   limit->async_wait([this, weak](std::error_code stopped) {
     const Connection late = weak.lock();

@@ -6,6 +6,7 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/detail/host_port.h"
+#include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -62,6 +63,10 @@ void Seeker::try_next() {
   }
   if (!endpoint.has_value()) return done({.is_gone = all_refuse_ && !addresses_.empty()});
   auto socket = std::make_shared<tcp::socket>(io_);
+  if (open_socket(*socket, endpoint->protocol())) {
+    all_refuse_ = false;
+    return try_next();
+  }
   socket_ = socket;
   begin_to_wait();
   socket->async_connect(*endpoint, [self = shared_from_this(), socket](std::error_code failed) {

@@ -25,6 +25,7 @@
 
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -44,17 +45,6 @@ constexpr std::chrono::seconds kExhaustedTime{3};
 constexpr std::size_t kMaxStrangers = 128;
 constexpr std::size_t kMaxAddresses = 16;
 constexpr int kBacklog = 4096;
-
-/// A socket that programs started from here do not get. The errno where there is none.
-std::error_code open_socket(tcp::socket& socket, const tcp& protocol) {
-  const int fd =
-      ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-  if (fd < 0) return {errno, std::system_category()};
-  std::error_code error;
-  socket.assign(protocol, fd, error);
-  if (error) ::close(fd);
-  return error;
-}
 
 asio::ip::address plain(asio::ip::address address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -133,13 +123,7 @@ void TcpMeeting::listen() {
   }
   std::error_code error;
   for (const tcp::endpoint& each : candidates) {
-    const int fd =
-        ::socket(each.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-    if (fd < 0) {
-      error = {errno, std::system_category()};
-      continue;
-    }
-    acceptor_.assign(each.protocol(), fd, error);
+    error = open_acceptor(acceptor_, each.protocol());
     std::error_code ignored;
     if (!error && !options_.is_loopback_only && each.protocol() == tcp::v6()) {
       acceptor_.set_option(asio::ip::v6_only(false), error);  // IPv4 too
@@ -189,23 +173,19 @@ void TcpMeeting::learn(int rank, std::string_view announcement, bool is_beside) 
 
 void TcpMeeting::accept_next() {
   is_accepting_ = true;
-  // Not async_accept(), whose sockets are inherited by programs that are started meanwhile.
   acceptor_.async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
     is_accepting_ = false;
     if (error) return;
     tcp::endpoint from;
-    auto size = static_cast<socklen_t>(from.capacity());
-    const int fd =
-        ::accept4(acceptor_.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
+    tcp::socket socket(io_);
+    error = accept_waiting(acceptor_, socket, from);
+    const int why = error.value();
+    if (!error) {
       exhausted_since_.reset();
-      tcp::socket socket(io_);
-      socket.assign(acceptor_.local_endpoint(error).protocol(), fd, error);
-      if (error) ::close(fd);
-      if (!error) greet(std::move(socket), from);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      greet(std::move(socket), from);
+    } else if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
       // They do not come back faster for being asked for at once, and perhaps not at all.
-      note_exhaustion(errno);
+      note_exhaustion(why);
       accept_timer_.expires_after(kPause);
       accept_timer_.async_wait([this](std::error_code stopped) {
         if (!stopped && !is_accepting_) accept_next();

@@ -160,6 +160,41 @@ INSTANTIATE_TEST_SUITE_P(Jobs, SecretTest, ::testing::Bool(), [](const auto& nam
   return std::string(named.param ? "OverTcp" : "InSharedMemory");
 });
 
+/// Whether a program that it starts has that file open too.
+bool is_inherited(pid_t process, const OpenFile& file) {
+  const std::string info = proc_file_of(process, fmt::format("fdinfo/{}", file.number));
+  const std::size_t at = info.find("flags:");
+  return at != std::string::npos && (std::stol(info.substr(at + 6), nullptr, 8) & O_CLOEXEC) == 0;
+}
+
+TEST(DescriptorsTest, AreNotInheritedByProgramsThatAWorkerStarts) {
+  std::set<std::string> already;  // there before any worker
+  for (const OpenFile& each : open_files_of(::getpid())) already.insert(each.target);
+  for (const bool apart : {true, false}) {
+    Job job({.apart = apart, .rebuilds = true});
+    ASSERT_TRUE(job.await_rounds(3)) << job.printed();
+    std::vector<Caller> strangers;  // at work with them, too
+    for (int rank = 0; rank < 3; ++rank) {
+      for (const std::uint16_t port : doors_of(job.pid(rank))) {
+        strangers.emplace_back(Where{.port = port});
+      }
+    }
+    job.kill(2);
+    EXPECT_TRUE(Job::await([&] { return job.epoch(0) == 2 && job.epoch(1) == 2; }))
+        << job.printed();
+    for (const int rank : {0, 1}) {
+      std::size_t num_sockets = 0;
+      for (const OpenFile& each : open_files_of(job.pid(rank))) {
+        if (each.number <= STDERR_FILENO || already.contains(each.target)) continue;
+        num_sockets += each.target.starts_with("socket:") ? 1U : 0U;
+        EXPECT_FALSE(is_inherited(job.pid(rank), each)) << rank << ' ' << each.target;
+      }
+      EXPECT_GE(num_sockets, 2U);
+    }
+    EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
+  }
+}
+
 // ---------------------------------------------------------------------------------------------- segments
 
 /// What two processes may share of one's address space: files that are mapped so that writes go to them.

@@ -52,6 +52,8 @@ class ChiefLink {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Attempt;
+  void try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why);
   void greet(asio::ip::tcp::socket socket);
   void hear(const Frame& frame);
   void say_hello(const Frame& frame);

@@ -5,7 +5,8 @@
 /// than kLeastTime after it was taken; while all are taken, the others wait in the kernel, where they cost neither a descriptor nor an answer. Then:
 ///   - Nobody is kept out for good. Who is in longest and has not said who it is makes room after kLeastTime, and the kernel hands out the others in the
 ///     order in which they came; one of the job needs one round trip, and comes again if that takes too long.
-///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say.
+///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
+///     who have come meanwhile are taken in together, kBunch after the last ones: being woken for each would cost the job more than they do.
 #pragma once
 
 #include <chrono>
@@ -37,9 +38,10 @@ class Reception {
 
   static constexpr std::size_t kPlaces = 128;
   static constexpr std::chrono::milliseconds kLeastTime{50};
+  static constexpr std::chrono::milliseconds kBunch{10};
 
   Reception(asio::io_context& io, OnAnswer on_answer)
-      : io_(io), on_answer_(std::move(on_answer)), room_timer_(io) {}
+      : io_(io), on_answer_(std::move(on_answer)), look_timer_(io) {}
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
 
@@ -61,11 +63,12 @@ class Reception {
   };
   using Places = std::list<Place>;  // the longest taken first
 
-  void accept_next();
-  void await_room(Clock::time_point until);
+  void await_next();
+  void look_at(Clock::time_point when);
+  void look();
   [[nodiscard]] std::optional<Clock::time_point> make_room();
-  void receive(asio::ip::tcp::socket socket);
-  void greet(asio::ip::tcp::socket socket);
+  void receive(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
+  void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
   void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
   [[nodiscard]] Places::iterator place_of(const Connection& stranger);
   void turn_away(Place& place, std::string_view reason, std::string_view text);
@@ -75,10 +78,8 @@ class Reception {
   StrangerLog log_;
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
-  asio::ip::tcp::endpoint next_from_;  // of whom the acceptor takes in next
   Places places_;
-  asio::steady_timer room_timer_;
-  bool awaits_room_ = false;  // else the acceptor waits, or is closed
+  asio::steady_timer look_timer_;  // waits, or else the acceptor does
 };
 
 }  // namespace crossdevice::detail

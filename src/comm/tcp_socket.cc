@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/tcp_socket.h"
+
+#include <cerrno>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace crossdevice::detail {
+namespace {
+
+using asio::ip::tcp;
+
+template <class Socket>
+std::error_code own(Socket& socket, const tcp& protocol, int fd) {
+  if (fd < 0) return {errno, std::system_category()};
+  std::error_code error;
+  socket.assign(protocol, fd, error);
+  if (error) ::close(fd);
+  return error;
+}
+
+int open_fd(const tcp& protocol) {
+  return ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+}
+
+}  // namespace
+
+std::error_code open_socket(tcp::socket& socket, const tcp& protocol) {
+  return own(socket, protocol, open_fd(protocol));
+}
+
+std::error_code open_acceptor(tcp::acceptor& acceptor, const tcp& protocol) {
+  return own(acceptor, protocol, open_fd(protocol));
+}
+
+std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp::endpoint& from) {
+  std::error_code error;
+  const tcp protocol = acceptor.local_endpoint(error).protocol();
+  if (error) return error;
+  auto size = static_cast<socklen_t>(from.capacity());
+  return own(socket, protocol,
+             ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+}  // namespace crossdevice::detail
