@@ -48,30 +48,27 @@ class CountedCalls {
 };
 
 /// One large tensor, as NCCL takes it where it lies.
-void NcclReduceInto(benchmark::State& state) {
+template <class Ops>
+void reduce_into(benchmark::State& state, ReduceOp op) {
   const cd::PerReplica value = value_on(static_cast<std::size_t>(state.range(0)), 1U << 20U);
-  cd::NcclAllReduce ops(1);
-  ops.reduce_into(ReduceOp::SUM, value, value);
+  Ops ops(1);
+  ops.reduce_into(op, value, value);
   const CountedCalls counted(state);
-  for (auto _ : state) ops.reduce_into(ReduceOp::SUM, value, value);
+  for (auto _ : state) ops.reduce_into(op, value, value);
+}
+
+void NcclReduceInto(benchmark::State& state) {
+  reduce_into<cd::NcclAllReduce>(state, ReduceOp::SUM);
 }
 BENCHMARK(NcclReduceInto)->Arg(1)->Arg(2)->Arg(4)->Arg(8);
 
 void NcclMeanInto(benchmark::State& state) {
-  const cd::PerReplica value = value_on(static_cast<std::size_t>(state.range(0)), 1U << 20U);
-  cd::NcclAllReduce ops(1);
-  ops.reduce_into(ReduceOp::MEAN, value, value);
-  const CountedCalls counted(state);
-  for (auto _ : state) ops.reduce_into(ReduceOp::MEAN, value, value);
+  reduce_into<cd::NcclAllReduce>(state, ReduceOp::MEAN);
 }
 BENCHMARK(NcclMeanInto)->Arg(1)->Arg(8);
 
 void KernelReduceInto(benchmark::State& state) {
-  const cd::PerReplica value = value_on(static_cast<std::size_t>(state.range(0)), 1U << 20U);
-  cd::HierarchicalCopyAllReduce ops(1);
-  ops.reduce_into(ReduceOp::SUM, value, value);
-  const CountedCalls counted(state);
-  for (auto _ : state) ops.reduce_into(ReduceOp::SUM, value, value);
+  reduce_into<cd::HierarchicalCopyAllReduce>(state, ReduceOp::SUM);
 }
 BENCHMARK(KernelReduceInto)->Arg(1)->Arg(2)->Arg(8);
 

@@ -17,11 +17,7 @@ Findings probe_launcher() {
                      {"rank", self.rank},
                      {"num_workers", self.num_workers},
                      {"chief_address", self.chief_address}};
-    if (self.num_workers == 1) {
-      finding.text = self.launcher;
-    } else {
-      finding.text = to_string(self);
-    }
+    finding.text = self.num_workers == 1 ? self.launcher : to_string(self);
     if (self.num_workers > 1 && self.chief_address.empty()) {
       finding.status = Status::FAILURE;
       finding.text += "; nobody says where rank 0 listens";

@@ -72,8 +72,7 @@ Finding find_locked_memory() {
     finding.status = Status::SHORTFALL;
     finding.advice =
         "RDMA pins what it sends: ulimit -l unlimited (docker run --ulimit memlock=-1, or memlock "
-        "in "
-        "/etc/security/limits.conf)";
+        "in /etc/security/limits.conf)";
   }
   return finding;
 }

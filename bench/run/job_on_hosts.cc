@@ -10,12 +10,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/reserved_port.h"
+
 #include "run/forwarded_variables.h"
 #include "run/host_job.h"
 #include "run/host_workers.h"
 #include "run/janitor.h"
 #include "run/own_addresses.h"
-#include "run/port_reservation.h"
 #include "run/remote_shell.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
@@ -29,7 +30,7 @@ constexpr int kLastRemotePort = 65000;
 
 /// Where rank 0 listens; on this machine the port stays reserved.
 struct ChiefPlace {
-  std::optional<PortReservation> reservation{};
+  std::optional<detail::ReservedPort> reservation{};
   std::string address{};
 };
 
@@ -40,7 +41,7 @@ ChiefPlace chief_place(const std::vector<HostShare>& shares, int wanted_port) {
   if (first.is_local) host = shares.size() == 1 ? "127.0.0.1" : own_address(first.name);
   int port = wanted_port;
   if (port == 0 && first.is_local) {
-    port = place.reservation.emplace().port();
+    port = place.reservation.emplace(detail::ReservedPort::Reach::ALL_INTERFACES).number();
   } else if (port == 0) {
     std::random_device random;
     port = std::uniform_int_distribution<int>(kFirstRemotePort, kLastRemotePort)(random);

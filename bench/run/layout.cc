@@ -37,8 +37,8 @@ Layout::Layout(const Arguments& arguments, std::string job)
     namespaces_.emplace(arguments.num_namespaces, arguments.rate);
     chief_address_ = fmt::format("{}:{}", NetworkNamespaces::address(0), kNamespacePort);
   } else {
-    port_.emplace();
-    chief_address_ = fmt::format("127.0.0.1:{}", port_->port());
+    port_.emplace(detail::ReservedPort::Reach::ALL_INTERFACES);
+    chief_address_ = port_->address();
   }
 }
 

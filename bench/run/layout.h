@@ -5,9 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "crossdevice/comm/reserved_port.h"
+
 #include "run/arguments.h"
 #include "run/network_namespaces.h"
-#include "run/port_reservation.h"
 #include "run/worker_environment.h"
 
 namespace crossdevice::run {
@@ -40,7 +41,7 @@ class Layout {
   int num_hosts_;
   std::string job_;
   std::string chief_address_;
-  std::optional<PortReservation> port_;
+  std::optional<detail::ReservedPort> port_;
   std::optional<NetworkNamespaces> namespaces_;
 };
 

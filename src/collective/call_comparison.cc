@@ -17,14 +17,13 @@
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/log.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
@@ -177,7 +176,7 @@ void CallComparison::add(const GroupOperation& call) {
     return;
   }
   // Detached: it holds what it needs, and ends with the exchanges. The destructor waits for it as long as that makes sense.
-  std::thread([state = state_] { run(state); }).detach();
+  start_service_thread("xdev-calls", [state = state_] { run(state); }).detach();
   state_->has_thread = true;
 }
 

@@ -43,8 +43,8 @@ void GpuRun::rethrow(const OpError& error, const GpuOperation& operation) const 
 GpuRun::~GpuRun() {
   if (!is_open_) return;
   try {
-    lanes_
-        .meet();  // what was enqueued may touch other GPUs' memory, which is freed in the order of their streams
+    // What was enqueued may touch other GPUs' memory, which is freed in the order of their streams.
+    lanes_.meet();
     lanes_.release_streams();
   } catch (...) {
     // The error that left the operation half way is on its way already.

@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <system_error>
 
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
-
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/error.h"
 
 #include "comm/detail/host_name.h"
@@ -18,35 +15,13 @@
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
-namespace {
-
-/// A port that is bound and not listened on. While it is bound the system gives it to nobody who asks for any port; who asks for this one with
-/// SO_REUSEADDR, as ListeningSocket does, gets it.
-class HeldPort {
- public:
-  HeldPort() : socket_(io_) {
-    std::error_code error = open_acceptor(socket_, asio::ip::tcp::v4());
-    if (!error) socket_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
-    if (!error) socket_.bind({asio::ip::tcp::v4(), 0}, error);
-    if (!error) number_ = socket_.local_endpoint(error).port();
-    if (error) throw UnavailableError("rank 0 has no free port to listen on: " + error.message());
-  }
-  [[nodiscard]] std::uint16_t number() const { return number_; }
-
- private:
-  asio::io_context io_;
-  asio::ip::tcp::acceptor socket_;
-  std::uint16_t number_ = 0;
-};
-
-}  // namespace
 
 AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
-  std::optional<HeldPort> held;
+  std::optional<ReservedPort> held;
   std::string failure;
   if (rank == 0) {
     try {
-      held.emplace();
+      held.emplace(ReservedPort::Reach::ALL_INTERFACES);
     } catch (const UnavailableError& error) {  // the others wait for what this worker says
       failure = error.what();
     }

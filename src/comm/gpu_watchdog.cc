@@ -18,8 +18,8 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/gpu_platform.h"
-#include "crossdevice/device/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/exception_text.h"

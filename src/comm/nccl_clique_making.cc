@@ -14,9 +14,9 @@
 #include "crossdevice/core/backoff.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_platform.h"
-#include "crossdevice/device/service_thread.h"
 
 #include "comm/detail/nccl_error.h"
 #include "comm/detail/nccl_loader.h"

@@ -15,7 +15,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
-#include "crossdevice/device/service_thread.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/flight_recorder.h"

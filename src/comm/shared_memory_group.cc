@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
@@ -44,7 +45,6 @@ using detail::GroupFlags;
 using detail::identity_of;
 using detail::Mapping;
 using detail::open_foreign;
-using detail::relax;
 using detail::sleep_on;
 using detail::wake_all;
 using Clock = std::chrono::steady_clock;
@@ -278,7 +278,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
   if (has_core_of_its_own) {
     for (int i = 0; i < kPauses; ++i) {
       if (has_come(of_rank)) return true;
-      relax();
+      detail::cpu_relax();
     }
   }
   const Clock::time_point spin_end = Clock::now() + kSpinTime;

@@ -7,15 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/control_message.h"
 #include "comm/detail/wait_span.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace crossdevice::detail {
 namespace {
@@ -34,12 +31,6 @@ constexpr int kEnoughQuickYields = 8;
 std::uint64_t next_serial() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
-}
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
 }
 
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t more) {
@@ -78,7 +69,7 @@ bool TransportKind::Patience::is_exhausted() {
   if (!std::exchange(is_waiting_, true)) idle_since_ = now;
   if (is_crowded_out_ || now - idle_since_ >= kTryTime) return true;
   if (has_core_ && now - idle_since_ < kSpinTime) {
-    relax();
+    cpu_relax();
     return false;
   }
   std::this_thread::yield();

@@ -17,13 +17,15 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "crossdevice/core/counters.h"
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/service_thread.h"
 
+#include "core/detail/thread_blocks.h"
 #include "core/detail/trace_file.h"
 #include "core/detail/trace_ring.h"
 
@@ -36,51 +38,27 @@ namespace {
 
 constexpr std::chrono::milliseconds kWriteInterval{20};
 
-constinit std::atomic<TraceRing*> all_rings{nullptr};
+constinit ThreadBlocks<TraceRing> all_rings;
 constinit std::atomic<std::uint32_t> num_rings{0};
 constinit std::atomic<const SpanHook*> span_hook{nullptr};
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local TraceSpan* innermost = nullptr;
-[[gnu::tls_model("initial-exec")]] constinit thread_local TraceRing* own_ring = nullptr;
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool has_ended = false;
+[[gnu::tls_model("initial-exec")]] constinit thread_local OwnBlock<TraceRing> own_ring;
 
-/// Gives the thread's ring back when it ends. Spans that come later, from destructors of the thread's own objects, are not recorded.
-struct RingLease {
-  TraceRing* ring = nullptr;
-  RingLease() = default;
-  ~RingLease() {
-    own_ring = nullptr;
-    has_ended = true;
-    if (ring != nullptr) ring->give_back();
-  }
-  RingLease(const RingLease&) = delete;
-  RingLease& operator=(const RingLease&) = delete;
-};
-
-TraceRing* take_ring() {
-  for (TraceRing* each = all_rings.load(std::memory_order_acquire); each != nullptr;
-       each = each->next) {
-    if (each->take()) return each;
-  }
-  TraceRing* const made =
-      std::make_unique<TraceRing>(num_rings.fetch_add(1, std::memory_order_relaxed) + 1).release();
-  made->next = all_rings.load(std::memory_order_relaxed);
-  while (!all_rings.compare_exchange_weak(made->next, made, std::memory_order_release,
-                                          std::memory_order_relaxed)) {
-  }
-  return made;
+std::unique_ptr<TraceRing> make_ring() {
+  return std::make_unique<TraceRing>(num_rings.fetch_add(1, std::memory_order_relaxed) + 1);
 }
 
-/// Null: no memory, or the thread ends.
+/// Null: no memory, or the thread ends: spans of destructors of its own objects are not recorded.
 TraceRing* ring_of_this_thread() noexcept {
-  if (own_ring != nullptr || has_ended) return own_ring;
+  if (own_ring.block != nullptr || own_ring.has_ended) return own_ring.block;
   try {
-    thread_local RingLease lease;
-    lease.ring = own_ring = take_ring();
+    thread_local const BlockLease lease(own_ring);
+    own_ring.block = all_rings.take([] { return make_ring().release(); });
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  return own_ring;
+  return own_ring.block;
 }
 
 std::uint64_t num_dropped() noexcept {
@@ -105,23 +83,11 @@ class TraceWriter {
   TraceWriter(const std::string& path, std::string_view rank) : file_(path, rank), path_(path) {}
 
   void start() {
-    // A guest's thread: the program's signal handlers run elsewhere.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-      sigdelset(&all, fault);
-    }
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     try {
-      thread_ = std::thread([this] {
-        pthread_setname_np(pthread_self(), "cd-trace");
-        run();
-      });
-    } catch (const std::system_error&) {
+      thread_ = start_service_thread("xdev-trace", [this] { run(); });
+    } catch (const ResourceExhaustedError&) {
       // Whoever flushes writes then, and the end of the process.
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   /// Threads  any.
   void stop_thread() {
@@ -241,15 +207,15 @@ void start_writer(const std::string& wanted) {
       // Whoever asks for the environment itself gets the error.
     }
     if (!path.empty()) start_writer(path);
-  } catch (
-      ...) {  // NOLINT(bugprone-empty-catch): a trace that cannot be must not end the operation
+    // NOLINTNEXTLINE(bugprone-empty-catch): a trace that cannot be must not end the operation
+  } catch (...) {
   }
   trace_state.fetch_and(~kTraceUnknown, std::memory_order_relaxed);
 }
 
 }  // namespace
 
-TraceRing* newest_trace_ring() noexcept { return all_rings.load(std::memory_order_acquire); }
+TraceRing* newest_trace_ring() noexcept { return all_rings.newest(); }
 
 std::int64_t trace_clock_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -34,8 +34,7 @@ void require_not_forked_slow() {
   if (fork_state.load(std::memory_order_relaxed) == ForkState::CHILD) {
     throw FailedPreconditionError(
         "this process is a child of fork() of one that used crossdevice: the library's threads did "
-        "not "
-        "come along; fork before the first use, or start a program with exec");
+        "not come along; fork before the first use, or start a program with exec");
   }
   install_handler();
   // Only from UNUSED: a thread that forked meanwhile has a child that must keep its mark.

@@ -26,8 +26,7 @@ const char* advice_on_capture(CudaStatus status) {
   switch (status) {
     case CudaStatus::STREAM_CAPTURE_UNSUPPORTED:
       return "a capture forbids this call: do for the first time, before the capture, what is to "
-             "be "
-             "captured";
+             "be captured";
     case CudaStatus::STREAM_CAPTURE_INVALIDATED:
       return "an earlier call has spoilt this capture: end it, and begin again";
     case CudaStatus::STREAM_CAPTURE_MERGE:
@@ -42,8 +41,7 @@ const char* advice_on_capture(CudaStatus status) {
              "operation join the capture first";
     case CudaStatus::STREAM_CAPTURE_IMPLICIT:
       return "the legacy default stream would join the capture, and cannot: give the tensors "
-             "streams "
-             "of their own";
+             "streams of their own";
     case CudaStatus::CAPTURED_EVENT:
       return "a moment of a capture was waited for outside of it: it comes only when the graph is "
              "launched";

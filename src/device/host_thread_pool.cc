@@ -33,7 +33,7 @@
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
-#include "crossdevice/device/service_thread.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "device/detail/spin_wait.h"

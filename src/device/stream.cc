@@ -81,8 +81,8 @@ void Stream::wait(const Event& event) {
   if (gpu_ != nullptr) {
     throw UnimplementedError(
         "a stream on a GPU cannot wait for an event of a host's stream, because CUDA has one "
-        "thread "
-        "for such waits: wait for the event on the host, or let a host's stream launch the work");
+        "thread for such waits: wait for the event on the host, or let a host's stream launch the "
+        "work");
   }
   host_->enqueue([event] { event.wait(Deadline::never()); });
 }

@@ -35,8 +35,7 @@ void require_no_capture(const Device& device, StreamView stream) {
   }
   throw FailedPreconditionError(fmt::format(
       "a result in new memory on {}, whose stream is being captured: the memory would belong to "
-      "the "
-      "graph; capture a form with buffers of yours (reduce_into, batch_reduce_into, ...)",
+      "the graph; capture a form with buffers of yours (reduce_into, batch_reduce_into, ...)",
       device.short_name()));
 }
 

@@ -19,8 +19,7 @@ std::uint64_t OperationQueue::draw_blocking_ticket() {
   if (num_enqueued_ > 0) {
     throw FailedPreconditionError(
         "a blocking form was called from a hook of an asynchronous operation, on another object "
-        "whose "
-        "asynchronous operations stand behind that one: it would wait for itself");
+        "whose asynchronous operations stand behind that one: it would wait for itself");
   }
   return draw_ticket();
 }

@@ -30,8 +30,7 @@ void require_end(const detail::PendingBatchState& batch) {
   if (!batch.queue->is_held_by_this_thread() && !detail::carries_out_operations()) return;
   throw FailedPreconditionError(
       "an asynchronous operation was waited for inside a hook that has to end before it: it would "
-      "wait "
-      "for itself");
+      "wait for itself");
 }
 
 }  // namespace

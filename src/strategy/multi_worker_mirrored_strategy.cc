@@ -2,7 +2,6 @@
 // The workers meet, compare what they have, and get ops over all their devices.
 #include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,28 +43,20 @@ std::string common_part(const Devices& devices, const CommunicationOptions& opti
 /// Throws on all workers where one of them has something wrong, or another number of devices.
 void require_same_on_all(Cluster& cluster, const Devices& devices,
                          const CommunicationOptions& options) {
-  std::vector<std::string> all = agree_on_arguments(
+  const std::vector<std::string> all = agree_on_arguments(
       cluster,
       [&] {
         options.validate();
         require_distinct(devices);
-        return common_part(devices, options) + '\n' + detail::describe_gpus(devices);
+        return common_part(devices, options);
       },
       options.timeout_seconds);
-  std::vector<std::string> gpus;
-  gpus.reserve(all.size());
-  for (std::string& text : all) {
-    const std::size_t end = text.find('\n');
-    gpus.push_back(text.substr(std::min(end + 1, text.size())));
-    text.resize(end);
-  }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ValueError(std::string(kName) + ": the workers differ: " + to_string(cluster.worker(0)) +
                      " has " + all[0] + "; " + to_string(cluster.worker(static_cast<int>(rank))) +
                      " has " + all[rank]);
   }
-  detail::require_gpus_apart(cluster, gpus);
 }
 
 }  // namespace

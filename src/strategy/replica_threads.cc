@@ -13,7 +13,7 @@
 
 #include <signal.h>
 
-#include "crossdevice/device/service_thread.h"
+#include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {

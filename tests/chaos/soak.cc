@@ -70,8 +70,7 @@ class Watch {
     std::printf(
         "rank %d: %llu %s calls in %.1f s; after half of them %.1f MiB, %zu threads, %zu "
         "descriptors; "
-        "at "
-        "most then %.1f MiB, %zu, %zu: %s\n",
+        "at most then %.1f MiB, %zu, %zu: %s\n",
         rank, static_cast<unsigned long long>(calls_), what_.c_str(), seconds, mebibytes(first_),
         first_.threads, first_.descriptors, mebibytes(most_), most_.threads, most_.descriptors,
         is_well ? "constant" : "GROWS");

@@ -19,10 +19,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
-
-#include "support/reserved_port.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -30,7 +29,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Plane = std::shared_ptr<ControlPlane>;
-using testing::ReservedPort;
 
 ControlPlaneOptions options_of(int rank, int num_workers, std::uint16_t port) {
   return {.rank = rank,

@@ -18,17 +18,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <crossdevice/comm/reserved_port.h>
 #include <crossdevice/crossdevice.h>
 
 #include "support/log_keeper.h"
-#include "support/reserved_port.h"
 #include "support/worker_processes.h"
 
 namespace cd = crossdevice;
 using cd::ReduceOp;
+using cd::detail::ReservedPort;
 using crossdevice::testing::all_well;
 using crossdevice::testing::LogKeeper;
-using crossdevice::testing::ReservedPort;
 using crossdevice::testing::run_workers;
 
 namespace {

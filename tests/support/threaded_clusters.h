@@ -11,9 +11,8 @@
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/environment_cluster_resolver.h"
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/environment.h"
-
-#include "support/reserved_port.h"
 
 namespace crossdevice::testing {
 
@@ -22,7 +21,7 @@ class ThreadedClusters {
  public:
   explicit ThreadedClusters(int num_workers, const JoinOptions& options = {.timeout_seconds = 60})
       : clusters_(static_cast<std::size_t>(num_workers)) {
-    const ReservedPort port;
+    const detail::ReservedPort port;
     for_each_worker([&](int rank) {
       const EnvironmentClusterResolver resolver(
           [&](const std::string& name) -> std::optional<std::string> {

@@ -15,9 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/environment.h"
-
-#include "support/reserved_port.h"
 
 namespace crossdevice::testing {
 namespace {
@@ -100,7 +99,7 @@ std::string to_string(Machines machines) {
 
 std::vector<int> run_workers(const std::string& work, int num_workers, int stopped,
                              Machines machines) {
-  const ReservedPort port;
+  const detail::ReservedPort port;
   std::vector<pid_t> processes;
   processes.reserve(static_cast<std::size_t>(num_workers));
   for (int rank = 0; rank < num_workers; ++rank) {

@@ -30,7 +30,7 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 
-#include "crossdevice/device/service_thread.h"
+#include "crossdevice/core/service_thread.h"
 
 #include "comm/detail/meeting_place.h"
 #include "comm/detail/reception.h"

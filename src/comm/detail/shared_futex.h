@@ -11,18 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace crossdevice::detail {
-
-/// Between two looks at a word.
-inline void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 /// Until the word is no longer `expected`, somebody wakes, or `time`, of less than a second, has passed; or without a reason. Other processes wait on the
 /// word too, so it is no private futex.

@@ -13,8 +13,8 @@ namespace crossdevice::detail {
 
 /// One producer, one consumer, no lock. Slots [tail, head) are the consumer's, the others the producer's; who moves an index releases the slots that the
 /// other then acquires. Full: the newest is dropped and counted.
-class
-    TraceRing {  // NOLINT(clang-analyzer-optin.performance.Padding): the two indices are in cache lines of their own
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the two indices are in cache lines of their own
+class TraceRing {
  public:
   static constexpr std::size_t kSize = std::size_t{1} << 14;
 
@@ -48,18 +48,13 @@ class
   /// Of the threads that record, from 1.
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
 
-  /// Whether a thread has it as its own; the next one that takes it goes on where it stands.
-  [[nodiscard]] bool take() noexcept {
-    return !is_taken_.exchange(true, std::memory_order_acquire);
-  }
-  void give_back() noexcept { is_taken_.store(false, std::memory_order_release); }
-
-  TraceRing* next = nullptr;  // in the list of all; constant once it is in it
+  // Of ThreadBlocks.
+  std::atomic<bool> is_taken{false};
+  TraceRing* next = nullptr;
 
  private:
   std::unique_ptr<TraceEvent[]> slots_;
   std::uint32_t number_;
-  std::atomic<bool> is_taken_{true};
   std::atomic<std::uint64_t> num_dropped_{0};
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};

@@ -5,19 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
+#include "crossdevice/core/cpu_relax.h"
 
 namespace crossdevice::detail {
-
-inline void cpu_relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Polls `ready` for about 50 us, which is what putting a thread to sleep and waking it costs; whether it came true.
 /// Pauses for half a microsecond, then yields, because the awaited thread may want this very core: where there are more threads

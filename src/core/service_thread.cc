@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads with a name and without signals.
-#include "crossdevice/device/service_thread.h"
+#include "crossdevice/core/service_thread.h"
 
 #include <string>
 #include <system_error>
