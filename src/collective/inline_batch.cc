@@ -41,27 +41,25 @@ std::span<const DirectReduceTensor> InlineBatch::tensors(std::span<const Collect
     num_inputs += value.inputs.size() * blocks.size();
     num_outputs += value.outputs.size();
   }
-  inputs_.clear();
-  outputs_.clear();
-  tensors_.clear();
-  inputs_.reserve(num_inputs);  // spans point into them while they grow
-  outputs_.reserve(num_outputs);
-  tensors_.reserve(values.size());
+  inputs_.resize(num_inputs);
+  outputs_.resize(num_outputs);
+  tensors_.resize(values.size());
+  const void** input = inputs_.data();
+  void** output = outputs_.data();
+  DirectReduceTensor* tensor = tensors_.data();
   std::size_t offset = 0;
   for (const CollectiveValue& value : values) {
-    const std::size_t stride = aligned(value.inputs[0].size_bytes());
-    const std::size_t first_input = inputs_.size();
-    const std::size_t first_output = outputs_.size();
+    const Tensor& first = value.inputs[0];
+    const std::size_t stride = aligned(first.size_bytes());
+    *tensor++ = {first.dtype(),
+                 first.num_elements(),
+                 {input, value.inputs.size() * blocks.size()},
+                 {output, value.outputs.size()}};
     for (const std::byte* const block : blocks) {
-      for (std::size_t i = 0; i < value.inputs.size(); ++i) {
-        inputs_.push_back(block + offset + i * stride);
-      }
+      for (std::size_t i = 0; i < value.inputs.size(); ++i) *input++ = block + offset + i * stride;
     }
-    for (const Tensor& output : value.outputs) outputs_.push_back(output.data());
+    for (const Tensor& each : value.outputs) *output++ = each.data();
     offset += value.inputs.size() * stride;
-    tensors_.push_back({value.inputs[0].dtype(), value.inputs[0].num_elements(),
-                        std::span<const void* const>(inputs_).subspan(first_input),
-                        std::span<void* const>(outputs_).subspan(first_output)});
   }
   return tensors_;
 }

@@ -241,7 +241,7 @@ bool TwoLevelCollectives::State::takes_two_levels(const CollectiveRequest& reque
                                                   std::span<const CollectiveValue> values,
                                                   std::size_t inline_bytes) const {
   if (!beside || request.deterministic || has_integer_mean(request.op, values)) return false;
-  return is_mesh(grid) || inline_bytes > SharedDirectReduce::kInlineBytes;
+  return is_mesh(grid) || inline_bytes > kSmallBytes;
 }
 
 /// Something that the workers of this machine do together.
@@ -494,7 +494,7 @@ void TwoLevelCollectives::all_reduce(const CollectiveRequest& request,
   const GroupOperationInfo info = detail::operation_of(request, values, size);
   const detail::ReductionSpan span(detail::kTwoLevelReduction, size.size_bytes, info.dtype);
   state.group->run(request, info, [&] {
-    if (size.inline_bytes <= SharedDirectReduce::kInlineBytes) {
+    if (size.inline_bytes <= kSmallBytes) {
       state.reduce_small(request, info, values, size.in_place);
     } else {
       state.reduce_large(request, info, values, size.in_place);
@@ -535,7 +535,7 @@ std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) cons
   const State& state = *state_;
   std::string flat = state.flat.explain_all_reduce(size_bytes);
   const std::size_t num_machines = state.grid.num_machines;
-  const bool is_small = size_bytes <= SharedDirectReduce::kInlineBytes;
+  const bool is_small = size_bytes <= kSmallBytes;
   if (!state.beside || (is_small && !is_mesh(state.grid))) return flat;
   std::string column;
   if (is_small) {

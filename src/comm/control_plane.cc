@@ -3,8 +3,9 @@
 /// other threads and it share is guarded by mutex_; the condition variable is notified after every change that a waiter looks at. Listeners run on
 /// the control thread under listener_mutex_, which nobody holds while taking mutex_ and calling out.
 ///
-/// Why every wait ends. join(): at its deadline (plus a second for the chief's list of names). exchange(): the chief answers every round (see chief.cc) or is
-/// noticed to be gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: after kLinger.
+/// Why every wait ends. join(): at its deadline, plus kVerdictTime for the chief's list of names, which itself takes kLinger at most. exchange(): the chief answers
+/// every round (see chief.cc) or is noticed to be gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The
+/// destructor: after kLinger, or twice that where the control thread has lost what it was to do.
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
@@ -47,6 +48,8 @@ constexpr std::chrono::milliseconds kChiefsAnswer{550};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};
+/// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
+constexpr std::chrono::seconds kVerdictTime{1};
 
 std::chrono::nanoseconds nanoseconds(std::chrono::duration<double> time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
@@ -214,19 +217,19 @@ void ControlPlane::State::meet(const Deadline& deadline) {
       const std::optional<Refused> refused = chief_->cancel_meeting();
       if (refused.has_value()) end({refused->code, refused->text, refused->culprits});
     });
-    // Or the last one came just now.
-    changed_.wait(lock, is_over);
-  } else if (!is_over()) {
-    // Who has not come is the chief's to say; its deadline is about ours.
-    if (has_connection_) changed_.wait_for(lock, std::chrono::seconds(1), is_over);
+  }
+  if (!is_over()) {
+    // Who has not come is the chief's to say, unless the last one came just now. The others' deadline is about the chief's.
+    const bool reaches_chief = is_chief() || has_connection_;
+    if (reaches_chief) changed_.wait_for(lock, is_chief() ? kLinger : kVerdictTime, is_over);
     if (!is_over()) {
       end_ =
           End{StatusCode::DEADLINE_EXCEEDED,
-              has_connection_ ? fmt::format("not all of {} workers came in time to the chief at {}",
-                                            options_.num_workers, options_.chief_address)
-                              : fmt::format("the chief (rank 0) at {} did not answer in time: {}",
-                                            options_.chief_address, last_connection_error_),
-              has_connection_ ? std::vector<RankInfo>() : std::vector<RankInfo>{{.rank = 0}}};
+              reaches_chief ? fmt::format("not all of {} workers came in time to the chief at {}",
+                                          options_.num_workers, options_.chief_address)
+                            : fmt::format("the chief (rank 0) at {} did not answer in time: {}",
+                                          options_.chief_address, last_connection_error_),
+              reaches_chief ? std::vector<RankInfo>() : std::vector<RankInfo>{{.rank = 0}}};
     }
   }
   if (end_.has_value()) {
@@ -512,6 +515,7 @@ void ControlPlane::State::leave() {
     if (is_leaving_) return;
     is_leaving_ = true;
   }
+  if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     beat_timer_.cancel();
     if (chief_.has_value()) {
@@ -521,10 +525,10 @@ void ControlPlane::State::leave() {
     }
     await_farewells(Clock::now() + kLinger);
   });
-  if (!thread_.joinable()) return;
   {
+    // A little longer than the thread takes: it may have lost, for want of memory, what it was to do.
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return has_left_; });
+    changed_.wait_for(lock, 2 * kLinger, [this] { return has_left_; });
   }
   io_.stop();
   thread_.join();

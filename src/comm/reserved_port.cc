@@ -31,6 +31,8 @@ ReservedPort::ReservedPort(Reach reach)
   number_ = ntohs(address.sin_port);
 }
 
-ReservedPort::~ReservedPort() { ::close(socket_); }
+ReservedPort::~ReservedPort() {
+  if (socket_ >= 0) ::close(socket_);
+}
 
 }  // namespace crossdevice::detail

@@ -35,16 +35,16 @@ CounterBlock* block_of(CounterCells* cells) {
   return reinterpret_cast<CounterBlock*>(cells);
 }
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local OwnBlock<CounterBlock> own;
+[[gnu::tls_model("initial-exec")]] constinit thread_local OwnBlock<CounterBlock> own_block;
 
 /// Whether the cells are borrowed.
 [[gnu::noinline]] bool find_cells(CounterCells*& cells) noexcept {
   CounterBlock* block = all_blocks.take([] { return new (std::nothrow) CounterBlock; });
   if (block == nullptr) block = &spare_block;
   cells = &block->cells;
-  if (own.has_ended) return true;
-  thread_local const BlockLease lease(own);
-  own.block = block;
+  if (own_block.has_ended) return true;
+  thread_local const BlockLease lease(own_block);
+  own_block.block = block;
   return false;
 }
 
@@ -78,7 +78,7 @@ std::uint64_t sum_of_cells(std::size_t index) noexcept {
 }
 
 ThreadCounters::ThreadCounters() noexcept
-    : cells_(own.block == nullptr ? nullptr : &own.block->cells) {
+    : cells_(own_block.block == nullptr ? nullptr : &own_block.block->cells) {
   if (cells_ == nullptr) [[unlikely]]
     is_borrowed_ = find_cells(cells_);
 }

@@ -177,11 +177,11 @@ struct CollectiveAllReduce::State {
   [[nodiscard]] bool takes_nccl(ReduceOp op, const PerReplica& value,
                                 const Destinations& destinations,
                                 const CommunicationOptions& call) const {
+    if (nccl == nullptr) return false;
     const CommunicationOptions all = options.merge(call);
-    return nccl != nullptr && !all.deterministic &&
-           all.implementation != CommunicationImplementation::RING && !value.is_sparse() &&
-           nccl->can_reduce(op, value.dtype()) && value.devices() == devices &&
-           destinations.devices().same_set(devices);
+    return !all.deterministic && all.implementation != CommunicationImplementation::RING &&
+           !value.is_sparse() && nccl->can_reduce(op, value.dtype()) &&
+           value.devices() == devices && destinations.devices().same_set(devices);
   }
 
   void require_components(const PerReplica& value) const {
@@ -203,11 +203,12 @@ struct CollectiveAllReduce::State {
     fingerprint.add(++num_requests);
     fingerprint.add(active.num_skipped());
     fingerprint.add(particulars);
+    const CommunicationOptions all = options.merge(call);
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
-            .deadline = Deadline::earlier(active.deadline(), options.merge(call).deadline()),
-            .deterministic = options.merge(call).deterministic,
+            .deadline = Deadline::earlier(active.deadline(), all.deadline()),
+            .deterministic = all.deterministic,
             .fingerprint = fingerprint.value()};
   }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
@@ -216,6 +217,10 @@ struct CollectiveAllReduce::State {
   }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
                    detail::ActiveOperation& active);
+  [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
+                                      const Destinations& destinations,
+                                      const CommunicationOptions& call,
+                                      detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
                                        const Destinations& destinations,
                                        const CommunicationOptions& call,
@@ -259,36 +264,40 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
                                                     const CommunicationOptions& options) {
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
-  if (value.is_sparse()) {
-    Mirrored sparse = state_->reduce_sparse(op, value, destinations, options, active);
-    state_->complete(active);
-    return sparse;
-  }
-  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-  if (!state_->workers.has_value()) {
+  Mirrored result = value.is_sparse()
+                        ? state_->reduce_sparse(op, value, destinations, options, active)
+                        : state_->reduce_dense(op, value, destinations, options, active);
+  state_->complete(active);
+  return result;
+}
+
+Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica& value,
+                                                  const Destinations& destinations,
+                                                  const CommunicationOptions& call,
+                                                  detail::ActiveOperation& active) {
+  const Tensor& first = value.values()[0];
+  Mirrored result = destinations.make_result(result_dtype(op, first.dtype()), first.shape(), value);
+  if (!workers.has_value()) {
     detail::reduce_components(op, {}, value, result, active);
-    state_->complete(active);
     return result;
   }
-  const CollectiveRequest request = state_->request("reduce", op, options, active);
+  const CollectiveRequest all = request("reduce", op, call, active);
   active.require_time_left();
   active.set_written();
-  if (state_->takes_nccl(op, value, destinations, options)) {
+  if (takes_nccl(op, value, destinations, call)) {
     const detail::ReduceItem item{&value, &result, detail::PendingBatchState::kNoItem};
     detail::reduce_batch(op, {},
                          {.items = std::span<const detail::ReduceItem>(&item, 1),
                           .placement = detail::Placement::GPUS,
-                          .nccl = state_->nccl.get(),
-                          .fingerprint = request.fingerprint},
+                          .nccl = nccl.get(),
+                          .fingerprint = all.fingerprint},
                          active);
-    state_->complete(active);
     return result;
   }
   std::optional<detail::StagedValue> staged;
   const CollectiveValue shared = on_hosts(value, result, staged);
-  state_->workers->engine().all_reduce(request, std::span<const CollectiveValue>(&shared, 1));
+  workers->engine().all_reduce(all, std::span<const CollectiveValue>(&shared, 1));
   if (staged.has_value()) staged->put_back(result);
-  state_->complete(active);
   return result;
 }
 

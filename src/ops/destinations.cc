@@ -63,7 +63,7 @@ Destinations Destinations::into(const DistributedValues& outputs) {
 }
 
 Mirrored Destinations::make_result(DType dtype, const Shape& shape) const {
-  if (outputs_ != nullptr) return Mirrored(outputs_->values());
+  if (outputs_ != nullptr) return Mirrored(*outputs_);
   detail::InlineVector<Tensor, 8> tensors;
   for (const Device& device : devices_) tensors.push_back(Tensor::empty(dtype, shape, device));
   return Mirrored(tensors.view());

@@ -24,6 +24,7 @@ void settle(Mirrored& result, const Destinations& destinations) {
   for (std::size_t i = 0; i < expected; ++i) {
     const Tensor& made = result.values()[i];
     const Tensor& wanted = outputs->values()[i];
+    if (made.is_same(wanted)) continue;
     if (made.data() == wanted.data() && made.shape() == wanted.shape()) continue;
     copy(wanted, made);
     copied = true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/values.h"
 
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,19 +13,10 @@ namespace {
 /// Interns the devices of a range without allocating for up to 8 of them.
 template <class Range, class GetDevice>
 Devices devices_of(const Range& range, GetDevice device_of) {
-  constexpr std::size_t kInline = 8;
-  const std::size_t count = std::size(range);
-  if (count == 0) return {};
-  const Device& first = device_of(range[0]);
-  if (count <= kInline) {
-    std::array<Device, kInline> devices{first, first, first, first, first, first, first, first};
-    for (std::size_t i = 1; i < count; ++i) devices[i] = device_of(range[i]);
-    return Devices(std::span<const Device>(devices.data(), count));
-  }
-  std::vector<Device> devices;
-  devices.reserve(count);
+  if (std::size(range) == 1) return device_of(range[0]);
+  detail::InlineVector<Device, 8> devices;
   for (const auto& item : range) devices.push_back(device_of(item));
-  return Devices(std::span<const Device>(devices));
+  return Devices(devices.view());
 }
 
 void require_tensor(const Tensor& tensor, std::size_t replica, const char* what) {
@@ -35,9 +25,9 @@ void require_tensor(const Tensor& tensor, std::size_t replica, const char* what)
 
 }  // namespace
 
-DistributedValues::DistributedValues(std::span<const Tensor> tensors) {
+DistributedValues::DistributedValues(std::span<const Tensor> tensors)
+    : tensors_(detail::InlineVector<Tensor, 8>::copy_of(tensors)) {
   for (std::size_t i = 0; i < tensors.size(); ++i) require_tensor(tensors[i], i, "the component");
-  tensors_ = detail::InlineVector<Tensor, 8>::copy_of(tensors);
   devices_ = devices_of(tensors, [](const Tensor& t) -> const Device& { return t.device(); });
 }
 

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -42,58 +43,58 @@ struct Arguments {
   std::uint64_t mixed = 100'000;
   int machines = 1;
   std::uint64_t seed = 1;
-  std::size_t slack_mebibytes = 6;  // pages of caches and of the allocator come and go
+  std::size_t slack_mebibytes = 2;  // pages of the allocator
 };
 
-/// Looks at this process a hundred times, and compares what comes after the first half: until then caches fill.
+/// Looks at this process between calls, four hundred times, and compares what comes after the first half, until which caches fill. Of memory the least of the third quarter with
+/// the least of the last one: what is lost stays, while what a call holds, and what a pool keeps of a large one, comes and goes.
 class Watch {
  public:
   Watch(std::string what, std::uint64_t calls) : what_(std::move(what)), calls_(calls) {}
 
+  /// So many calls have been made, and nothing of them is held any more.
   void done(std::uint64_t call) {
-    if (call % std::max<std::uint64_t>(calls_ / 100, 1) != 0) return;
+    if (call % std::max<std::uint64_t>(calls_ / 400, 1) != 0) return;
     if (call * 2 < calls_) return;
-    const Sample now{resident_bytes(), num_threads(), num_descriptors()};
-    if (!has_first_) {
-      first_ = most_ = now;
-      has_first_ = true;
-    }
-    most_ = {std::max(most_.bytes, now.bytes), std::max(most_.threads, now.threads),
-             std::max(most_.descriptors, now.descriptors)};
+    Quarter& quarter = call * 4 < 3 * calls_ ? third_ : last_;
+    const std::size_t bytes = resident_bytes();
+    quarter.least_bytes = std::min(quarter.least_bytes, bytes);
+    quarter.most_bytes = std::max(quarter.most_bytes, bytes);
+    quarter.threads = std::max(quarter.threads, num_threads());
+    quarter.descriptors = std::max(quarter.descriptors, num_descriptors());
   }
 
   /// Whether nothing grew; says what there was.
   [[nodiscard]] bool is_constant(int rank, std::size_t slack_mebibytes) const {
-    const bool is_well = most_.bytes <= first_.bytes + (slack_mebibytes << 20U) &&
-                         most_.threads <= first_.threads && most_.descriptors <= first_.descriptors;
+    const bool is_well = last_.least_bytes <= third_.least_bytes + (slack_mebibytes << 20U) &&
+                         last_.threads <= third_.threads && last_.descriptors <= third_.descriptors;
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
-    std::printf(
-        "rank %d: %llu %s calls in %.1f s; after half of them %.1f MiB, %zu threads, %zu "
-        "descriptors; "
-        "at most then %.1f MiB, %zu, %zu: %s\n",
-        rank, static_cast<unsigned long long>(calls_), what_.c_str(), seconds, mebibytes(first_),
-        first_.threads, first_.descriptors, mebibytes(most_), most_.threads, most_.descriptors,
-        is_well ? "constant" : "GROWS");
+    fmt::print("rank {}: {} {} calls in {:.1f} s; third quarter {}; last {}: {}\n", rank, calls_,
+               what_, seconds, third_.text(), last_.text(), is_well ? "constant" : "GROWS");
     std::fflush(stdout);
     return is_well;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Sample {
-    std::size_t bytes = 0;
+  struct Quarter {
+    std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
+    std::size_t most_bytes = 0;
     std::size_t threads = 0;
     std::size_t descriptors = 0;
+
+    [[nodiscard]] std::string text() const {
+      constexpr double kMebibyte = 1 << 20;
+      return fmt::format("{:.1f} to {:.1f} MiB, {} threads, {} descriptors",
+                         static_cast<double>(least_bytes) / kMebibyte,
+                         static_cast<double>(most_bytes) / kMebibyte, threads, descriptors);
+    }
   };
-  static double mebibytes(const Sample& sample) {
-    return static_cast<double>(sample.bytes) / (1 << 20);
-  }
   std::string what_;
   std::uint64_t calls_;
   Clock::time_point begun_ = Clock::now();
-  Sample first_;
-  Sample most_;
-  bool has_first_ = false;
+  Quarter third_;
+  Quarter last_;
 };
 
 constexpr double kTimeoutSeconds = 60;
@@ -144,6 +145,14 @@ std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, Call
   return cluster->rebuild(Survivors::ALL, {.timeout_seconds = kTimeoutSeconds}).cluster;
 }
 
+void make_one(CallMaker& maker, const Call& each, const Cluster& cluster, std::uint64_t call) {
+  CallMemory memory(each, {cluster.rank(), cluster.num_workers(), 1}, call);
+  maker.make(memory, kTimeoutSeconds);
+  const std::string wrong = memory.wrong_results();
+  if (wrong.empty()) return;
+  throw std::runtime_error(fmt::format("call {}, {}: {}", call, to_string(each), wrong));
+}
+
 bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& arguments) {
   const std::uint64_t per_cluster =
       std::min<std::uint64_t>(250, std::max<std::uint64_t>(arguments.mixed / 20, 1));
@@ -157,12 +166,7 @@ bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& argumen
     const std::unique_ptr<CallMaker> maker = make_call_maker(plan, cluster);
     for (const Call& each :
          draw_calls(arguments.seed, number, plan.engine, cluster->num_workers(), per_cluster)) {
-      CallMemory memory(each, {cluster->rank(), cluster->num_workers(), 1}, ++call);
-      maker->make(memory, kTimeoutSeconds);
-      const std::string wrong = memory.wrong_results();
-      if (!wrong.empty()) {
-        throw std::runtime_error(fmt::format("call {}, {}: {}", call, to_string(each), wrong));
-      }
+      make_one(*maker, each, *cluster, ++call);
       watch.done(call);
     }
     cluster = made_anew(cluster, *maker, static_cast<int>(number % 2));

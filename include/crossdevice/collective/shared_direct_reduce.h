@@ -31,7 +31,7 @@ namespace crossdevice {
 class CROSSDEVICE_EXPORT SharedDirectReduce {
  public:
   /// Up to here a batch travels in the slots: one meeting instead of two, but every worker reduces all of it.
-  static constexpr std::size_t kInlineBytes = std::size_t{8} << 10;
+  static constexpr std::size_t kInlineBytes = std::size_t{4} << 10;
 
   /// Collective. `names` and errors as SharedMemoryGroup's.
   explicit SharedDirectReduce(std::shared_ptr<Cluster> cluster,

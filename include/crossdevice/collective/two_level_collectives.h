@@ -2,6 +2,7 @@
 /// The engine of workers on several machines with several workers each: in each other's memory on one machine, by messages between machines.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,9 @@ namespace crossdevice {
 ///          of which all that go to other machines share a link; and 4 meetings on the machine, up to 8 KiB one.
 class CROSSDEVICE_EXPORT TwoLevelCollectives final : public CollectiveEngine {
  public:
+  /// Up to here one meeting is worth that every worker of a machine reduces all, and sends all.
+  static constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+
   /// Collective. `transport` connects the members of `cluster`. Where a machine does not let its workers share memory, all reductions take the transport,
   /// and the log says so once.
   ///

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "crossdevice/core/export.h"
 
@@ -20,15 +21,18 @@ class CROSSDEVICE_EXPORT ReservedPort {
   /// Errors   UnavailableError: no port is free.
   explicit ReservedPort(Reach reach = Reach::LOOPBACK);
   ~ReservedPort();
+  ReservedPort(ReservedPort&& other) noexcept
+      : socket_(std::exchange(other.socket_, -1)), number_(other.number_) {}
   ReservedPort(const ReservedPort&) = delete;
   ReservedPort& operator=(const ReservedPort&) = delete;
+  ReservedPort& operator=(ReservedPort&&) = delete;
 
   [[nodiscard]] std::uint16_t number() const { return number_; }
   /// For workers on this machine.
   [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(number_); }
 
  private:
-  int socket_;
+  int socket_;  // -1: another holds it
   std::uint16_t number_ = 0;
 };
 

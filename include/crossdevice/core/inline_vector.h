@@ -3,8 +3,8 @@
 /// allocating.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -12,35 +12,37 @@
 
 namespace crossdevice::detail {
 
-/// Contiguous; grows only at the end; T is default constructible and cheap to move.
+/// Contiguous; grows only at the end; T is cheap to move.
 ///
 /// Memory   up to N elements allocate nothing; element N + 1 moves all of them into a std::vector.
 ///          A moved-from vector is empty.
+/// Cost     copies and moves touch the elements that there are, not the room for N.
 /// Errors   strong guarantee: what throws while copying or growing leaves the vector as it was.
 template <class T, std::size_t N>
 class InlineVector {
  public:
   static_assert(N > 0);
-  static_assert(std::is_nothrow_default_constructible_v<T> &&
-                    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>,
-                "spilling must not fail half way");
+  static_assert(std::is_nothrow_move_constructible_v<T>, "spilling must not fail half way");
 
   InlineVector() = default;
-  InlineVector(const InlineVector&) = default;
-  InlineVector(InlineVector&& other) noexcept
-      : inline_(std::move(other.inline_)),
-        spilled_(std::exchange(other.spilled_, {})),
-        size_(std::exchange(other.size_, 0)) {}
+  InlineVector(const InlineVector& other) : InlineVector() {
+    if (other.is_spilled()) {
+      spilled_ = other.spilled_;
+      size_ = other.size_;
+    } else {
+      for (const T& item : other) push_back(item);
+    }
+  }
+  InlineVector(InlineVector&& other) noexcept { take(other); }
   InlineVector& operator=(const InlineVector& other) { return *this = InlineVector(other); }
   InlineVector& operator=(InlineVector&& other) noexcept {
     if (this != &other) {
-      inline_ = std::move(other.inline_);
-      spilled_ = std::exchange(other.spilled_, {});
-      size_ = std::exchange(other.size_, 0);
+      clear();
+      take(other);
     }
     return *this;
   }
-  ~InlineVector() = default;
+  ~InlineVector() { clear(); }
 
   template <class Range>
   static InlineVector copy_of(const Range& range) {
@@ -50,13 +52,15 @@ class InlineVector {
   }
 
   void push_back(T item) {
-    if (spilled_.empty() && size_ < N) {
-      inline_[size_++] = std::move(item);
+    if (!is_spilled() && size_ < N) {
+      std::construct_at(&room_.items[size_], std::move(item));
+      ++size_;
       return;
     }
-    if (spilled_.empty()) {
+    if (!is_spilled()) {
       spilled_.reserve(2 * N);
-      for (T& held : inline_) spilled_.push_back(std::exchange(held, T{}));
+      for (T& held : room_.items) spilled_.push_back(std::move(held));
+      std::destroy_n(&room_.items[0], N);
     }
     spilled_.push_back(std::move(item));
     size_ = spilled_.size();
@@ -64,10 +68,8 @@ class InlineVector {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] T* data() { return spilled_.empty() ? inline_.data() : spilled_.data(); }
-  [[nodiscard]] const T* data() const {
-    return spilled_.empty() ? inline_.data() : spilled_.data();
-  }
+  [[nodiscard]] T* data() { return is_spilled() ? spilled_.data() : &room_.items[0]; }
+  [[nodiscard]] const T* data() const { return is_spilled() ? spilled_.data() : &room_.items[0]; }
   [[nodiscard]] T& operator[](std::size_t i) { return data()[i]; }
   [[nodiscard]] const T& operator[](std::size_t i) const { return data()[i]; }
   [[nodiscard]] T* begin() { return data(); }
@@ -77,7 +79,37 @@ class InlineVector {
   [[nodiscard]] std::span<const T> view() const { return {data(), size_}; }
 
  private:
-  std::array<T, N> inline_{};
+  /// Room for N elements, of which the first `size_` live while nothing is spilled.
+  union Room {
+    Room() {}   // NOLINT(modernize-use-equals-default): elements begin to live one by one
+    ~Room() {}  // NOLINT(modernize-use-equals-default)
+    T items[N];
+  };
+
+  [[nodiscard]] bool is_spilled() const { return !spilled_.empty(); }
+  void clear() noexcept {
+    if (is_spilled()) {
+      spilled_.clear();
+    } else {
+      std::destroy_n(&room_.items[0], size_);
+    }
+    size_ = 0;
+  }
+  /// This one is empty.
+  void take(InlineVector& other) noexcept {
+    if (other.is_spilled()) {
+      spilled_ = std::move(other.spilled_);
+      other.spilled_.clear();
+    } else {
+      for (std::size_t i = 0; i < other.size_; ++i) {
+        std::construct_at(&room_.items[i], std::move(other.room_.items[i]));
+      }
+      std::destroy_n(&other.room_.items[0], other.size_);
+    }
+    size_ = std::exchange(other.size_, 0);
+  }
+
+  Room room_;
   std::vector<T> spilled_;  // holds everything once it holds anything
   std::size_t size_ = 0;
 };

@@ -18,6 +18,8 @@
 
 namespace crossdevice {
 
+class Destinations;
+
 /// One component: dense or sparse.
 using Value = std::variant<Tensor, IndexedSlices>;
 
@@ -99,6 +101,10 @@ class CROSSDEVICE_EXPORT Mirrored : public DistributedValues {
   ///
   /// Errors   ValueError: there are several (take on(device) or values()), or it is sparse.
   [[nodiscard]] Tensor tensor() const;
+
+ private:
+  friend class Destinations;  // knows buffers that will hold the same
+  explicit Mirrored(const DistributedValues& components) : DistributedValues(components) {}
 };
 
 }  // namespace crossdevice
