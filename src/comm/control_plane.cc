@@ -3,9 +3,8 @@
 /// other threads and it share is guarded by mutex_; the condition variable is notified after every change that a waiter looks at. Listeners run on
 /// the control thread under listener_mutex_, which nobody holds while taking mutex_ and calling out.
 ///
-/// Why every wait ends. join(): at its deadline, plus kVerdictTime for the chief's list of names, which itself takes kLinger at most. exchange(): the chief answers
-/// every round (see chief.cc) or is noticed to be gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The
-/// destructor: after kLinger, or twice that where the control thread has lost what it was to do.
+/// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. exchange(): the chief answers every round (see chief.cc) or is noticed to be
+/// gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: after kLinger, at most twice that.
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
@@ -526,8 +525,8 @@ void ControlPlane::State::leave() {
     await_farewells(Clock::now() + kLinger);
   });
   {
-    // A little longer than the thread takes: it may have lost, for want of memory, what it was to do.
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(
+        mutex_);  // longer than it takes: a handler may be lost for want of memory
     changed_.wait_for(lock, 2 * kLinger, [this] { return has_left_; });
   }
   io_.stop();

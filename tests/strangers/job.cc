@@ -20,11 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/comm/tcp_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/crossdevice.h"
-
-#include "support/reserved_port.h"
 
 namespace crossdevice::strangers {
 namespace {
@@ -172,7 +171,7 @@ Job::Job(JobOptions options) : options_(std::move(options)) {
     ::close(fd);
   }
   if (options_.network_namespaces.empty()) {
-    const auto port = std::make_shared<testing::ReservedPort>();
+    const auto port = std::make_shared<detail::ReservedPort>();
     chief_port_ = port->number();
     reservation_ = port;
   } else {

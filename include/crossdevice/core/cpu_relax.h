@@ -2,16 +2,12 @@
 /// Between two looks at a word that another core will write.
 #pragma once
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
-
 namespace crossdevice::detail {
 
 /// Tells the core that it polls: it leaves the other thread of the core alone and sees the write sooner.
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
-  _mm_pause();
+  __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
