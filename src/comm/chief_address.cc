@@ -11,7 +11,6 @@
 #include "comm/detail/host_name.h"
 #include "comm/detail/host_port.h"
 #include "comm/detail/local_addresses.h"
-#include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
