@@ -243,7 +243,7 @@ TEST_F(LinkRelayTest, DownMeansNothingAndUpAgainGoesOn) {
   Talker c(relay, 2);
   a.send(1, 1);
   EXPECT_EQ(b.receive(), 1U);
-  relay.set(1, {.is_up = false});
+  relay.set(1, {.sends = false, .receives = false});
   for (std::uint32_t i = 0; i < kLot; ++i) a.send(1, 10 + i);
   b.send(0, 2);
   a.send(2, 3);  // another link

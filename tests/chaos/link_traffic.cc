@@ -39,12 +39,13 @@ bool LinkTraffic::Way::happens(double part) {
 std::optional<LinkTraffic::Time> LinkTraffic::pass(Link& link, Way& way, std::size_t num_bytes,
                                                    Time at) {
   const LinkPolicy& policy = link.policy;
+  const bool carries = &way == &link.out ? policy.sends : policy.receives;
   ++link.counts.offered;
   const auto lose = [&link]() -> std::optional<Time> {
     ++link.counts.lost;
     return std::nullopt;
   };
-  if (!policy.is_up || way.happens(policy.lost)) return lose();
+  if (!carries || way.happens(policy.lost)) return lose();
   if (policy.bytes_per_second > 0) {
     const auto time_for = [&policy](std::size_t bytes) {
       return std::chrono::nanoseconds(bytes * 1'000'000'000 / policy.bytes_per_second);
@@ -102,7 +103,7 @@ std::optional<LinkTraffic::Arrival> LinkTraffic::arrival(Time now) {
     Packet packet = std::move(under_way_.back());
     under_way_.pop_back();
     queued_bytes_ -= packet.bytes.size();
-    if (!link(packet.from).policy.is_up || !link(packet.to).policy.is_up) {
+    if (!link(packet.from).policy.sends || !link(packet.to).policy.receives) {
       ++link(packet.to).counts.lost;
       continue;
     }

@@ -14,7 +14,8 @@ namespace crossdevice::chaos {
 
 /// Of one host's link, each way by itself. Numbers from 0 to 1 are parts of the packets.
 struct LinkPolicy {
-  bool is_up = true;
+  bool sends = true;  ///< its host's packets; a link that is down neither sends nor receives
+  bool receives = true;
   double lost = 0;
   std::chrono::microseconds delay{0};
   double late = 0;  ///< come up to kMaxLateness after their turn, so behind others

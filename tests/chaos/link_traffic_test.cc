@@ -179,7 +179,7 @@ TEST(LinkTrafficTest, SomeComeTwice) {
 
 TEST(LinkTrafficTest, NothingPassesALinkThatIsDown) {
   LinkTraffic traffic(3, 3);
-  traffic.set(1, {.is_up = false});
+  traffic.set(1, {.sends = false, .receives = false});
   traffic.send(0, 1, packet(1), kBegin);
   traffic.send(1, 2, packet(2), kBegin);
   EXPECT_THAT(all_arrivals(traffic), IsEmpty());
@@ -190,12 +190,24 @@ TEST(LinkTrafficTest, NothingPassesALinkThatIsDown) {
   EXPECT_EQ(traffic.counts(1).lost, 2U);
 }
 
+TEST(LinkTrafficTest, ALinkMayBeDownOneWay) {
+  LinkTraffic traffic(2, 3);
+  traffic.set(1, {.sends = false});
+  traffic.send(0, 1, packet(1), kBegin);
+  traffic.send(1, 0, packet(2), kBegin);
+  EXPECT_THAT(numbers(all_arrivals(traffic)), ElementsAre(1));
+  traffic.set(1, {.receives = false});
+  traffic.send(0, 1, packet(3), kBegin);
+  traffic.send(1, 0, packet(4), kBegin);
+  EXPECT_THAT(numbers(all_arrivals(traffic)), ElementsAre(4));
+}
+
 TEST(LinkTrafficTest, WhatIsUnderWayWhenALinkGoesDownIsLost) {
   for (const int host : {0, 1}) {
     LinkTraffic traffic(2, 3);
     traffic.set(0, {.delay = milliseconds(50)});
     traffic.send(0, 1, packet(1), kBegin);
-    traffic.set(host, {.is_up = false, .delay = milliseconds(50)});
+    traffic.set(host, {.sends = false, .receives = false, .delay = milliseconds(50)});
     EXPECT_EQ(traffic.arrival(kBegin + seconds(1)), std::nullopt) << host;
     EXPECT_EQ(traffic.next(), std::nullopt);
   }

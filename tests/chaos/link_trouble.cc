@@ -10,8 +10,9 @@ LinkPolicy policy_of(const Plan& plan) {
   switch (plan.fault) {
     case Fault::LINK_CUT:
     case Fault::LINK_OUTAGE:
+      return {.sends = plan.amount == kIsDeaf, .receives = plan.amount == kIsMute};
     case Fault::LINK_PAUSE:
-      return {.is_up = false};
+      return {.sends = false, .receives = false};
     case Fault::LINK_LOSS:
       return {.lost = part};
     case Fault::LINK_DELAY:

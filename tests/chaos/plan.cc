@@ -184,6 +184,9 @@ std::uint64_t draw_amount(Dice& dice, Fault fault) {
       return dice.magnitude(std::uint64_t{64} << 20);
     case Fault::CLOCK:
       return dice.from_to(1, 1'000'000);  // s
+    case Fault::LINK_CUT:
+    case Fault::LINK_OUTAGE:
+      return dice.one_of<std::uint64_t>({0, 0, kIsDeaf, kIsMute});
     case Fault::LINK_PAUSE:
       // us; what is sent again comes up to twice as long after the first time, which must be less than a heartbeat.
       return dice.from_to(1'000, 500'000);
@@ -205,8 +208,6 @@ std::uint64_t draw_amount(Dice& dice, Fault fault) {
     case Fault::OTHER_OP:
     case Fault::TWICE:
     case Fault::THROW:
-    case Fault::LINK_CUT:
-    case Fault::LINK_OUTAGE:
       break;
   }
   return 0;
@@ -218,7 +219,9 @@ std::uint64_t draw_lasting_us(Dice& dice, const Plan& plan) {
   const bool is_bearable = plan.fault == Fault::LINK_DELAY || plan.fault == Fault::LINK_REORDER ||
                            plan.fault == Fault::LINK_DUPLICATE;
   if (is_bearable && dice.happens(40)) return kToTheEndUs;
-  if (plan.fault != Fault::LINK_OUTAGE) return dice.from_to(200'000, 6'000'000);
+  if (plan.fault != Fault::LINK_OUTAGE) {
+    return dice.from_to(200'000, dice.happens(30) ? 15'000'000 : 6'000'000);
+  }
   const auto heartbeat_us = static_cast<std::uint64_t>(plan.times.heartbeat * 1e6);
   return dice.from_to(heartbeat_us * 5 / 4, heartbeat_us * 3);
 }
@@ -479,15 +482,18 @@ std::string to_string(const Plan& plan) {
     when += fmt::format(" {}", plan.call);
   if (plan.first_lost.has_value())
     when += fmt::format(" after rank {} was killed", *plan.first_lost);
+  std::string amount = plan.amount == 0 ? "" : fmt::format(" {}", plan.amount);
+  if (silences_link(plan.fault) && plan.amount == kIsDeaf) amount = " (deaf)";
+  if (silences_link(plan.fault) && plan.amount == kIsMute) amount = " (mute)";
   const std::string lasting =
       plan.lasting_us == 0
           ? ""
           : fmt::format(" for {:.1f} s", static_cast<double>(plan.lasting_us) / 1e6);
   return fmt::format(
       "{}{} of rank {} of {} in {} after {} us{}; {} x {} on {}, {}{}, deadline {} s; {}",
-      to_string(plan.fault), plan.amount == 0 ? "" : fmt::format(" {}", plan.amount), plan.victim,
-      plan.num_workers, when, plan.delay_us, lasting, to_string(plan.engine), plan.num_devices,
-      to_string(plan.place), plan.algorithm.has_value() ? to_string(*plan.algorithm) : "measured",
+      to_string(plan.fault), amount, plan.victim, plan.num_workers, when, plan.delay_us, lasting,
+      to_string(plan.engine), plan.num_devices, to_string(plan.place),
+      plan.algorithm.has_value() ? to_string(*plan.algorithm) : "measured",
       plan.over_ucx ? ", ucx" : "", plan.times.call,
       plan.phase == Phase::CALL ? to_string(plan.calls[plan.call]) : std::string("-"));
 }

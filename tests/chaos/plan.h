@@ -40,6 +40,9 @@ enum class Fault : std::uint8_t {
   LINK_RATE,  ///< its link carries few bytes in a second
 };
 inline constexpr std::size_t kNumFaults = 20;
+/// Amounts of a link that is down one way only.
+inline constexpr std::uint64_t kIsDeaf = 1;  ///< its worker hears nothing
+inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
 [[nodiscard]] std::string_view to_string(Fault fault);
 /// Whether it happens to a link, for which the workers must be in network namespaces.
 [[nodiscard]] bool is_of_link(Fault fault);
@@ -126,7 +129,7 @@ struct Plan {
   std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
   std::uint64_t delay_us = 0;  ///< after the phase has begun
   std::uint64_t amount =
-      0;  ///< bytes, descriptors, seconds, per cent, us or kbit/s, as the fault has it
+      0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s or kIsDeaf, as the fault has it
   /// Of a link: how long; 0: until the others have gone on without the worker.
   std::uint64_t lasting_us = 0;
   std::optional<int> first_lost{};  ///< Phase::REBUILD: who is killed in `call`
