@@ -47,10 +47,13 @@ constexpr int kTurnPackets = 64;
 constexpr int kNiceness = -10;
 constexpr std::array<std::uint8_t, 3> kNetwork = {10, 200, 0};
 
-/// What the relay's process is asked: to change a policy, or only for counts, which it always answers with.
+enum class Wish : std::uint8_t { COUNTS, POLICY, CARRY, PART };
+
+/// What the relay's process is asked for; it always answers with the host's counts.
 struct Question {
+  Wish wish = Wish::COUNTS;
   int host = 0;
-  bool has_policy = false;
+  int other = 0;  // CARRY, PART
   LinkPolicy policy{};
 };
 static_assert(std::is_trivially_copyable_v<Question> && std::is_trivially_copyable_v<LinkCounts>);
@@ -185,14 +188,16 @@ class Relay {
   bool answer() {
     Question question;
     if (::recv(control_.get(), &question, sizeof(question), 0) != sizeof(question)) return false;
-    if (question.has_policy) {
+    if (question.wish != Wish::COUNTS) {
       // What was sent before has the policy of before.
       for (std::size_t host = 0; host < devices_.size(); ++host) {
         take(static_cast<int>(host), kDeviceQueue);
       }
       deliver();
-      traffic_.set(question.host, question.policy);
     }
+    if (question.wish == Wish::POLICY) traffic_.set(question.host, question.policy);
+    if (question.wish == Wish::CARRY) traffic_.set_between(question.host, question.other, true);
+    if (question.wish == Wish::PART) traffic_.set_between(question.host, question.other, false);
     const LinkCounts& counts = traffic_.counts(question.host);
     return ::send(control_.get(), &counts, sizeof(counts), MSG_NOSIGNAL) == sizeof(counts);
   }
@@ -278,7 +283,11 @@ LinkRelay::~LinkRelay() {
 }
 
 void LinkRelay::set(int host, const LinkPolicy& policy) {
-  (void)ask(control_.get(), {.host = host, .has_policy = true, .policy = policy});
+  (void)ask(control_.get(), {.wish = Wish::POLICY, .host = host, .policy = policy});
+}
+
+void LinkRelay::set_between(int a, int b, bool carries) {
+  (void)ask(control_.get(), {.wish = carries ? Wish::CARRY : Wish::PART, .host = a, .other = b});
 }
 
 LinkCounts LinkRelay::counts(int host) { return ask(control_.get(), {.host = host}); }

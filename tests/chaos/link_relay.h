@@ -45,6 +45,8 @@ class LinkRelay {
   ///
   /// Errors   std::runtime_error: the process has died.
   void set(int host, const LinkPolicy& policy);
+  /// Whether anything passes between two hosts; as set().
+  void set_between(int a, int b, bool carries);
   /// Errors   as set().
   [[nodiscard]] LinkCounts counts(int host);
 

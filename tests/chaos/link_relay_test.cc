@@ -257,6 +257,24 @@ TEST_F(LinkRelayTest, DownMeansNothingAndUpAgainGoesOn) {
   EXPECT_EQ(a.receive(), 6U);
 }
 
+TEST_F(LinkRelayTest, TwoHostsMayBeParted) {
+  LinkRelay relay(3, 1);
+  Talker a(relay, 0);
+  Talker b(relay, 1);
+  Talker c(relay, 2);
+  relay.set_between(0, 1, false);
+  a.send(1, 1);
+  b.send(0, 2);
+  a.send(2, 3);
+  b.send(2, 4);
+  EXPECT_EQ(c.receive() + c.receive(), 7U);
+  relay.set_between(0, 1, true);
+  a.send(1, 5);
+  b.send(0, 6);
+  EXPECT_EQ(b.receive(), 5U);
+  EXPECT_EQ(a.receive(), 6U);
+}
+
 TEST_F(LinkRelayTest, AStreamStaysWhatItIsWhateverHappensToItsPackets) {
   LinkRelay relay(2, 1);
   const Descriptor listener = socket_at(relay, 0, SOCK_STREAM, /*waits=*/false);

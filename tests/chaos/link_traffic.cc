@@ -25,6 +25,14 @@ LinkTraffic::LinkTraffic(int num_hosts, std::uint64_t seed) {
 
 void LinkTraffic::set(int host, const LinkPolicy& policy) { link(host).policy = policy; }
 
+void LinkTraffic::set_between(int a, int b, bool carries) {
+  if (carries) {
+    parted_.erase(std::minmax(a, b));
+  } else {
+    parted_.insert(std::minmax(a, b));
+  }
+}
+
 const LinkCounts& LinkTraffic::counts(int host) const {
   return links_[static_cast<std::size_t>(host)].counts;
 }
@@ -69,6 +77,11 @@ std::optional<LinkTraffic::Time> LinkTraffic::pass(Link& link, Way& way, std::si
 void LinkTraffic::send(int from, int to, std::span<const std::byte> packet, Time now) {
   Link& first = link(from);
   Link& second = link(to);
+  if (is_parted(from, to)) {
+    ++first.counts.offered;
+    ++first.counts.lost;
+    return;
+  }
   const int num_copies = first.out.happens(first.policy.doubled) ? 2 : 1;
   if (num_copies > 1) ++first.counts.doubled;
   for (int copy = 0; copy < num_copies; ++copy) {
@@ -103,7 +116,8 @@ std::optional<LinkTraffic::Arrival> LinkTraffic::arrival(Time now) {
     Packet packet = std::move(under_way_.back());
     under_way_.pop_back();
     queued_bytes_ -= packet.bytes.size();
-    if (!link(packet.from).policy.sends || !link(packet.to).policy.receives) {
+    if (!link(packet.from).policy.sends || !link(packet.to).policy.receives ||
+        is_parted(packet.from, packet.to)) {
       ++link(packet.to).counts.lost;
       continue;
     }

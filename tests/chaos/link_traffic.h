@@ -2,12 +2,15 @@
 /// What becomes of packets on links that are not perfect: which are lost, and when the others arrive. No devices, no clock: whoever uses it says what time it is.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace crossdevice::chaos {
@@ -55,6 +58,8 @@ class LinkTraffic {
 
   /// For packets that are sent from now on; of those under way a link that is down loses what arrives.
   void set(int host, const LinkPolicy& policy);
+  /// Whether anything passes between two hosts at all, whatever their links do; it does at first.
+  void set_between(int a, int b, bool carries);
   /// Of hosts from 0 to num_hosts - 1. Time does not go backwards from call to call.
   void send(int from, int to, std::span<const std::byte> packet, Time now);
   /// When the next packet is due; nothing: none is under way.
@@ -93,9 +98,11 @@ class LinkTraffic {
   [[nodiscard]] Link& link(int host) { return links_[static_cast<std::size_t>(host)]; }
   static std::optional<Time> pass(Link& link, Way& way, std::size_t num_bytes, Time at);
   void put(int from, int to, std::span<const std::byte> packet, Time due);
+  [[nodiscard]] bool is_parted(int a, int b) const { return parted_.contains(std::minmax(a, b)); }
 
   std::vector<Link> links_;
-  std::vector<Packet> under_way_;  // a heap: the next one first
+  std::set<std::pair<int, int>> parted_;  // the lower one first
+  std::vector<Packet> under_way_;         // a heap: the next one first
   std::size_t queued_bytes_ = 0;
   std::uint64_t num_packets_ = 0;
 };

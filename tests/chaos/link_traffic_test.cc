@@ -202,6 +202,23 @@ TEST(LinkTrafficTest, ALinkMayBeDownOneWay) {
   EXPECT_THAT(numbers(all_arrivals(traffic)), ElementsAre(4));
 }
 
+TEST(LinkTrafficTest, TwoHostsMayBeParted) {
+  LinkTraffic traffic(3, 3);
+  traffic.set(2, {.delay = milliseconds(1)});
+  traffic.send(1, 2, packet(1), kBegin);  // under way
+  traffic.set_between(2, 1, false);
+  traffic.send(1, 2, packet(2), kBegin);
+  traffic.send(2, 1, packet(3), kBegin);
+  traffic.send(0, 2, packet(4), kBegin);
+  traffic.send(1, 0, packet(5), kBegin);
+  EXPECT_THAT(numbers(all_arrivals(traffic)), ElementsAre(5, 4));
+  EXPECT_EQ(traffic.counts(1).lost, 1U);
+  EXPECT_EQ(traffic.counts(2).lost, 2U);
+  traffic.set_between(1, 2, true);
+  traffic.send(1, 2, packet(6), kBegin);
+  EXPECT_THAT(numbers(all_arrivals(traffic)), ElementsAre(6));
+}
+
 TEST(LinkTrafficTest, WhatIsUnderWayWhenALinkGoesDownIsLost) {
   for (const int host : {0, 1}) {
     LinkTraffic traffic(2, 3);

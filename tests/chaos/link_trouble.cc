@@ -35,9 +35,17 @@ LinkPolicy policy_of(const Plan& plan) {
     case Fault::DESCRIPTORS:
     case Fault::MEMORY:
     case Fault::CLOCK:
+    case Fault::LINK_PARTED:
       break;
   }
   return {};
+}
+
+void LinkTrouble::set_trouble(bool is_there) {
+  if (plan_.fault == Fault::LINK_PARTED) {
+    return relay_.set_between(plan_.victim, static_cast<int>(plan_.amount), !is_there);
+  }
+  relay_.set(plan_.victim, is_there ? policy_of(plan_) : LinkPolicy{});
 }
 
 void LinkTrouble::begin(Time now) {
@@ -49,14 +57,14 @@ void LinkTrouble::begin(Time now) {
 
 void LinkTrouble::look(Time now, bool have_gone_on) {
   if (state_ == State::PENDING && now >= when_) {
-    relay_.set(plan_.victim, policy_of(plan_));
+    set_trouble(true);
     num_before_ = relay_.counts(plan_.victim).offered;
     state_ = State::TROUBLED;
     when_ += std::chrono::microseconds(plan_.lasting_us);
   }
   const bool is_over = plan_.lasting_us == 0 ? have_gone_on : now >= when_;
   if (state_ == State::TROUBLED && is_over) {
-    relay_.set(plan_.victim, {});
+    set_trouble(false);
     num_packets_ = relay_.counts(plan_.victim).offered - num_before_;
     state_ = State::OVER;
   }

@@ -12,7 +12,7 @@
 
 namespace crossdevice::chaos {
 
-/// What the plan's fault makes of a link.
+/// What the plan's fault makes of a link; nothing where it parts two workers whose links are well.
 [[nodiscard]] LinkPolicy policy_of(const Plan& plan);
 
 class LinkTrouble {
@@ -32,6 +32,8 @@ class LinkTrouble {
 
  private:
   enum class State : std::uint8_t { NOT_YET, PENDING, TROUBLED, OVER };
+
+  void set_trouble(bool is_there);
 
   const Plan& plan_;
   LinkRelay& relay_;

@@ -32,6 +32,7 @@ enum class Fault : std::uint8_t {
   CLOCK,        ///< its monotonic clock is far ahead of the others'
   LINK_CUT,     ///< its link carries nothing until the others have gone on without it
   LINK_OUTAGE,  ///< its link carries nothing for longer than a heartbeat may be missed, and then again
+  LINK_PARTED,  ///< for some time nothing passes between it and another worker, whereas both reach the others
   LINK_PAUSE,  ///< its link carries nothing for less time than a heartbeat may be missed
   LINK_LOSS,   ///< its link loses packets, for some time, as all that follow
   LINK_DELAY,
@@ -39,7 +40,7 @@ enum class Fault : std::uint8_t {
   LINK_DUPLICATE,
   LINK_RATE,  ///< its link carries few bytes in a second
 };
-inline constexpr std::size_t kNumFaults = 20;
+inline constexpr std::size_t kNumFaults = 21;
 /// Amounts of a link that is down one way only.
 inline constexpr std::uint64_t kIsDeaf = 1;  ///< its worker hears nothing
 inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
@@ -129,7 +130,7 @@ struct Plan {
   std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
   std::uint64_t delay_us = 0;  ///< after the phase has begun
   std::uint64_t amount =
-      0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s or kIsDeaf, as the fault has it
+      0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s, kIsDeaf or the other worker, as the fault has it
   /// Of a link: how long; 0: until the others have gone on without the worker.
   std::uint64_t lasting_us = 0;
   std::optional<int> first_lost{};  ///< Phase::REBUILD: who is killed in `call`

@@ -62,6 +62,10 @@ TEST(PlanTest, PlansCanBeCarriedOut) {
     if (plan.fault == Fault::LINK_PAUSE) {
       EXPECT_LT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.heartbeat / 2);
     }
+    if (plan.fault == Fault::LINK_PARTED) {
+      EXPECT_LT(plan.amount, static_cast<std::uint64_t>(plan.num_workers));
+      EXPECT_NE(plan.amount, static_cast<std::uint64_t>(plan.victim));
+    }
     if (plan.fault == Fault::LINK_OUTAGE) {
       EXPECT_GT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.heartbeat);
       EXPECT_LT(static_cast<double>(plan.lasting_us) / 1e6, plan.times.rebuild / 2);
@@ -92,9 +96,9 @@ TEST(PlanTest, CallsThatAreToDifferDo) {
 }
 
 TEST(PlanTest, LinksSufferInEveryPhase) {
-  const std::vector<Fault> faults = {Fault::LINK_CUT,       Fault::LINK_OUTAGE, Fault::LINK_PAUSE,
-                                     Fault::LINK_LOSS,      Fault::LINK_DELAY,  Fault::LINK_REORDER,
-                                     Fault::LINK_DUPLICATE, Fault::LINK_RATE};
+  const std::vector<Fault> faults = {Fault::LINK_CUT,     Fault::LINK_PARTED,    Fault::LINK_OUTAGE,
+                                     Fault::LINK_PAUSE,   Fault::LINK_LOSS,      Fault::LINK_DELAY,
+                                     Fault::LINK_REORDER, Fault::LINK_DUPLICATE, Fault::LINK_RATE};
   for (const Fault fault : faults) {
     std::set<std::string> phases;
     std::set<bool> may_they_fail;

@@ -240,6 +240,7 @@ class Worker {
       case Fault::CLOCK:
       case Fault::LINK_CUT:
       case Fault::LINK_OUTAGE:
+      case Fault::LINK_PARTED:
       case Fault::LINK_PAUSE:
       case Fault::LINK_LOSS:
       case Fault::LINK_DELAY:
