@@ -42,8 +42,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
-/// With Inquest::kGrace before it, and what a transport's last words may take on a link that is down, less than a second: no call ends later than that after
-/// its deadline, also where the chief is stopped or cannot be reached.
+/// With Inquest::kGrace and last words on a dead link before it less than a second: no call ends later than that, also where the chief is stopped or cut off.
 constexpr std::chrono::milliseconds kChiefsAnswer{400};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
