@@ -26,6 +26,8 @@ function(crossdevice_library)
                ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
   if(NOT CROSSDEVICE_SANITIZE)
+    # What the library calls of itself is its own: no look-up in a table, which a small reduction would make some sixty times.
+    target_link_options(crossdevice PRIVATE -Wl,-Bsymbolic-functions)
     target_link_options(crossdevice PRIVATE -Wl,--no-undefined) # a sanitizer's run-time library is linked into programs only
   endif()
 

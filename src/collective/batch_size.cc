@@ -18,12 +18,12 @@ BatchSize measure_batch(const CollectiveRequest& request, std::span<const Collec
     fingerprint.add(first.num_elements());
     fingerprint.add(value.outputs.size());
     size.size_bytes += first.size_bytes();
+    size.inline_bytes += value.inputs.size() * inline_bytes_of(first);
     size.num_tensors += value.inputs.size() + value.outputs.size();
     for (const Tensor& output : value.outputs) {
       for (const Tensor& input : value.inputs) size.in_place |= output.data() == input.data();
     }
   }
-  size.inline_bytes = inline_bytes(values);
   size.fingerprint = fingerprint.value();
   return size;
 }

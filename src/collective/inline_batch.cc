@@ -6,30 +6,56 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
-constexpr std::size_t aligned(std::size_t size_bytes) {
-  return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+/// Room for so many pointers, of which those of an earlier use may be left.
+template <class Pointer>
+Pointer* room_for(std::size_t count, std::vector<Pointer>& pointers) {
+  if (pointers.size() < count) pointers.resize(count);
+  return pointers.data();
 }
 
 }  // namespace
-
-std::size_t inline_bytes_of(const Tensor& tensor) { return aligned(tensor.size_bytes()); }
-
-std::size_t inline_bytes(std::span<const CollectiveValue> values) {
-  std::size_t total = 0;
-  for (const CollectiveValue& value : values) {
-    total += value.inputs.size() * aligned(value.inputs[0].size_bytes());
-  }
-  return total;
-}
 
 void fill_inline_block(std::span<const CollectiveValue> values, std::byte* block) {
   for (const CollectiveValue& value : values) {
     for (const Tensor& input : value.inputs) {
       if (input.size_bytes() > 0) std::memcpy(block, input.data(), input.size_bytes());
-      block += aligned(input.size_bytes());
+      block += inline_bytes_of(input);
     }
+  }
+}
+
+ReduceKernel InlineBatch::find_kernel(ReduceOp op, DType dtype) {
+  if (kernel_ == nullptr || op != kernel_op_ || dtype != kernel_dtype_) {
+    kernel_ = find_reduce_kernel(op, dtype);
+    kernel_op_ = op;
+    kernel_dtype_ = dtype;
+  }
+  return kernel_;
+}
+
+void InlineBatch::reduce(ReduceOp op, std::size_t num_sums, std::span<const CollectiveValue> values,
+                         std::span<const std::byte* const> blocks) {
+  const ReduceOp op_of_sums = op == ReduceOp::MEAN ? ReduceOp::SUM : op;
+  std::size_t offset = 0;
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const CollectiveValue& value = values[v];
+    const Tensor& first = value.inputs[0];
+    const std::size_t stride = inline_bytes_of(first);
+    const std::size_t num_inputs = value.inputs.size() * blocks.size();
+    const void** const inputs = room_for(num_inputs, inputs_);
+    const void** input = inputs;
+    for (const std::byte* const block : blocks) {
+      for (std::size_t i = 0; i < value.inputs.size(); ++i) *input++ = block + offset + i * stride;
+    }
+    offset += value.inputs.size() * stride;
+    if (value.outputs.empty() || first.num_elements() == 0) continue;
+    void** const outputs = room_for(value.outputs.size(), outputs_);
+    for (std::size_t i = 0; i < value.outputs.size(); ++i) outputs[i] = value.outputs[i].data();
+    const ReducePass pass{.op = v < num_sums ? op_of_sums : op,
+                          .dtype = first.dtype(),
+                          .inputs = {inputs, num_inputs},
+                          .outputs = {outputs, value.outputs.size()}};
+    find_kernel(pass.op, pass.dtype)(pass, 0, first.num_elements());
   }
 }
 
@@ -50,7 +76,7 @@ std::span<const DirectReduceTensor> InlineBatch::tensors(std::span<const Collect
   std::size_t offset = 0;
   for (const CollectiveValue& value : values) {
     const Tensor& first = value.inputs[0];
-    const std::size_t stride = aligned(first.size_bytes());
+    const std::size_t stride = inline_bytes_of(first);
     *tensor++ = {first.dtype(),
                  first.num_elements(),
                  {input, value.inputs.size() * blocks.size()},

@@ -79,7 +79,8 @@ bool is_single_threaded(int num_workers) {
 
 }  // namespace
 
-struct SharedDirectReduce::State {
+// Hidden, unlike the class: so its functions may be inlined, and calls of the others need no table.
+struct [[gnu::visibility("hidden")]] SharedDirectReduce::State {
   SharedMemoryGroup group;
   bool single_threaded;
 
@@ -87,7 +88,7 @@ struct SharedDirectReduce::State {
   detail::SharedBatch batch;
   std::vector<Tensor> shown;  // or copies of them, while others may read them
   detail::InlineBatch inline_batch;
-  std::vector<const std::byte*> blocks;
+  std::vector<const std::byte*> blocks;  // by rank
   // Of a deterministic operation, where each worker's own inputs are combined before.
   std::vector<Tensor> combined;
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
@@ -96,7 +97,8 @@ struct SharedDirectReduce::State {
   State(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& names)
       : group(std::move(cluster), kSlotBytes, names),
         single_threaded(is_single_threaded(group.num_workers())),
-        batch(group, single_threaded) {}
+        batch(group, single_threaded),
+        blocks(static_cast<std::size_t>(group.num_workers())) {}
 
   [[nodiscard]] SharedLocation expose(const Tensor& tensor);
   void begin();
@@ -121,11 +123,10 @@ void SharedDirectReduce::State::begin() {
   num_combined = 0;
 }
 
-/// What is reduced among workers. Where that decides the bits of a deterministic operation, each worker's own inputs have been combined and stored, as
-/// they are over a transport.
+/// What is reduced among workers in a deterministic operation of several inputs each: where that decides the bits, each worker's own have been combined and
+/// stored, as they are over a transport.
 std::span<const CollectiveValue> SharedDirectReduce::State::prepare(
     const CollectiveRequest& request, std::span<const CollectiveValue> values) {
-  if (!request.deterministic || values[0].inputs.size() == 1) return values;
   const ReduceOp op = request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op;
   const auto is_combined = [&](const CollectiveValue& value) {
     return depends_on_grouping(request.op, value.inputs[0].dtype());
@@ -154,7 +155,7 @@ std::span<const CollectiveValue> SharedDirectReduce::State::prepare(
 /// What is left of a mean of combined inputs: this worker's outputs hold sums.
 void SharedDirectReduce::State::divide(const CollectiveRequest& request,
                                        std::span<const CollectiveValue> values) const {
-  if (request.op != ReduceOp::MEAN || num_combined == 0) return;
+  if (request.op != ReduceOp::MEAN) return;
   const auto divisor = static_cast<double>(values[0].inputs.size()) * group.num_workers();
   for (const CollectiveValue& value : std::span(prepared).first(num_combined)) {
     for (const Tensor& output : value.outputs) {
@@ -180,19 +181,18 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
   // Equal on all workers: it depends on what the announcements agree on.
+  const std::span<std::byte> head = group.head();
   const bool comes_along = values.size() == 1 && values[0].inputs.size() == 1 &&
-                           values[0].inputs[0].size_bytes() <= group.head().size();
-  detail::fill_inline_block(values, comes_along ? group.head().data() : group.slot().data());
+                           values[0].inputs[0].size_bytes() <= head.size();
+  detail::fill_inline_block(values, comes_along ? head.data() : group.slot().data());
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
-  blocks.clear();
-  for (int rank = 0; rank < group.num_workers(); ++rank) {
-    blocks.push_back(comes_along ? group.head_of(rank).data() : group.slot_of(rank).data());
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+    const int of_rank = static_cast<int>(rank);
+    blocks[rank] = comes_along ? group.head_of(of_rank).data() : group.slot_of(of_rank).data();
   }
-  // To the end: whoever has come this far has all it needs, and half a result is none.
-  CollectiveRequest whole = request;
-  whole.deadline = Deadline::never();
-  reduce(whole, inline_batch.tensors(values, blocks), num_combined, {});
+  // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
+  inline_batch.reduce(request.op, num_combined, values, blocks);
 }
 
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
@@ -280,19 +280,20 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                 .size_bytes = size.size_bytes,
                                 .fingerprint = size.fingerprint};
   State& state = *state_;
-  state.group.require_whole();
-  state.begin();
+  state.group.require_whole();  // so the operation before has ended well, with begin()
   const detail::ReductionSpan span(detail::kSharedMemoryReduction, size.size_bytes, info.dtype);
   bool was_announced = false;
   try {
-    const std::span<const CollectiveValue> prepared = state.prepare(request, values);
+    const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
+    const std::span<const CollectiveValue> prepared =
+        combines_own ? state.prepare(request, values) : values;
     if (fits_inline) {
       state.reduce_inline(request, prepared, info);
     } else {
       was_announced = true;
       state.reduce_in_place(request, prepared, info);
     }
-    state.divide(request, values);
+    if (state.num_combined > 0) state.divide(request, values);
   } catch (const OpError& error) {
     state.group.fail_alone(error.what());  // where it has not failed itself
     const bool is_withdrawn = state.withdraw();

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <sstream>
 
@@ -134,15 +135,23 @@ LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured) {
 AllReduceTuning receive_tuning(Cluster& cluster) {
   constexpr char kTuning = 'T';
   constexpr char kTrouble = 'E';
+  constexpr char kNoMemory = 'M';
   std::string mine;
   if (cluster.rank() == 0) {
     try {
       mine = kTuning + to_string(read_tuning_file());
+    } catch (const std::bad_alloc&) {
+      mine = kNoMemory;
     } catch (const std::exception& error) {
       mine = kTrouble + std::string(error.what());
     }
   }
   const std::string theirs = cluster.broadcast_bytes(mine, 0, kMeetingSeconds);
+  if (!theirs.empty() && theirs[0] == kNoMemory) {
+    const RankInfo chief = cluster.worker(0);
+    throw ResourceExhaustedError("there is no memory left in " + to_string(chief),
+                                 {.operation = {}, .culprits = {chief}});
+  }
   if (theirs.empty() || theirs[0] != kTuning) {
     throw ValueError("rank 0: " + theirs.substr(std::min<std::size_t>(1, theirs.size())));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
 constexpr char kWell = 'W';
 constexpr char kTrouble = 'T';
+constexpr char kNoMemory = 'M';
 
 double finite(std::optional<double> timeout_seconds) {
   // 0 is none; what is no time at all is `describe`'s to complain of.
@@ -34,6 +36,8 @@ std::vector<std::string> agree_on_arguments(Cluster& cluster,
   std::string mine;
   try {
     mine = kWell + describe();
+  } catch (const std::bad_alloc&) {
+    mine = kNoMemory;
   } catch (const std::exception& error) {
     mine = kTrouble + std::string(error.what()).substr(0, kMaxTroubleBytes);
   }
@@ -44,10 +48,16 @@ std::vector<std::string> agree_on_arguments(Cluster& cluster,
     if (mine[0] == kTrouble) throw ValueError(mine.substr(1));
     throw;
   }
+  std::vector<RankInfo> exhausted;
+  std::string names;  // of these
   std::string troubles;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::string& text = all[rank];
     if (text.empty()) throw InternalError("a worker's arguments cannot be read");
+    if (text[0] == kNoMemory) {
+      exhausted.push_back(cluster.worker(static_cast<int>(rank)));
+      names += (names.empty() ? "" : ", ") + to_string(exhausted.back());
+    }
     if (text[0] == kTrouble) {
       troubles += fmt::format("{}{}: {}", troubles.empty() ? "" : "; ",
                               to_string(cluster.worker(static_cast<int>(rank))), text.substr(1));
@@ -55,6 +65,10 @@ std::vector<std::string> agree_on_arguments(Cluster& cluster,
     text.erase(0, 1);
   }
   if (!troubles.empty()) throw ValueError(troubles);
+  if (!exhausted.empty()) {
+    throw ResourceExhaustedError("there is no memory left in " + names,
+                                 {.operation = {}, .culprits = exhausted});
+  }
   return all;
 }
 

@@ -57,7 +57,7 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
   }
   if (!is_rank)
     return refusal(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
-  if (member(rank).presence != Presence::ABSENT) {
+  if (member(rank).presence != Presence::ABSENT && !comes_anew(hello.member)) {
     return refusal(fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
                                hello.member.host, hello.member.pid, rank, member(rank).info.host,
                                member(rank).info.pid,
@@ -66,11 +66,19 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
   return std::nullopt;
 }
 
+/// Whether that very process was here, and has lost its connection and nothing else: not all have come yet.
+bool Chief::comes_anew(const MemberInfo& worker) const {
+  const Member& known = member(worker.rank);
+  return !is_complete() && known.presence == Presence::GONE && known.info.host == worker.host &&
+         known.info.host_id == worker.host_id && known.info.pid == worker.pid;
+}
+
 void Chief::admit(const Hello& hello) {
   const int rank = hello.member.rank;
+  const bool is_new = member(rank).presence == Presence::ABSENT;
   member(rank).info = hello.member;
   member(rank).presence = Presence::PRESENT;
-  ++num_admitted_;
+  if (is_new) ++num_admitted_;
   if (!is_complete()) return;
   Members all;
   all.members.reserve(members_.size());
@@ -165,10 +173,17 @@ void Chief::handle(int rank, const Frame& frame) {
     case ControlKind::PROPOSE:
     case ControlKind::ACCEPT:
     case ControlKind::CHOSEN:
+    case ControlKind::CLOCK:  // which the service answers
       break;
   }
   throw WireError(fmt::format("rank {} sent a frame of kind {}, which no member of a cluster sends",
                               rank, static_cast<int>(frame.kind)));
+}
+
+void Chief::await_anew(int rank) {
+  if (is_complete() || !is_present(rank)) return;
+  member(rank).presence = Presence::ABSENT;
+  --num_admitted_;
 }
 
 void Chief::lost(int rank, const std::string& text) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/trace_clock.h"
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/host_port.h"
@@ -95,10 +96,10 @@ void ChiefLink::send(ControlKind kind, const std::string& payload) {
 void ChiefLink::beat(bool was_asleep) {
   if (!connection_ || is_leaving_) return;
   if (was_asleep) last_heard_ = Clock::now();
-  if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return;
+  if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return compare_clocks();
   const std::string why = fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
-  // If it is only stopped, it reads this first when it goes on, before the end of the connection.
-  send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
+  // If it is only stopped, it reads this first when it goes on, before the end of the connection. Before all have met it is tried again.
+  if (is_kept_) send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
   connection_->close_after_sending();
   end(why);
 }
@@ -123,6 +124,7 @@ void ChiefLink::greet(tcp::socket socket) {
 }
 
 void ChiefLink::hear(const Frame& frame) {
+  if (is_welcome_ && frame.kind == ControlKind::CLOCK) return hear_clock(frame);
   if (is_welcome_) return events_.on_frame(frame);
   if (frame.kind == ControlKind::CHALLENGE) return say_hello(frame);
   if (frame.kind == ControlKind::WELCOME) return check_welcome(frame);
@@ -160,6 +162,22 @@ void ChiefLink::check_welcome(const Frame& frame) {
   is_welcome_ = true;
   connection_->set_max_frame_bytes(kMaxFrameBytes);
   events_.on_welcome(welcome.cluster_id);
+  compare_clocks();
+}
+
+/// For whoever brings the traces of all workers together.
+void ChiefLink::compare_clocks() {
+  if (!is_welcome_ || !is_trace_written()) return;
+  if (const std::optional<ClockReading> question = clocks_.begin(trace_clock_ns())) {
+    send(ControlKind::CLOCK, question->encode());
+  }
+}
+
+void ChiefLink::hear_clock(const Frame& frame) {
+  const ClockComparison::Step step =
+      clocks_.hear(ClockReading::decode(frame.payload), trace_clock_ns());
+  if (step.question.has_value()) send(ControlKind::CLOCK, step.question->encode());
+  if (step.result.has_value()) note_clock_offset(*step.result);
 }
 
 void ChiefLink::end(const std::string& why) {
@@ -174,6 +192,7 @@ void ChiefLink::retry(const std::string& why) {
   if (connection_) connection_->close();
   connection_.reset();
   is_welcome_ = false;
+  clocks_.cancel();
   retry_timer_.expires_after(next_retry_);
   next_retry_ = std::min(2 * next_retry_, kLastRetry);
   retry_timer_.async_wait([this](std::error_code stopped) {

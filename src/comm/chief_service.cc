@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace_clock.h"
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/host_port.h"
@@ -123,10 +124,18 @@ void ChiefService::begin_session(const std::shared_ptr<ControlConnection>& conne
   connection->take_over(
       [this, rank](const Frame& frame) {
         last_heard_of_[rank] = Clock::now();
+        if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
         chief_.handle(rank, frame);
         if (!chief_.is_present(rank)) drop_member(rank, kHasLeft);
       },
       [this, rank](const std::string& why) { drop_member(rank, "its connection ended: " + why); });
+}
+
+void ChiefService::tell_clock(int rank, const Frame& question) {
+  ClockReading reading = ClockReading::decode(question.payload);
+  reading.answered_ns = trace_clock_ns();
+  reading.clock = trace_clock_id();
+  send(rank, encode_frame(ControlKind::CLOCK, reading.encode()));
 }
 
 void ChiefService::drop_member(int rank, const std::string& why) {
@@ -157,10 +166,14 @@ void ChiefService::beat(bool was_asleep) {
   for (const int rank : silent) {
     const std::string why =
         fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
-    // If it is only stopped, it reads this first when it goes on, before the end of the connection.
-    sessions_.at(rank)->send(
-        encode_frame(ControlKind::ABORT,
-                     Abort{self_.rank, fmt::format("gave rank {} up: {}", rank, why)}.encode()));
+    if (chief_.is_complete()) {
+      // If it is only stopped, it reads this first when it goes on, before the end of the connection.
+      sessions_.at(rank)->send(
+          encode_frame(ControlKind::ABORT,
+                       Abort{self_.rank, fmt::format("gave rank {} up: {}", rank, why)}.encode()));
+    } else {
+      chief_.await_anew(rank);
+    }
     drop_member(rank, why);
   }
   for (const auto& [rank, session] : sessions_) {

@@ -9,6 +9,7 @@
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
+#include "comm/detail/plain_address.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -19,12 +20,8 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 bool is_loopback(const asio::ip::tcp::socket& socket) {
   std::error_code error;
-  asio::ip::address address = socket.remote_endpoint(error).address();
-  if (error) return false;
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  return address.is_loopback();
+  const asio::ip::address address = socket.remote_endpoint(error).address();
+  return !error && plain_address(address).is_loopback();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x56454458;  // "XDEV"
+constexpr std::size_t kMaxClockBytes = 256;
 
 WireWriter& put(WireWriter& out, const RoundId& id) {
   return out.number(id.group).number(id.sequence);
@@ -84,7 +85,7 @@ Frame decode_frame_body(std::string_view body) {
   WireReader in(body);
   const auto kind = in.number<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(ControlKind::CHALLENGE) ||
-      kind > static_cast<std::uint8_t>(ControlKind::ASK)) {
+      kind > static_cast<std::uint8_t>(ControlKind::CLOCK)) {
     throw WireError("a frame of unknown kind " + std::to_string(kind));
   }
   return {static_cast<ControlKind>(kind), std::string(body.substr(1))};
@@ -291,6 +292,21 @@ std::string Heartbeat::encode() const { return WireWriter().text(operation).take
 
 Heartbeat Heartbeat::decode(std::string_view payload) {
   return decode_all(payload, [](WireReader& in) { return Heartbeat{in.text()}; });
+}
+
+std::string ClockReading::encode() const {
+  return WireWriter().number(asked_ns).number(answered_ns).text(clock).take();
+}
+
+ClockReading ClockReading::decode(std::string_view payload) {
+  return decode_all(payload, [](WireReader& in) {
+    ClockReading message;
+    message.asked_ns = in.number<std::int64_t>();
+    message.answered_ns = in.number<std::int64_t>();
+    message.clock = in.text();
+    if (message.clock.size() > kMaxClockBytes) throw WireError("no clock has such a name");
+    return message;
+  });
 }
 
 }  // namespace crossdevice::detail

@@ -46,7 +46,7 @@ constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kChiefsAnswer{400};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
-constexpr std::chrono::seconds kLinger{5};
+constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory for its end
 /// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
 constexpr std::chrono::seconds kVerdictTime{1};
 
@@ -321,6 +321,7 @@ void ControlPlane::State::hear(const Frame& frame) {
     case ControlKind::PROPOSE:
     case ControlKind::ACCEPT:
     case ControlKind::CHOSEN:
+    case ControlKind::CLOCK:  // the link's
       break;
   }
   throw WireError("a chief does not say this");
@@ -525,8 +526,7 @@ void ControlPlane::State::leave() {
     await_farewells(Clock::now() + kLinger);
   });
   {
-    std::unique_lock lock(
-        mutex_);  // longer than it takes: a handler may be lost for want of memory
+    std::unique_lock lock(mutex_);
     changed_.wait_for(lock, 2 * kLinger, [this] { return has_left_; });
   }
   io_.stop();

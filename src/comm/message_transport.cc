@@ -30,7 +30,7 @@ bool can_use_rdma() {
 std::unique_ptr<Transport> make_message_transport(std::shared_ptr<Cluster> cluster) {
   std::string mine = environment().transport;
   if (mine.empty() && can_use_rdma()) mine = "rdma";
-  const std::vector<std::string> all = cluster->all_gather_bytes(mine);
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine, kMeetingSeconds);
   int first = -1;  // who says it
   bool have_all_rdma = true;
   for (int rank = 0; rank < cluster->num_workers(); ++rank) {

@@ -38,10 +38,7 @@ void Reception::close() {
   std::error_code ignored;
   if (acceptor_.has_value()) acceptor_->close(ignored);
   look_timer_.cancel();
-  for (Place& place : places_) {
-    if (place.limit) place.limit->cancel();
-    if (place.stranger) place.stranger->close();
-  }
+  for (Place& each : places_) each.send_away();
   places_.clear();
 }
 
@@ -65,13 +62,17 @@ Reception::Places::iterator Reception::place_of(const Connection& stranger) {
                       [&](const Place& each) { return each.stranger == stranger; });
 }
 
+void Reception::Place::send_away() {
+  if (limit) limit->cancel();
+  limit.reset();
+  if (stranger) stranger->close();
+  stranger.reset();
+}
+
 /// The place stays taken for its least time.
 void Reception::turn_away(Place& place, std::string_view reason, std::string_view text) {
   log_.note(place.from, reason, text);
-  if (place.limit) place.limit->cancel();
-  place.limit.reset();
-  if (place.stranger) place.stranger->close();
-  place.stranger.reset();
+  place.send_away();
 }
 
 void Reception::refuse(const Connection& stranger, std::string_view reason, std::string_view text) {
@@ -85,16 +86,26 @@ void Reception::refuse(const Connection& stranger, std::string_view reason, std:
 
 void Reception::await_next() {
   acceptor_->async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
+    is_waiting_ = false;
     if (!error) look();
   });
+  is_waiting_ = true;
+}
+
+void Reception::go_on() {
+  if (!is_waiting_ && acceptor_.has_value() && acceptor_->is_open()) {
+    look_at(Clock::now() + kPause);
+  }
 }
 
 /// A timer that is cancelled may have ended already.
 void Reception::look_at(Clock::time_point when) {
   look_timer_.expires_at(when);
   look_timer_.async_wait([this](std::error_code stopped) {
+    is_waiting_ = false;
     if (!stopped && acceptor_->is_open()) look();
   });
+  is_waiting_ = true;
 }
 
 /// Takes in who waits, as far as there is room.
@@ -149,11 +160,10 @@ void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
         const auto place = stranger ? place_of(stranger) : places_.end();
         if (place == places_.end()) return;
         // Who goes without a word, as one of the job may, has asked for nothing.
-        if (stranger->has_heard())
-          turn_away(*place, "nonsense", "it did not say who it is: " + why);
-        place->stranger.reset();
-        if (place->limit) place->limit->cancel();
-        place->limit.reset();
+        if (stranger->has_heard()) {
+          log_.note(place->from, "nonsense", "it did not say who it is: " + why);
+        }
+        place->send_away();
       });
   connection->send(encode_frame(ControlKind::CHALLENGE, Challenge{.nonce = challenge}.encode()));
 }

@@ -4,7 +4,6 @@
 #include "crossdevice/comm/shared_memory_group.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <exception>
@@ -31,6 +30,7 @@
 
 #include "comm/detail/foreign_file.h"
 #include "comm/detail/group_lines.h"
+#include "comm/detail/packed_operation.h"
 #include "comm/detail/shared_futex.h"
 #include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
@@ -65,7 +65,7 @@ std::string error_text() { return std::generic_category().message(errno); }
 
 }  // namespace
 
-struct SharedMemoryGroup::State {
+struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
   struct Peer {
     int place = 0;                    // rank in this group
     RankInfo info;                    // as errors and the log call it
@@ -83,7 +83,9 @@ struct SharedMemoryGroup::State {
   std::size_t slot_size = 0;
   std::vector<std::set<int>> usable_cores;  // by rank
   bool has_core_of_its_own = true;
-  std::vector<Peer> peers;  // by rank, this worker's among them
+  std::vector<Peer> peers;         // by rank, this worker's among them
+  std::vector<GroupFlags*> flags;  // of the peers: all that a call reads of them
+  GroupFlags* own_flags = nullptr;
   std::uint32_t phase = 0;
   std::uint64_t num_announced = 0;
   std::uint64_t sequence = 0;  // of the operation under way
@@ -113,8 +115,8 @@ struct SharedMemoryGroup::State {
     return peer(of_rank).flags().operations[announcement % 2];
   }
   /// Whether a member has given up in this phase or before. One that did so later had come to this phase, which is whole.
-  [[nodiscard]] bool has_given_up(const Peer& member) const {
-    const std::uint32_t at = member.flags().given_up_at.load(std::memory_order_seq_cst);
+  [[nodiscard]] bool has_given_up(const GroupFlags& member) const {
+    const std::uint32_t at = member.given_up_at.load(std::memory_order_seq_cst);
     return at != 0 && static_cast<std::int32_t>(at - phase) <= 0;
   }
   /// A member that is missed, with what it does instead.
@@ -129,7 +131,8 @@ struct SharedMemoryGroup::State {
   [[nodiscard]] std::string name() const;
   /// Whether a rank has come to this worker's phase. Counters wrap around.
   [[nodiscard]] bool has_come(int of_rank) const {
-    const std::uint32_t theirs = peer(of_rank).flags().phase.load(std::memory_order_acquire);
+    const GroupFlags& member = *flags[static_cast<std::size_t>(of_rank)];
+    const std::uint32_t theirs = member.phase.load(std::memory_order_acquire);
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
@@ -219,6 +222,8 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
       throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
     }
   }
+  for (const Peer& each : peers) flags.push_back(&each.flags());
+  own_flags = &peer(rank).flags();
   has_core_of_its_own = detail::can_have_a_core_each(usable_cores);
   listen();
 }
@@ -251,25 +256,23 @@ void SharedMemoryGroup::State::require_whole() const {
 /// Of what is under way all has been done here; the others wait for nothing more.
 void SharedMemoryGroup::State::leave() {
   if (!broken_text.empty()) return;
-  GroupFlags& own = peer(rank).flags();
   // Why, the control plane may know: what it says counts where it comes soon.
-  own.reason.store(GroupFlags::kLeft, std::memory_order_seq_cst);
-  own.given_up_at.store(phase + 1, std::memory_order_seq_cst);
-  wake_all(own.phase);
+  own_flags->reason.store(GroupFlags::kLeft, std::memory_order_seq_cst);
+  own_flags->given_up_at.store(phase + 1, std::memory_order_seq_cst);
+  wake_all(own_flags->phase);
 }
 
 void SharedMemoryGroup::State::advance() {
-  GroupFlags& own = peer(rank).flags();
-  own.phase.store(++phase, std::memory_order_seq_cst);
-  if (own.num_sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own.phase);
+  own_flags->phase.store(++phase, std::memory_order_seq_cst);
+  if (own_flags->num_sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own_flags->phase);
 }
 
 bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline) const {
   if (has_come(of_rank)) return true;
   if (failure.load(std::memory_order_acquire) != Failure::NONE || deadline.has_passed())
     return true;
-  return std::any_of(peers.begin(), peers.end(),
-                     [this](const Peer& each) { return has_given_up(each); });
+  return std::any_of(flags.begin(), flags.end(),
+                     [this](const GroupFlags* each) { return has_given_up(*each); });
 }
 
 /// Whether the peer has come.
@@ -287,7 +290,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     std::this_thread::yield();
   }
   wait.set_long(spin_end - kSpinTime);
-  GroupFlags& theirs = peer(of_rank).flags();
+  GroupFlags& theirs = *flags[static_cast<std::size_t>(of_rank)];
   Clock::time_point warning = spin_end + cluster->stall_warning();
   while (!is_over_for(of_rank, deadline)) {
     if (look) look();
@@ -335,8 +338,8 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
     fail_because(Failure::ABORTED, deadline, is_end);
   }
   // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
-  for (const Peer& each : peers) {
-    if (has_given_up(each)) fail(deadline, is_end);
+  for (const GroupFlags* const each : flags) {
+    if (has_given_up(*each)) fail(deadline, is_end);
   }
 }
 
@@ -345,18 +348,17 @@ std::string SharedMemoryGroup::State::name() const {
 }
 
 void SharedMemoryGroup::State::require_equal_operations() {
-  const auto digest = [this](const Peer& member) {
-    return member.flags().digests[num_announced % 2];
+  const auto is_equal = [this, slot = num_announced % 2](const GroupFlags* member) {
+    return member->digests[slot] == own_flags->digests[slot];
   };
-  const std::uint64_t own_digest = digest(peer(rank));
-  const GroupOperation& mine = announced(rank, num_announced);
+  if (std::all_of(flags.begin(), flags.end(), is_equal)) return;
   for (const Peer& each : peers) {
-    if (digest(each) == own_digest) continue;
-    const GroupOperation& theirs = announced(each.place, num_announced);
-    peer(rank).flags().given_up_at.store(phase, std::memory_order_seq_cst);
+    if (is_equal(&each.flags())) continue;
+    own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
                fmt::format("workers make different calls: rank {} {}, {} {}", peer(rank).info.rank,
-                           to_string(mine), to_string(each.info), to_string(theirs)),
+                           to_string(announced(rank, num_announced)), to_string(each.info),
+                           to_string(announced(each.place, num_announced))),
                {each.info});
   }
 }
@@ -368,19 +370,18 @@ SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
   bool has_anybody_heard = false;
   bool is_certain = false;
   for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each.flags())) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
     if (why == 0 || why == GroupFlags::kFailed) return Failure::NONE;
     has_anybody_heard = true;
     is_certain |= why == GroupFlags::kHeard;
   }
-  const std::atomic<std::uint32_t>& own_phase = peer(rank).flags().phase;
   const Clock::time_point limit = std::min(
       deadline.moment(),
       Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
   while (has_anybody_heard && failure.load(std::memory_order_acquire) == Failure::NONE &&
          Clock::now() < limit) {
-    sleep_on(own_phase, phase, kLongestSleep);
+    sleep_on(own_flags->phase, phase, kLongestSleep);
   }
   return failure.load(std::memory_order_acquire);
 }
@@ -393,7 +394,7 @@ void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
 const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() const {
   const Peer* leaver = nullptr;
   for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each.flags())) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
     if (why == 0 || why == GroupFlags::kFailed) return nullptr;
     if (why == GroupFlags::kLeft) leaver = &each;
@@ -403,9 +404,8 @@ const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() co
 
 /// Gives up, so that the others do not wait for this worker.
 void SharedMemoryGroup::State::end_waiting(bool is_end) {
-  GroupFlags& own = peer(rank).flags();
-  own.given_up_at.store(phase, std::memory_order_seq_cst);
-  wake_all(own.phase);
+  own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
+  wake_all(own_flags->phase);
   // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
   may_be_written = is_end;
   for (int each = 0; each < num_workers; ++each) {
@@ -416,10 +416,10 @@ void SharedMemoryGroup::State::end_waiting(bool is_end) {
 void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
   const Peer* const leaver =
       reason == Failure::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
-  peer(rank).flags().reason.store(reason != Failure::NONE ? GroupFlags::kHeard
-                                  : leaver != nullptr     ? GroupFlags::kMissesOne
-                                                          : 0,
-                                  std::memory_order_seq_cst);
+  own_flags->reason.store(reason != Failure::NONE ? GroupFlags::kHeard
+                          : leaver != nullptr     ? GroupFlags::kMissesOne
+                                                  : 0,
+                          std::memory_order_seq_cst);
   end_waiting(is_end);
   std::vector<RankInfo> missing;
   std::string names;
@@ -441,13 +441,13 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
   }
   // Whoever has failed has done so before those that have given up because of it, so all that see these see it.
   for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each.flags())) continue;
     if (each.flags().reason.load(std::memory_order_seq_cst) != GroupFlags::kFailed) continue;
     break_with(StatusCode::ABORTED,
                fmt::format("{}: {} has failed by itself", name, to_string(each.info)), {each.info});
   }
   for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each)) continue;
+    if (each.place == rank || !has_given_up(each.flags())) continue;
     if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
     if (deadline.has_passed()) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
@@ -463,9 +463,9 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
 /// Whoever has announced a segment and has not given up keeps it, if it lives. So its process has ended: the others wait for what the control plane says.
 void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
   for (const Peer& each : peers) {
-    if (has_given_up(each)) fail(Deadline::never(), /*is_end=*/true);
+    if (has_given_up(each.flags())) fail(Deadline::never(), /*is_end=*/true);
   }
-  peer(rank).flags().reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
+  own_flags->reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
   end_waiting(/*is_end=*/true);
   break_with(StatusCode::UNAVAILABLE,
              fmt::format("{}: {} is gone: its memory is not there any more", name(),
@@ -505,19 +505,21 @@ std::span<std::byte> SharedMemoryGroup::slot() {
 }
 
 std::span<std::byte> SharedMemoryGroup::head() {
-  return state_->peer(state_->rank).flags().heads[(state_->num_announced + 1) % 2];
+  return state_->own_flags->heads[(state_->num_announced + 1) % 2];
 }
 
 void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence) {
   detail::require_not_forked();
   state_->require_whole();
   state_->sequence = sequence;
-  GroupOperation& announced = state_->announced(state_->rank, ++state_->num_announced);
-  announced = pack_operation(operation);
-  announced.sequence = sequence;
-  GroupFlags& own = state_->peer(state_->rank).flags();
-  own.digests[state_->num_announced % 2] = digest_of(announced);
-  own.note.set(operation.kind, sequence);
+  GroupFlags& own = *state_->own_flags;
+  const std::size_t slot = ++state_->num_announced % 2;
+  GroupOperation packed;  // here, where it can stay in registers
+  detail::pack_operation_into(operation, packed);
+  packed.sequence = sequence;
+  own.operations[slot] = packed;
+  own.digests[slot] = detail::digest_of_packed(packed);
+  own.note.set(packed.kind, sequence);
   state_->advance();
 }
 
@@ -530,7 +532,7 @@ std::span<const std::byte> SharedMemoryGroup::slot_of(int rank) const {
 }
 
 std::span<const std::byte> SharedMemoryGroup::head_of(int rank) const {
-  return state_->peer(rank).flags().heads[state_->num_announced % 2];
+  return state_->flags[static_cast<std::size_t>(rank)]->heads[state_->num_announced % 2];
 }
 
 void SharedMemoryGroup::finish() { state_->advance(); }
@@ -574,22 +576,21 @@ void SharedMemoryGroup::while_waiting(std::function<void()> look) {
 
 void SharedMemoryGroup::require_whole() const { state_->require_whole(); }
 
-void SharedMemoryGroup::leave_operation() { state_->peer(state_->rank).flags().note.clear(); }
+void SharedMemoryGroup::leave_operation() { state_->own_flags->note.clear(); }
 
 void SharedMemoryGroup::give_up(const std::string& text) {
   leave_operation();
   if (!state_->broken_text.empty()) return;
-  GroupFlags& own = state_->peer(state_->rank).flags();
   // What it has come to is whole; what comes next is not.
-  own.given_up_at.store(state_->phase + 1, std::memory_order_seq_cst);
-  wake_all(own.phase);
+  state_->own_flags->given_up_at.store(state_->phase + 1, std::memory_order_seq_cst);
+  wake_all(state_->own_flags->phase);
   state_->may_be_written = true;
   state_->broken_text = text;
 }
 
 void SharedMemoryGroup::fail_alone(const std::string& text) {
   if (state_->broken_text.empty()) {
-    state_->peer(state_->rank).flags().reason.store(GroupFlags::kFailed, std::memory_order_seq_cst);
+    state_->own_flags->reason.store(GroupFlags::kFailed, std::memory_order_seq_cst);
   }
   give_up(text);
 }

@@ -152,7 +152,6 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_
     has_ended_ = true;
     return Result::ENDED;
   }
-  has_heard_ = true;
   const auto size = static_cast<std::size_t>(count);
   num_read = std::min(size, payload.size());
   num_expected_ -= num_read;

@@ -9,7 +9,7 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::string_view kMagic = "xdevtcp1";
+constexpr std::string_view kMagic = "xdevtcp2";
 static_assert(kMagic.size() == kGreetingMagicBytes);
 
 std::string name_of(const TcpPair& pair) {
@@ -65,6 +65,8 @@ WelcomeBytes encode_welcome(std::string_view secret, const TcpPair& pair, const 
   return block_of<kWelcomeBytes>(WireWriter().raw(kMagic).raw(view_of(mac)));
 }
 
+HereBytes encode_here() { return block_of<kHereBytes>(WireWriter().raw(kMagic)); }
+
 Nonce decode_challenge(const ChallengeBytes& bytes) {
   return reader_of(bytes).block<kNonceBytes>();
 }
@@ -94,5 +96,7 @@ void check_welcome(const WelcomeBytes& bytes, std::string_view secret, const Tcp
     throw WireError("it does not hold the secret of this job");
   }
 }
+
+void check_here(const HereBytes& bytes) { reader_of(bytes).require_end(); }
 
 }  // namespace crossdevice::detail

@@ -3,12 +3,18 @@
 /// kHandshakeTime is dropped, and the oldest of them when there are kMaxStrangers, so that a member gets in between any number of silent ones: it
 /// needs two round trips, and tries again until the deadline.
 ///
-/// A dialler that has waited for its welcome for too long gives the connection up and dials again, perhaps just when the listener, which was held up, gets
-/// to the hello. Therefore a connection counts only while its other side has not been closed without a word: it is looked at when the next hello of
-/// the same rank comes, and before meet() returns. What remains is a dialler that gives up in between, which the transport has to bear.
+/// Why both sides count the same connection. A dialler that has waited for its welcome for too long gives the connection up and dials again, perhaps just
+/// when the listener, which was held up, gets to the hello. So the listener counts none before the dialler has said that it does. A dialler greets
+/// on one connection at a time, closes it before it greets on another, and greets on none after its HERE unless that one has ended: of all living connections
+/// a listener has welcomed for a rank at most one ever carries a HERE, and that is the one which the dialler counts. Until then the listener keeps each of them
+/// for as long as its other side does: no clock of its own could tell a HERE that is late from one that does not come. Where the network parts
+/// the two, what was given up may look open for ever; therefore the oldest goes when there are kMaxWelcomed: the dialler has greeted that often since.
+///
+/// A connection that counts may still end without a word, when the other side's process has; then that rank is waited for until its end is heard elsewhere.
 #include "comm/detail/tcp_meeting.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -25,6 +31,7 @@
 
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/plain_address.h"
 #include "comm/detail/tcp_socket.h"
 #include "comm/detail/wire.h"
 
@@ -40,18 +47,15 @@ constexpr std::chrono::milliseconds kLastRetry{500};
 /// Between the first tries of a peer's addresses.
 constexpr std::chrono::milliseconds kStagger{50};
 constexpr std::chrono::milliseconds kPause{20};
+/// How often is_over() is asked while nothing happens.
+constexpr std::chrono::milliseconds kLook{100};
 /// How long nobody is dialled or taken in for want of descriptors before that is an error: another one's may be given back.
 constexpr std::chrono::seconds kExhaustedTime{3};
 constexpr std::size_t kMaxStrangers = 128;
+/// Of one rank.
+constexpr std::ptrdiff_t kMaxWelcomed = 8;
 constexpr std::size_t kMaxAddresses = 16;
 constexpr int kBacklog = 4096;
-
-asio::ip::address plain(asio::ip::address address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  return address;
-}
 
 /// Whether the other side may still speak, or has spoken: what it said before it ended is to be read.
 bool is_open(int fd) {
@@ -62,7 +66,7 @@ bool is_open(int fd) {
 
 }  // namespace
 
-/// Who has connected, and has not yet proved who it is.
+/// Who has connected, and has not yet proved who it is, or not yet said that it has heard the welcome.
 struct TcpMeeting::Stranger {
   Stranger(tcp::socket connected, tcp::endpoint other_side)
       : from(std::move(other_side)), socket(std::move(connected)), timer(socket.get_executor()) {}
@@ -77,7 +81,9 @@ struct TcpMeeting::Stranger {
   Nonce challenge = make_nonce();
   ChallengeBytes challenge_bytes = encode_challenge(challenge);
   HelloBytes hello_bytes{};
+  int rank = -1;  // once it is proved
   WelcomeBytes welcome_bytes{};
+  HereBytes here_bytes{};
 };
 
 /// The tries to reach a peer at one of its addresses.
@@ -197,7 +203,7 @@ void TcpMeeting::accept_next() {
 }
 
 void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
-  if (options_.secret.empty() && !plain(from.address()).is_loopback()) {
+  if (options_.secret.empty() && !plain_address(from.address()).is_loopback()) {
     return log_.note(from, "elsewhere", "without a secret only this machine is believed");
   }
   std::error_code ignored;
@@ -225,10 +231,15 @@ void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
 void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
                                std::size_t count) {
   if (!stranger->socket.is_open()) return;  // turned away
-  if (!error) answer(*stranger);
   // Who goes without a word, as a member may that has been taken in at another address, has asked for nothing.
   if (error && count > 0) log_.note(stranger->from, "nonsense", "it did not say who it is");
-  stranger->close();
+  const bool is_welcome = !error && answer(*stranger);
+  if (is_welcome) {
+    stranger->timer.cancel();
+    await_here(stranger);
+  } else {
+    stranger->close();
+  }
   strangers_.remove(stranger);
 }
 
@@ -237,7 +248,8 @@ void TcpMeeting::turn_away(Stranger& stranger, const char* reason) {
   stranger.close();
 }
 
-void TcpMeeting::answer(Stranger& stranger) {
+/// Whether it is one that may come, and has been told so.
+bool TcpMeeting::answer(Stranger& stranger) {
   try {
     const TcpHello hello = decode_hello(stranger.hello_bytes);
     check_hello(hello, options_.secret, stranger.challenge);
@@ -246,7 +258,8 @@ void TcpMeeting::answer(Stranger& stranger) {
       throw WireError("it looks for somebody else");
     }
     if (pair.dialler < 0 || pair.dialler >= options_.rank) throw WireError("no such rank dials");
-    if (!is_open(stranger.socket.native_handle())) return;  // it has given up, and tries again
+    // It may have given up already, and tries again.
+    if (!is_open(stranger.socket.native_handle())) return false;
     if (met_.contains(pair.dialler) && !drop_if_gone(pair.dialler)) {
       throw WireError(fmt::format("it claims rank {}, which is connected", pair.dialler));
     }
@@ -256,10 +269,48 @@ void TcpMeeting::answer(Stranger& stranger) {
     const std::size_t size =
         stranger.socket.write_some(asio::buffer(stranger.welcome_bytes), error);
     if (error || size != stranger.welcome_bytes.size()) throw WireError("it does not listen");
-    keep(pair.dialler, std::move(stranger.socket));
+    stranger.rank = pair.dialler;
+    return true;
   } catch (const WireError& error) {
     log_.note(stranger.from, error.what(), error.what());
+    return false;
   }
+}
+
+void TcpMeeting::await_here(const std::shared_ptr<Stranger>& stranger) {
+  const auto is_same_rank = [&](const std::shared_ptr<Stranger>& each) {
+    return each->rank == stranger->rank;
+  };
+  if (std::ranges::count_if(welcomed_, is_same_rank) >= kMaxWelcomed) {
+    const auto oldest = std::ranges::find_if(welcomed_, is_same_rank);
+    (*oldest)->close();
+    welcomed_.erase(oldest);
+  }
+  welcomed_.push_back(stranger);
+  last_errors_[stranger->rank] = "it came, and does not say whether it has heard the answer";
+  asio::async_read(stranger->socket, asio::buffer(stranger->here_bytes),
+                   [this, stranger](std::error_code error, std::size_t) {
+                     if (stranger->socket.is_open()) hear_here(stranger, error);
+                   });
+}
+
+void TcpMeeting::hear_here(const std::shared_ptr<Stranger>& stranger, std::error_code error) {
+  welcomed_.remove(stranger);
+  try {
+    if (error) {
+      last_errors_[stranger->rank] = "it came, and ended the connection";
+    } else if (check_here(stranger->here_bytes); !met_.contains(stranger->rank)) {
+      keep(stranger->rank, std::move(stranger->socket));
+      std::erase_if(welcomed_, [&](const std::shared_ptr<Stranger>& each) {
+        if (each->rank != stranger->rank) return false;
+        each->close();
+        return true;
+      });
+    }
+  } catch (const WireError& nonsense) {
+    log_.note(stranger->from, nonsense.what(), nonsense.what());
+  }
+  stranger->close();
 }
 
 void TcpMeeting::drop_strangers() {
@@ -353,6 +404,11 @@ void TcpMeeting::hear_welcome(const std::shared_ptr<Dial>& dial) {
     return retry(dial, error.what());
   }
   if (met_.contains(dial->rank)) return;
+  const HereBytes here = encode_here();
+  std::error_code error;  // so few bytes fit into the buffer of a new connection
+  const std::size_t size = dial->socket.write_some(asio::buffer(here), error);
+  if (error) return retry(dial, "it ended the connection: " + error.message());
+  if (size != here.size()) return retry(dial, "it does not listen");
   keep(dial->rank, std::move(dial->socket));
   for (const auto& each : dials_) {
     if (each->rank != dial->rank) continue;
@@ -430,7 +486,7 @@ void TcpMeeting::meet(std::span<const int> peers, const Deadline& deadline,
   while (!have_all_come(peers)) {
     if (io_.stopped()) io_.restart();
     if (is_over() || deadline.has_passed() || is_exhausted()) break;
-    io_.run_one_until(std::min(deadline.moment(), Clock::now() + std::chrono::seconds(1)));
+    io_.run_one_until(std::min(deadline.moment(), Clock::now() + kLook));
   }
   for (const auto& each : dials_) {
     each->is_over = true;
@@ -455,6 +511,24 @@ bool TcpMeeting::is_exhausted() const {
 
 std::vector<std::pair<int, int>> TcpMeeting::take_connected() {
   return std::exchange(connected_, {});
+}
+
+/// A dialler reads them behind the welcome; what it has said meanwhile is read away, so that the end of the connection does not overtake them.
+void TcpMeeting::dismiss(std::string_view words) noexcept {
+  for (const auto& each : welcomed_) {
+    const int fd = each->socket.native_handle();
+    (void)::send(fd, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    std::array<char, 256> ignored{};
+    while (::recv(fd, ignored.data(), ignored.size(), MSG_DONTWAIT) > 0) {
+    }
+    each->close();
+  }
+  welcomed_.clear();
+}
+
+bool TcpMeeting::has_met(int rank) const {
+  return met_.contains(rank) ||
+         std::ranges::any_of(welcomed_, [rank](const auto& each) { return each->rank == rank; });
 }
 
 std::string TcpMeeting::last_error(int rank) const {

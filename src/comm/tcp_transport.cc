@@ -7,10 +7,8 @@
 ///   the end of the connection without a word     UnavailableError, if within kGrace nothing of the above is heard: it has died, or has stopped
 ///                                                while this member did not read what it had sent before
 ///
-/// The control plane's "it has left" counts for nobody who is connected: what that member sent before is still on its way.
-///
-/// A connection from a member that this one has not asked for, over which nothing has ever come, says nothing by its end: that member may have given up an
-/// attempt (see tcp_meeting.cc), and comes anew.
+/// The control plane's "it has left" counts for nobody who is connected: what that member sent before is still on its way. All of this is heard while
+/// others are still waited for, too.
 #include "crossdevice/comm/tcp_transport.h"
 
 #include <algorithm>
@@ -58,6 +56,8 @@ constexpr std::chrono::milliseconds kStandstill{100};
 constexpr std::chrono::seconds kLinger{1};
 /// Members that nothing is expected from are listened to when nothing else happens, and every so many turns.
 constexpr std::uint32_t kTurnsBetweenLooks = 256;
+/// While others are waited for.
+constexpr std::chrono::milliseconds kBetweenLooks{50};
 /// Takes longer than a sleep and the waking up.
 constexpr std::size_t kBulkyBytes = std::size_t{128} << 10;
 /// Frames up to this size are held back for those behind them.
@@ -120,6 +120,7 @@ class TcpKind final : public TransportKind {
 
   [[nodiscard]] Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   void listen();
+  void hear_connected();
   bool push(int to);
   bool pull(int from);
   TcpConnection::Result read(int from, std::span<std::byte> wanted, std::size_t& num_read);
@@ -127,7 +128,6 @@ class TcpKind final : public TransportKind {
   bool fits(int from, const TcpHead& head, const TransferState& state);
   void hear(int from, std::string_view stop);
   void note_end(int rank);
-  bool drop_if_unused(int rank);
   void look_for_last_words(int rank);
   void fail_by_nonsense(int from, const char* what);
   void flush(bool until_delivered) noexcept;
@@ -149,7 +149,8 @@ class TcpKind final : public TransportKind {
   std::vector<pollfd> polled_;  // the event, then connections
   std::vector<int> polled_ranks_;
   Clock::time_point wake_up_ = Clock::time_point::max();
-  bool has_slept_ = true;  // or wants to look at all connections for another reason
+  bool has_slept_ = true;        // or wants to look at all connections for another reason
+  Clock::time_point next_look_;  // while it connects
 
   std::vector<std::atomic<bool>> have_left_;  // what the control plane says
 };
@@ -170,6 +171,7 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
            !meeting_->has_met(each);
   };
   const auto is_over = [&] {
+    hear_connected();
     return has_failed() || std::any_of(peers.begin(), peers.end(), has_left);
   };
   // A lower rank may have been taken in while others were waited for.
@@ -199,6 +201,17 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
   record_failure({.code = StatusCode::DEADLINE_EXCEEDED,
                   .text = std::move(text),
                   .culprits = std::move(missing)});
+}
+
+/// Without waiting, those too who have come just now: that one of them has failed, for instance, and that another will therefore never come.
+void TcpKind::hear_connected() {
+  const Clock::time_point now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kBetweenLooks;
+  take_in_connected();
+  prepare_sleep();
+  sleep(now);
+  (void)progress();
 }
 
 /// Sockets that no connection can be made of, for want of memory, are closed.
@@ -440,7 +453,6 @@ void TcpKind::hear(int from, std::string_view stop) {
 }
 
 void TcpKind::note_end(int rank) {
-  if (drop_if_unused(rank)) return;
   look_for_last_words(rank);
   if (has_failed()) return;
   if (!link(rank).has_said_goodbye) {
@@ -452,14 +464,6 @@ void TcpKind::note_end(int rank) {
                     .text = to_string(info_of(rank)) + " is gone: it has left",
                     .culprits = {info_of(rank)}});
   }
-}
-
-/// See above. The end of that member itself is the control plane's to tell.
-bool TcpKind::drop_if_unused(int rank) {
-  if (peer(rank).is_connected || link(rank).connection->has_heard()) return false;
-  link(rank) = {};
-  meeting_->forget(rank);
-  return true;
 }
 
 /// A peer that says nothing more may have said why, behind messages that nobody has asked for.
@@ -499,6 +503,7 @@ void TcpKind::tell(const TransportFailure& failure) noexcept {
       link(each).connection->say_last(state == nullptr ? nullptr : state->out + state->moved,
                                       frame);
     }
+    meeting_->dismiss(frame);
   } catch (const std::exception&) {
     // No memory for last words: the others see the connections end.
   }
@@ -554,6 +559,7 @@ void TcpKind::close() {
         each.connection->discard_input();
       }
     }
+    meeting_->dismiss(bytes_of(head));
   }
   forget_all();
   links_.clear();

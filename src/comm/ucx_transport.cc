@@ -29,7 +29,7 @@ std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster) 
   } catch (const std::exception& error) {
     words.text(error.what()).text("");
   }
-  const std::vector<std::string> all = cluster->all_gather_bytes(words.take());
+  const std::vector<std::string> all = cluster->all_gather_bytes(words.take(), kMeetingSeconds);
   std::vector<RankInfo> members;
   std::vector<std::string> addresses;
   members.reserve(all.size());

@@ -117,20 +117,29 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   return result;
 }
 
-const Environment& environment() {
-  // Never destroyed: threads and static objects may still ask while the process ends. Without a lock, which a child of fork() would wait for for ever if
-  // it was held meanwhile: whoever asks first may read the variables several times over, and one result counts.
-  static std::atomic<const Environment*> instance{nullptr};
-  if (const Environment* const found = instance.load(std::memory_order_acquire)) return *found;
+namespace {
+
+// Never destroyed: threads and static objects may still ask while the process ends. Without a lock, which a child of fork() would wait for for ever if
+// it was held meanwhile: whoever asks first may read the variables several times over, and one result counts.
+constinit std::atomic<const Environment*> known{nullptr};
+
+[[gnu::noinline]] const Environment& read_environment() {
   auto made = std::make_unique<const Environment>(
       // NOLINTNEXTLINE(concurrency-mt-unsafe): we never write the environment
       parse_environment([](const char* name) -> const char* { return std::getenv(name); }));
   const Environment* first = nullptr;
-  if (instance.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel,
-                                       std::memory_order_acquire)) {
+  if (known.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel,
+                                    std::memory_order_acquire)) {
     return *made.release();
   }
   return *first;
+}
+
+}  // namespace
+
+const Environment& environment() {
+  const Environment* const found = known.load(std::memory_order_acquire);
+  return found != nullptr ? *found : read_environment();
 }
 
 EnvironmentSource process_environment() {

@@ -24,6 +24,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/service_thread.h"
+#include "crossdevice/core/trace_clock.h"
 
 #include "core/detail/thread_blocks.h"
 #include "core/detail/trace_file.h"
@@ -118,6 +119,11 @@ class TraceWriter {
     log(LogSeverity::WARNING,
         fmt::format("{} bars are missing in {}: more came than could be written", dropped, path_));
   }
+  /// Does not wait for the file: whoever says it has heartbeats to send.
+  void note_clock(const ClockOffset& offset) {
+    const std::lock_guard lock(clock_mutex_);
+    clock_offsets_.push_back(offset);
+  }
   void name_process(int rank, std::string_view host) {
     const std::lock_guard lock(drain_mutex_);
     if (!is_closed_) file_.name_process(rank, host);
@@ -133,6 +139,12 @@ class TraceWriter {
     }
   }
   void drain() {
+    std::vector<ClockOffset> offsets;
+    {
+      const std::lock_guard lock(clock_mutex_);
+      offsets.swap(clock_offsets_);
+    }
+    for (const ClockOffset& each : offsets) file_.note_clock(each);
     for (TraceRing* each = newest_trace_ring(); each != nullptr; each = each->next) {
       each->drain([this, each](const TraceEvent& event) { file_.write(event, each->number()); });
     }
@@ -149,7 +161,9 @@ class TraceWriter {
   std::string path_;
   bool is_closed_ = false;
   bool has_complained_ = false;
-  std::mutex stop_mutex_;  // guards thread_
+  std::mutex clock_mutex_;                  // guards the following
+  std::vector<ClockOffset> clock_offsets_;  // not in the file yet
+  std::mutex stop_mutex_;                   // guards thread_
   std::thread thread_;
   std::mutex wake_mutex_;  // guards is_stopping_
   std::condition_variable wake_;
@@ -217,12 +231,6 @@ void start_writer(const std::string& wanted) {
 
 TraceRing* newest_trace_ring() noexcept { return all_rings.newest(); }
 
-std::int64_t trace_clock_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void set_span_hook(const SpanHook* hook) noexcept {
   span_hook.store(hook, std::memory_order_release);
   if (hook != nullptr) {
@@ -235,6 +243,15 @@ void set_span_hook(const SpanHook* hook) noexcept {
 void set_trace_rank(int rank, std::string_view host) {
   if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) != 0) look_at_environment();
   if (TraceWriter* const found = own_writer()) found->name_process(rank, host);
+}
+
+bool is_trace_written() noexcept {
+  if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) != 0) look_at_environment();
+  return (trace_state.load(std::memory_order_relaxed) & kTraceToFile) != 0;
+}
+
+void note_clock_offset(const ClockOffset& offset) {
+  if (TraceWriter* const found = own_writer()) found->note_clock(offset);
 }
 
 void stop_trace_thread() {

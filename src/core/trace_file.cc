@@ -2,8 +2,7 @@
 #include "core/detail/trace_file.h"
 
 #include <cerrno>
-#include <ctime>
-#include <fstream>
+#include <chrono>
 #include <iterator>
 #include <system_error>
 
@@ -14,7 +13,6 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr ::mode_t kMode = 0666;
 constexpr std::size_t kEnoughBytes = std::size_t{64} << 10;
 constexpr double kNanosecondsPerMicrosecond = 1000;
@@ -35,18 +33,10 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-std::int64_t now_ns(clockid_t clock) {
-  timespec now{};
-  (void)::clock_gettime(clock, &now);
-  return now.tv_sec * kNanosecondsPerSecond + now.tv_nsec;
-}
-
-/// Which machine this is, since it was started.
-std::string boot_id() {
-  std::string id;
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  (void)std::getline(file, id);
-  return id;
+std::int64_t system_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -69,10 +59,10 @@ TraceFile::TraceFile(const std::string& path, std::string_view rank)
       pid_(::getpid()) {
   if (file_ < 0) throw std::system_error(errno, std::generic_category(), path);
   put("[\n");
-  // Both clocks at one moment: what brings the files of several machines together.
+  // Both clocks at one moment: what brings the files of several machines together where nothing better is known.
   put_metadata("crossdevice_clock", 0,
-               fmt::format("\"monotonic_ns\":{},\"realtime_ns\":{},\"boot_id\":\"{}\"",
-                           now_ns(CLOCK_MONOTONIC), now_ns(CLOCK_REALTIME), escaped(boot_id())));
+               fmt::format("\"clock\":\"{}\",\"monotonic_ns\":{},\"realtime_ns\":{}",
+                           escaped(trace_clock_id()), trace_clock_ns(), system_clock_ns()));
   put_metadata("process_name", 0,
                rank.empty() ? fmt::format("\"name\":\"process {}\"", pid_)
                             : fmt::format("\"name\":\"rank {} (pid {})\"", escaped(rank), pid_));
@@ -110,6 +100,13 @@ int TraceFile::track(std::string_view device, std::uint32_t thread) {
   }
   put_metadata("thread_name", number, fmt::format("\"name\":\"{}\"", name));
   return number;
+}
+
+void TraceFile::note_clock(const ClockOffset& offset) {
+  put_metadata(
+      "crossdevice_clock_offset", 0,
+      fmt::format("\"clock\":\"{}\",\"at_ns\":{},\"to_add_ns\":{},\"within_ns\":{}",
+                  escaped(offset.clock), offset.at_ns, offset.to_add_ns, offset.within_ns));
 }
 
 void TraceFile::write(const TraceEvent& event, std::uint32_t thread) {

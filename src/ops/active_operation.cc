@@ -25,7 +25,7 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
     outputs_written_ = outer_->outputs_written_;
     record_ = outer_->record_;
     pending_ = outer_->pending_;
-    deadline_ = options.deadline();
+    deadline_ = Deadline::after_timeout_seconds(timeout_seconds_);
     if (outer_->deadline_.moment() <= deadline_.moment()) {
       deadline_ = outer_->deadline_;
       timeout_seconds_ = outer_->timeout_seconds_;
@@ -40,8 +40,9 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
     queue_.begin_turn(queue_.draw_blocking_ticket());
   }
   record_ = {name.kind.name, queue_.next_sequence(), name.num_values, name.size_bytes};
-  deadline_ = options.deadline();  // its clock starts here, at the head of the queue
-  span_.emplace(name.kind.name, "operation", [this, &name] {
+  // Its clock starts here, at the head of the queue.
+  if (timeout_seconds_.has_value()) deadline_ = Deadline::after_timeout_seconds(timeout_seconds_);
+  span_.emplace(name.kind.name.data(), "operation", [this, &name] {
     return TraceArguments{.sequence = record_.sequence,
                           .num_bytes = record_.size_bytes,
                           .tracks = &name.devices.trace_tracks()};

@@ -19,6 +19,7 @@
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
+#include "ops/detail/known_packs.h"
 #include "ops/detail/nccl_fallback.h"
 #include "ops/detail/sparse_reduce.h"
 #include "ops/detail/staged_value.h"
@@ -146,37 +147,28 @@ struct DenseBatch {
     items.push_back({&value, &result, item});
     sizes.push_back({value.dtype(), value.values()[0].num_elements()});
   }
-  /// Whole tensors: without a limit they travel as one pack each dtype.
-  [[nodiscard]] std::vector<Pack> packs(Int64 bytes_per_pack) const {
-    if (bytes_per_pack == 0) return make_packs(sizes, {.num_packs = 1});
-    return make_packs(sizes, {.bytes_per_pack = bytes_per_pack});
-  }
 };
 
-/// The value as the engines take it: as it is, or, where it lies on GPUs, as `staged` holds it.
-CollectiveValue on_hosts(const PerReplica& value, const Mirrored& result,
-                         std::optional<detail::StagedValue>& staged) {
-  if (detail::placement_of(value.devices(), result.devices()) == detail::Placement::HOSTS) {
-    return {value.values(), result.values()};
-  }
-  staged.emplace(value, result, kHost);
-  return {staged->inputs().values(), staged->outputs().values()};
+bool is_on_hosts(const PerReplica& value, const Mirrored& result) {
+  return value.devices().all_host() && result.devices().all_host();
 }
 
 }  // namespace
 
-struct CollectiveAllReduce::State {
+// Hidden, unlike the class: so its functions may be inlined, and calls of the others need no table.
+struct [[gnu::visibility("hidden")]] CollectiveAllReduce::State {
   Devices devices;
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
   std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
   std::uint64_t num_requests = 0;
+  detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
 
   /// Equal on all workers for equal calls.
   [[nodiscard]] bool takes_nccl(ReduceOp op, const PerReplica& value,
-                                const Destinations& destinations,
-                                const CommunicationOptions& call) const {
+                                const Destinations& destinations, const CommunicationOptions& call)
+      const {
     if (nccl == nullptr) return false;
     const CommunicationOptions all = options.merge(call);
     return !all.deterministic && all.implementation != CommunicationImplementation::RING &&
@@ -185,6 +177,7 @@ struct CollectiveAllReduce::State {
   }
 
   void require_components(const PerReplica& value) const {
+    if (value.devices() == devices) return;
     if (!value.devices().same_set(devices) || value.size() != devices.size()) {
       throw ValueError(
           fmt::format("a value of CollectiveAllReduce has one component on each of {}, "
@@ -195,21 +188,27 @@ struct CollectiveAllReduce::State {
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
   /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many requests and
   /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count.
-  [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
-                                          const CommunicationOptions& call,
-                                          const detail::ActiveOperation& active,
-                                          std::uint64_t particulars = 0) {
+  [[nodiscard]] CollectiveRequest request(
+      std::string_view kind, ReduceOp op, const CommunicationOptions& call,
+      const detail::ActiveOperation& active, std::uint64_t particulars = 0) {
     Fingerprint fingerprint;
     fingerprint.add(++num_requests);
     fingerprint.add(active.num_skipped());
     fingerprint.add(particulars);
-    const CommunicationOptions all = options.merge(call);
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
-            .deadline = Deadline::earlier(active.deadline(), all.deadline()),
-            .deterministic = all.deterministic,
+            .deadline = deadline_of(call, active),
+            .deterministic = options.deterministic || call.deterministic,
             .fingerprint = fingerprint.value()};
+  }
+  [[nodiscard]] Deadline deadline_of(const CommunicationOptions& call,
+                                     const detail::ActiveOperation& active) const {
+    // Then what counts is the default, from which the operation's own was made.
+    if (!call.timeout_seconds.has_value() && !options.timeout_seconds.has_value()) {
+      return active.deadline();
+    }
+    return Deadline::earlier(active.deadline(), options.merge(call).deadline());
   }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(const detail::ActiveOperation& active) const {
@@ -217,14 +216,12 @@ struct CollectiveAllReduce::State {
   }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
                    detail::ActiveOperation& active);
-  [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
-                                      const Destinations& destinations,
-                                      const CommunicationOptions& call,
-                                      detail::ActiveOperation& active);
-  [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
-                                       const Destinations& destinations,
-                                       const CommunicationOptions& call,
-                                       detail::ActiveOperation& active);
+  [[nodiscard]] Mirrored reduce_dense(
+      ReduceOp op, const PerReplica& value, const Destinations& destinations,
+      const CommunicationOptions& call, detail::ActiveOperation& active);
+  [[nodiscard]] Mirrored reduce_sparse(
+      ReduceOp op, const PerReplica& value, const Destinations& destinations,
+      const CommunicationOptions& call, detail::ActiveOperation& active);
 };
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
@@ -294,10 +291,17 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
                          active);
     return result;
   }
-  std::optional<detail::StagedValue> staged;
-  const CollectiveValue shared = on_hosts(value, result, staged);
-  workers->engine().all_reduce(all, std::span<const CollectiveValue>(&shared, 1));
-  if (staged.has_value()) staged->put_back(result);
+  const auto all_reduce = [&](const PerReplica& inputs, const Mirrored& outputs) {
+    const CollectiveValue shared{inputs.values(), outputs.values()};
+    workers->engine().all_reduce(all, std::span<const CollectiveValue>(&shared, 1));
+  };
+  if (is_on_hosts(value, result)) {
+    all_reduce(value, result);
+  } else {
+    const detail::StagedValue staged(value, result, kHost);
+    all_reduce(staged.inputs(), staged.outputs());
+    staged.put_back(result);
+  }
   return result;
 }
 
@@ -327,14 +331,14 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     if (!by_nccl.items.empty()) {
       detail::reduce_batch(op, {},
                            {.items = by_nccl.items,
-                            .packs = by_nccl.packs(bytes_per_pack),
+                            .packs = state_->known_packs.packs(by_nccl.sizes, bytes_per_pack),
                             .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
                             .placement = detail::Placement::GPUS,
                             .nccl = state_->nccl.get(),
                             .fingerprint = request.fingerprint},
                            active);
     }
-    for (const Pack& pack : on_engine.packs(bytes_per_pack)) {
+    for (const Pack& pack : state_->known_packs.packs(on_engine.sizes, bytes_per_pack)) {
       state_->reduce_pack(request, pack, on_engine, active);
       ++num_packs_done;
       ++request.fingerprint;  // the next pack is another part
@@ -363,17 +367,22 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
   });
   active.require_time_left();
   std::vector<CollectiveValue> shared;
-  std::vector<std::optional<detail::StagedValue>> staged;
+  std::vector<std::optional<detail::StagedValue>> staged;  // by range; empty: all lies on hosts
   shared.reserve(pack.ranges.size());
-  staged.reserve(pack.ranges.size());
-  for (const ElementRange& range : pack.ranges) {
-    const detail::ReduceItem& item = batch.items[range.tensor];
-    shared.push_back(on_hosts(*item.value, *item.result, staged.emplace_back()));
+  for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
+    const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
+    if (is_on_hosts(*item.value, *item.result)) {
+      shared.push_back({item.value->values(), item.result->values()});
+      continue;
+    }
+    if (staged.empty()) staged.resize(pack.ranges.size());
+    staged[r].emplace(*item.value, *item.result, kHost);
+    shared.push_back({staged[r]->inputs().values(), staged[r]->outputs().values()});
   }
   workers->engine().all_reduce(request, shared);
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
     const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
-    if (staged[r].has_value()) staged[r]->put_back(*item.result);
+    if (!staged.empty() && staged[r].has_value()) staged[r]->put_back(*item.result);
     active.complete_item(item.item);
   }
 }

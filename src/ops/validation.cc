@@ -55,7 +55,9 @@ void require_outputs(const Destinations& destinations, DType expected, const Sha
   if (outputs->is_sparse()) throw ValueError("outputs must be dense tensors, not IndexedSlices");
   for (std::size_t i = 0; i < outputs->size(); ++i) {
     const Tensor& output = outputs->values()[i];
-    if (output.dtype() != expected || !(output.shape() == shape)) {
+    // In place it is the input's own.
+    const bool has_shape = &output.shape() == &shape || output.shape() == shape;
+    if (output.dtype() != expected || !has_shape) {
       throw ValueError(fmt::format("output {}{} must be {} {}, it is {} {}", i, where(position),
                                    to_string(expected), shape.to_string(),
                                    to_string(output.dtype()), output.shape().to_string()));
@@ -212,20 +214,22 @@ void require_broadcastable(const Tensor& tensor, const Destinations& destination
 bool require_no_overlaps(const PerReplica& value, const Destinations& destinations) {
   const DistributedValues* outputs = destinations.outputs();
   if (outputs == nullptr) return false;
+  const std::span<const Tensor> out = outputs->values();
+  const std::span<const Tensor> in = value.values();
+  if (out.size() == 1 && in.size() == 1 && out[0].is_same(in[0])) return out[0].size_bytes() > 0;
   constexpr std::size_t kFew = 16;
   if (value.size() > kFew || outputs->size() > kFew) {
     const ValueDestinationPair pair{value, destinations};
     return require_no_overlaps(std::span<const ValueDestinationPair>(&pair, 1));
   }
   bool in_place = false;
-  const std::span<const Tensor> out = outputs->values();
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Interval output = interval_of(out[i], 0);
     for (std::size_t j = i + 1; j < out.size(); ++j) {
       const Interval other = interval_of(out[j], 0);
       if (intersect(output, other)) throw_overlap(output, other, "output");
     }
-    for (const Tensor& tensor : value.values()) {
+    for (const Tensor& tensor : in) {
       const Interval input = interval_of(tensor, 0);
       if (!intersect(output, input)) continue;
       if (!is_in_place(output, input)) throw_overlap(output, input, "input");

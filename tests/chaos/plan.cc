@@ -221,8 +221,6 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
 std::uint64_t draw_lasting_us(Dice& dice, const Plan& plan) {
   if (!is_of_link(plan.fault) || plan.fault == Fault::LINK_CUT) return 0;
   if (plan.fault == Fault::LINK_PAUSE) return plan.amount;
-  // Less than a handshake of the TCP transport may take: one that is cut in two for longer is not mended, see bench/results/chaos.md.
-  if (plan.fault == Fault::LINK_PARTED) return dice.from_to(200'000, 2'500'000);
   const bool is_bearable = plan.fault == Fault::LINK_DELAY || plan.fault == Fault::LINK_REORDER ||
                            plan.fault == Fault::LINK_DUPLICATE;
   if (is_bearable && dice.happens(40)) return kToTheEndUs;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -85,6 +86,25 @@ TEST(AgreeOnArguments, AllTroublesAreTold) {
                            EXPECT_LT(text.size(), 20000U);
                          }),
             no_errors(4));
+}
+
+TEST(AgreeOnArguments, WhoHasNoMemoryIsNamedToAll) {
+  EXPECT_EQ(run_clusters(3,
+                         [](const std::shared_ptr<Cluster>& cluster) {
+                           const auto describe = [&]() -> std::string {
+                             if (cluster->rank() == 1) throw std::bad_alloc();
+                             return "fine";
+                           };
+                           try {
+                             (void)agree_on_arguments(*cluster, describe);
+                             ADD_FAILURE() << "no error";
+                           } catch (const ResourceExhaustedError& error) {
+                             EXPECT_THAT(error.what(), HasSubstr("no memory left in rank 1"));
+                             ASSERT_EQ(error.culprits().size(), 1U);
+                             EXPECT_EQ(error.culprits()[0].rank, 1);
+                           }
+                         }),
+            no_errors(3));
 }
 
 TEST(AgreeOnArguments, WhoDoesNotComeIsWaitedForUntilTheTimeout) {

@@ -62,6 +62,41 @@ class ChiefTest : public ::testing::Test {
   Chief chief_;
 };
 
+TEST_F(ChiefTest, WhoLosesItsConnectionBeforeAllHaveComeMayComeAnew) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(1));
+  EXPECT_TRUE(chief_.refuse(hello(1)).has_value());  // it is still there
+  chief_.lost(1, "no heartbeat");
+  EXPECT_FALSE(chief_.refuse(hello(1)).has_value());
+  Hello another = hello(1);
+  another.member.pid = 7;
+  EXPECT_TRUE(chief_.refuse(another).has_value());
+  chief_.admit(hello(1));
+  EXPECT_FALSE(chief_.is_complete());
+  EXPECT_THAT(chief_.absent(), ElementsAre(2));
+  chief_.admit(hello(2));
+  EXPECT_TRUE(chief_.is_complete());
+  for (int rank = 0; rank < 3; ++rank) only(rank, ControlKind::MEMBERS);  // and no loss
+  chief_.lost(1, "no heartbeat");
+  EXPECT_TRUE(chief_.refuse(hello(1)).has_value());
+}
+
+TEST_F(ChiefTest, WhoIsSilentBeforeAllHaveComeIsWaitedForAgain) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(1));
+  chief_.await_anew(1);
+  chief_.lost(1, "no heartbeat");  // nobody has gone
+  EXPECT_THAT(chief_.absent(), ElementsAre(1, 2));
+  chief_.admit(hello(2));
+  EXPECT_FALSE(chief_.is_complete());
+  EXPECT_FALSE(chief_.refuse(hello(1)).has_value());
+  chief_.admit(hello(1));
+  EXPECT_TRUE(chief_.is_complete());
+  for (int rank = 0; rank < 3; ++rank) only(rank, ControlKind::MEMBERS);
+  chief_.await_anew(1);  // too late for that
+  EXPECT_TRUE(chief_.is_present(1));
+}
+
 TEST_F(ChiefTest, TellsAllWhoIsThereWhenTheLastOneHasCome) {
   chief_.admit(hello(0));
   chief_.admit(hello(2));

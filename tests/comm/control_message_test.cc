@@ -37,7 +37,8 @@ std::vector<std::string> payloads() {
           GiveUp{{1, 2}, "late"}.encode(),
           MemberLost{2, "gone"}.encode(),
           Abort{2, "why"}.encode(),
-          Heartbeat{"all_reduce #3"}.encode()};
+          Heartbeat{"all_reduce #3"}.encode(),
+          ClockReading{1, 2, "the clock"}.encode()};
 }
 
 void decode_as(std::size_t kind, std::string_view payload) {
@@ -81,8 +82,11 @@ void decode_as(std::size_t kind, std::string_view payload) {
     case 12:
       (void)Abort::decode(payload);
       return;
-    default:
+    case 13:
       (void)Heartbeat::decode(payload);
+      return;
+    default:
+      (void)ClockReading::decode(payload);
       return;
   }
 }

@@ -13,16 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <asio/io_context.hpp>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "comm/detail/meeting_message.h"
 #include "comm/detail/meeting_place.h"
+#include "support/loopback_listener.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -69,33 +68,18 @@ class Speaker {
 /// Where a worker is said to listen.
 class Address {
  public:
-  Address() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(fd_, 100), 0);
-    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    text_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  }
-  ~Address() { ::close(fd_); }
-  Address(const Address&) = delete;
-  Address& operator=(const Address&) = delete;
-
-  [[nodiscard]] const std::string& text() const { return text_; }
-  void stop() const { ::shutdown(fd_, SHUT_RDWR); }
+  [[nodiscard]] std::string text() const { return listener_.address(); }
+  void stop() const { ::shutdown(listener_.descriptor(), SHUT_RDWR); }
   /// The next one that comes; nothing: it was stopped, or nobody has for a long while.
   [[nodiscard]] std::unique_ptr<Speaker> accept() const {
-    pollfd waited{fd_, POLLIN, 0};
+    pollfd waited{listener_.descriptor(), POLLIN, 0};
     if (::poll(&waited, 1, kLongMilliseconds) != 1) return nullptr;
-    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int fd = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     return fd < 0 ? nullptr : std::make_unique<Speaker>(fd);
   }
 
  private:
-  int fd_;
-  std::string text_;
+  testing::LoopbackListener listener_{100};
 };
 
 Seek question() {

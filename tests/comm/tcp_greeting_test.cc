@@ -21,6 +21,7 @@ TEST(TcpGreetingTest, BothProveThatTheyHoldTheSecret) {
   EXPECT_NO_THROW(check_hello(hello, kSecret, challenge));
   EXPECT_NO_THROW(check_welcome(encode_welcome(kSecret, kPair, challenge, nonce), kSecret, kPair,
                                 challenge, nonce));
+  EXPECT_NO_THROW(check_here(encode_here()));
 }
 
 TEST(TcpGreetingTest, ADifferenceInAnyBitIsSeen) {
@@ -37,6 +38,12 @@ TEST(TcpGreetingTest, ADifferenceInAnyBitIsSeen) {
     WelcomeBytes changed = welcome;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     EXPECT_THROW(check_welcome(changed, kSecret, kPair, challenge, nonce), WireError);
+  }
+  const HereBytes here = encode_here();
+  for (std::size_t bit = 0; bit < 8 * here.size(); ++bit) {
+    HereBytes changed = here;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    EXPECT_THROW(check_here(changed), WireError);
   }
 }
 

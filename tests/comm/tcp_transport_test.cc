@@ -202,65 +202,34 @@ TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
   talker.join();
 }
 
-TEST(TcpTransportTest, AnAttemptThatCameToNothingHarmsNobody) {
+TEST(TcpTransportTest, WhoFailsIsHeardWhileAnotherIsWaitedFor) {
   const ThreadedClusters clusters(3);
-  std::atomic<bool> has_come{false};
-  std::atomic<bool> is_taken_in{false};
-  std::atomic<bool> has_gone{false};
-  std::atomic<bool> is_connected{false};
-  const auto wait_until = [](const std::atomic<bool>& event) {
-    while (!event.load()) std::this_thread::yield();
+  std::atomic<int> num_waiting{2};
+  /// Says that it waits no more, however it ends.
+  struct Waiting {
+    std::atomic<int>& number;
+    ~Waiting() { --number; }
   };
   clusters.for_each_worker([&](int rank) {
-    if (rank == 0) {
-      // By hand, and twice: the first connection is given up when rank 2 has taken it in unasked.
-      detail::TcpMeetingOptions options;
-      options.rank = 0;
-      options.num_ranks = 3;
-      options.cluster_id = clusters.of(0)->id();
-      detail::TcpMeeting first(options);
-      detail::TcpMeeting second(options);
-      const std::vector<std::string> all = clusters.of(0)->all_gather_bytes(
-          detail::WireWriter().text("").text(second.announcement()).take());
-      detail::WireReader theirs(all[2]);
-      EXPECT_EQ(theirs.text(), "");
-      const std::string announcement = theirs.text();
-      const std::vector<int> peers = {2};
-      const auto connect = [&](detail::TcpMeeting& meeting) {
-        meeting.learn(2, announcement, true);
-        meeting.meet(peers, soon(), [] { return false; });
-        EXPECT_TRUE(meeting.has_met(2));
-      };
-      connect(first);
-      has_come = true;
-      wait_until(is_taken_in);
-      for (const auto& [peer, fd] : first.take_connected()) ::close(fd);
-      has_gone = true;
-      connect(second);
-      wait_until(is_connected);
+    const std::unique_ptr<Transport> transport = make_tcp_transport(clusters.of(rank));
+    if (rank == 2) {
+      // Never looks for the others.
+      while (num_waiting.load() != 0) std::this_thread::yield();
       return;
     }
-    const std::unique_ptr<Transport> transport = make_tcp_transport(clusters.of(rank));
-    if (rank == 1) wait_until(has_come);
-    const std::vector<int> other = {3 - rank};
-    transport->connect(other, soon());
-    transport->begin(operation());
-    if (rank == 2) is_taken_in = true;
-    wait_until(has_gone);
-    // Longer than the end of a connection is left unexplained.
-    for (int i = 0; i < 10; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      Bytes in(8);
-      const Bytes out(8);
-      std::vector<Transfer> transfers(2);
-      transport->send(other[0], out, transfers[0]);
-      transport->receive(other[0], in, transfers[1]);
-      wait_for(*transport, transfers);
+    const Waiting waiting{num_waiting};
+    if (rank == 1) {
+      const std::vector<int> other = {0};
+      transport->connect(other, soon());
+      transport->stop(StatusCode::ABORTED, "rank 1 cannot go on", {});
+    } else {
+      // Of the two one comes, and fails.
+      const std::vector<int> others = {1, 2};
+      const Outcome outcome = TransportConformance::outcome_of(
+          [&](Transport& mine) { mine.connect(others, soon()); }, *transport);
+      EXPECT_EQ(outcome.code, StatusCode::ABORTED);
+      EXPECT_THAT(outcome.text, ::testing::HasSubstr("rank 1 cannot go on"));
     }
-    if (rank == 1) return;
-    const std::vector<int> chief = {0};
-    transport->connect(chief, soon());
-    is_connected = true;
   });
 }
 

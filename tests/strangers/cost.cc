@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -27,6 +25,7 @@
 #include "strangers/flood.h"
 #include "strangers/job.h"
 #include "strangers/process_view.h"
+#include "support/loopback_listener.h"
 
 namespace crossdevice::strangers {
 namespace {
@@ -87,33 +86,16 @@ class Child {
 /// Another program's.
 class IdleListener {
  public:
-  IdleListener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-        ::listen(fd_, 4096) != 0 ||
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-      throw std::runtime_error("cannot listen");
-    }
-    port_ = ntohs(address.sin_port);
-    child_.emplace([this] {
-      for (;;) {
-        const int accepted = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
-        if (accepted >= 0) ::close(accepted);
-      }
-    });
-  }
-  ~IdleListener() { ::close(fd_); }
-  IdleListener(const IdleListener&) = delete;
-  IdleListener& operator=(const IdleListener&) = delete;
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
 
  private:
-  int fd_;
-  std::uint16_t port_ = 0;
-  std::optional<Child> child_;
+  testing::LoopbackListener listener_{4096};
+  Child child_{[this] {
+    for (;;) {
+      const int accepted = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
+      if (accepted >= 0) ::close(accepted);
+    }
+  }};
 };
 
 /// The doors of the job that answer: each stranger there is the job's work, not the kernel's alone.

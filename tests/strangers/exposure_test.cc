@@ -313,9 +313,3 @@ TEST(SegmentsTest, AreNotForAnotherUser) {
 
 }  // namespace
 }  // namespace crossdevice::strangers
-
-int main(int argc, char** argv) {
-  if (const std::optional<int> status = crossdevice::strangers::run_as_worker()) return *status;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -6,8 +6,6 @@
 #include <list>
 #include <utility>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,24 +14,10 @@
 
 namespace crossdevice::strangers {
 
-Relay::Relay() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  (void)::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
-  (void)::listen(listener_, 16);
-  (void)::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-  port_ = ntohs(address.sin_port);
-}
-
 Relay::~Relay() {
   is_over_ = true;
   if (thread_.joinable()) thread_.join();
-  ::close(listener_);
 }
-
-std::string Relay::address() const { return "127.0.0.1:" + std::to_string(port_); }
 
 std::string Relay::said_by_caller() const {
   const std::lock_guard lock(mutex_);
@@ -51,11 +35,11 @@ void Relay::carry_to(std::uint16_t port) {
 
 void Relay::run(std::uint16_t port) {
   std::array<pollfd, 2> polled{};
-  polled[0] = {listener_, POLLIN, 0};
+  polled[0] = {listener_.descriptor(), POLLIN, 0};
   while (::poll(polled.data(), 1, 10) == 0) {
     if (is_over_) return;
   }
-  const int caller = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int caller = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
   while (!is_over_) {
     const Caller onwards({.port = port});
     if (!onwards.is_connected()) {

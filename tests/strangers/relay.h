@@ -10,18 +10,20 @@
 #include <thread>
 #include <vector>
 
+#include "support/loopback_listener.h"
+
 namespace crossdevice::strangers {
 
 /// Carries what is said on one connection over loopback, both ways, and keeps it.
 class Relay {
  public:
-  Relay();
+  Relay() = default;
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
   /// Where to connect to, "127.0.0.1:4711".
-  [[nodiscard]] std::string address() const;
+  [[nodiscard]] std::string address() const { return listener_.address(); }
   /// Begins: whoever connects is connected to that port, once somebody listens there.
   void carry_to(std::uint16_t port);
   [[nodiscard]] std::string said_by_caller() const;
@@ -32,8 +34,7 @@ class Relay {
   /// Whether more may come.
   bool carry(int from, int to, std::string& record);
 
-  int listener_;
-  std::uint16_t port_ = 0;
+  testing::LoopbackListener listener_{16};
   std::atomic<bool> is_over_{false};
   mutable std::mutex mutex_;  // guards the following
   std::string said_by_caller_;

@@ -23,6 +23,7 @@
 #include "strangers/process_view.h"
 #include "strangers/relay.h"
 #include "support/sanitizers.h"
+#include "support/worker_processes.h"
 
 namespace crossdevice::strangers {
 namespace {
@@ -34,6 +35,7 @@ using detail::Hello;
 using detail::Nonce;
 using detail::Reception;
 using detail::Seek;
+using testing::all_well;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -41,10 +43,6 @@ using ::testing::SizeIs;
 
 constexpr const char* kSecret = "what nobody else knows";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-std::vector<int> all_well(int num_workers) {
-  return std::vector<int>(static_cast<std::size_t>(num_workers));
-}
 
 /// A job of three that is at work, and its doors.
 class StrangersTest : public ::testing::Test {
@@ -79,6 +77,19 @@ class StrangersTest : public ::testing::Test {
       }
       return doors_.size() == num_workers + 1;
     }));
+  }
+
+  /// Of each worker.
+  [[nodiscard]] std::vector<std::size_t> num_open_files() const {
+    std::vector<std::size_t> counts;
+    for (int rank = 0; rank < 3; ++rank) counts.push_back(open_files_of(job_->pid(rank)).size());
+    return counts;
+  }
+  /// Soon no worker has more open than it had then.
+  void expect_open_files_again(const std::vector<std::size_t>& before) const {
+    for (std::size_t rank = 0; rank < before.size(); ++rank) {
+      EXPECT_TRUE(Job::await([&] { return num_open_files()[rank] <= before[rank]; })) << rank;
+    }
   }
 
   void expect_going_on() { EXPECT_TRUE(job_->await_rounds(3)) << job_->printed(); }
@@ -297,8 +308,7 @@ TEST_F(StrangersTest, ProcessesOfOtherJobsAreRefused) {
 
 TEST_F(StrangersTest, TheSilentAreBoundedAndDroppedByADeadline) {
   begin();
-  std::vector<std::size_t> before;
-  for (int rank = 0; rank < 3; ++rank) before.push_back(open_files_of(job_->pid(rank)).size());
+  const std::vector<std::size_t> before = num_open_files();
   std::vector<Caller> silent;
   for (int i = 0; i < 300; ++i) {
     for (const Door& door : doors_) {
@@ -309,11 +319,9 @@ TEST_F(StrangersTest, TheSilentAreBoundedAndDroppedByADeadline) {
     }
     for (const Door& door : silent_doors_) silent.emplace_back(Where{.port = door.port});
   }
-  const auto most = [&](int rank) {
-    return before[static_cast<std::size_t>(rank)] + (rank == 0 ? 2 : 1) * Reception::kPlaces;
-  };
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_LE(open_files_of(job_->pid(rank)).size(), most(rank)) << rank;
+  const std::vector<std::size_t> now = num_open_files();
+  for (std::size_t rank = 0; rank < now.size(); ++rank) {
+    EXPECT_LE(now[rank], before[rank] + (rank == 0 ? 2 : 1) * Reception::kPlaces) << rank;
   }
   expect_going_on();
   // All that came to doors that answer are sent away, though some go on saying a byte now and then.
@@ -332,11 +340,7 @@ TEST_F(StrangersTest, TheSilentAreBoundedAndDroppedByADeadline) {
     EXPECT_EQ(times_said(door, "it did not say who it is while others waited"), 1U);
     EXPECT_EQ(times_said(door, "it did not say who it is within 5 s"), 1U) << job_->printed();
   }
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(Job::await([&] {
-      return open_files_of(job_->pid(rank)).size() <= before[static_cast<std::size_t>(rank)];
-    })) << rank;
-  }
+  expect_open_files_again(before);
   expect_a_good_end();
 }
 
@@ -344,8 +348,7 @@ TEST_F(StrangersTest, TenThousandConnectionsTakeNeitherDescriptorsNorLines) {
   begin({.max_descriptors = 512});
   std::vector<std::uint16_t> ports;
   for (const Door& each : doors_) ports.push_back(each.port);
-  std::vector<std::size_t> before;
-  for (int rank = 0; rank < 3; ++rank) before.push_back(open_files_of(job_->pid(rank)).size());
+  const std::vector<std::size_t> before = num_open_files();
   std::size_t most = 0;
   std::size_t turn = 0;
   const FloodCounts counts = flood(
@@ -362,11 +365,7 @@ TEST_F(StrangersTest, TenThousandConnectionsTakeNeitherDescriptorsNorLines) {
     EXPECT_LE(times_said(door, ""), 5U) << job_->printed(door.rank);
   }
   EXPECT_LE(count_of("\n", job_->printed()), 40U) << job_->printed();
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(Job::await([&] {
-      return open_files_of(job_->pid(rank)).size() <= before[static_cast<std::size_t>(rank)];
-    })) << rank;
-  }
+  expect_open_files_again(before);
   expect_a_good_end();
 }
 
@@ -414,7 +413,7 @@ TEST_F(StrangersTest, AtTheTransportsDoorWhileMembersMeet) {
         char magic[8] = {};
         if (::poll(&polled, 1, 100) == 1 &&
             ::recv(caller.descriptor(), magic, sizeof magic, MSG_PEEK) == 8 &&
-            std::string(magic, 8) == "xdevtcp1") {
+            std::string(magic, 8) == "xdevtcp2") {
           transports.push_back(port);
         }
       }

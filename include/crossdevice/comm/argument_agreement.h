@@ -16,8 +16,8 @@ namespace crossdevice {
 /// an error on all workers: nobody waits for one that cannot come.
 ///
 /// Ranks    collective: every worker comes here, whatever it was given.
-/// Errors   ValueError: `describe` threw on some workers; on all of them, with the ranks and what each threw. Where the others do not come, this worker's own
-///          trouble is thrown alone. Else as Cluster::all_gather_bytes().
+/// Errors   ValueError: `describe` threw on some workers; on all of them, with the ranks and what each threw; ResourceExhaustedError where that was
+///          std::bad_alloc. Where the others do not come, this worker's own trouble is thrown alone. Else as Cluster::all_gather_bytes().
 /// Time     no `timeout_seconds`, or 0: CROSSDEVICE_DEFAULT_TIMEOUT; where that is not set either, 300 s.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<std::string> agree_on_arguments(
     Cluster& cluster, const std::function<std::string()>& describe,

@@ -54,6 +54,8 @@ class Chief {
   void handle(int rank, const Frame& frame);
   /// A member's connection has ended, or it is silent for too long. Does nothing for one that has gone before.
   void lost(int rank, const std::string& text);
+  /// Not all have come yet, and a member that had is silent: it may be the network that is, so that it is waited for again. Does nothing later.
+  void await_anew(int rank);
   [[nodiscard]] bool is_present(int rank) const;
   /// How many members are still there.
   [[nodiscard]] std::size_t num_present() const;
@@ -88,6 +90,7 @@ class Chief {
   void complete(const RoundId& id, Round& round);
   void gone(int rank, const std::string& text);
   [[nodiscard]] std::optional<Failure> failure_of_gone(const Round& round) const;
+  [[nodiscard]] bool comes_anew(const MemberInfo& worker) const;
   [[nodiscard]] std::optional<std::string> mismatch_of(const Hello& hello) const;
   [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
   [[nodiscard]] RankInfo rank_info(int rank) const;

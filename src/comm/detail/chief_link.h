@@ -12,6 +12,7 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
 
+#include "comm/detail/clock_comparison.h"
 #include "comm/detail/control_connection.h"
 #include "comm/detail/control_options.h"
 
@@ -58,6 +59,8 @@ class ChiefLink {
   void hear(const Frame& frame);
   void say_hello(const Frame& frame);
   void check_welcome(const Frame& frame);
+  void compare_clocks();
+  void hear_clock(const Frame& frame);
   void end(const std::string& why);
   void retry(const std::string& why);
 
@@ -72,6 +75,7 @@ class ChiefLink {
   std::shared_ptr<ControlConnection> connection_;
   Clock::time_point last_heard_;
   Nonce nonce_{};
+  ClockComparison clocks_;
   bool is_welcome_ = false;
   bool is_kept_ = false;
   bool is_leaving_ = false;

@@ -51,6 +51,7 @@ class ChiefService {
   void answer_hello(const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
                     const Frame& frame);
   void begin_session(const std::shared_ptr<ControlConnection>& connection, int rank);
+  void tell_clock(int rank, const Frame& question);
   void end_spoiled_meeting();
   void drop_member(int rank, const std::string& why);
 

@@ -17,7 +17,7 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 2;
+inline constexpr std::uint32_t kControlProtocol = 3;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
@@ -52,6 +52,8 @@ enum class ControlKind : std::uint8_t {
   /// What somebody does now. A member asks it of those that a round misses (with the round, as in WHO_IS_MISSING), and the chief passes it on to them (with
   /// nothing); they answer with a HEARTBEAT.
   ASK,
+  /// What the chief's clock says: a worker that writes a trace asks, the chief answers at once.
+  CLOCK,
 };
 
 /// A kind and a payload that a message below was encoded to.
@@ -201,6 +203,15 @@ struct Heartbeat {
   std::string operation;  ///< what the worker does now; empty: nothing
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Heartbeat decode(std::string_view payload);
+};
+
+/// A question without the last two, or the answer to it.
+struct ClockReading {
+  std::int64_t asked_ns = 0;     ///< by the clock of who asks
+  std::int64_t answered_ns = 0;  ///< by the other
+  std::string clock{};           ///< the other's trace_clock_id()
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static ClockReading decode(std::string_view payload);
 };
 
 }  // namespace crossdevice::detail

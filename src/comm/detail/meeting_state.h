@@ -61,6 +61,7 @@ class MeetingPlace::State {
     thread_ = start_service_thread("xdev-meeting", [this, work = asio::make_work_guard(io_)] {
       run_service(io_, "meeting", [this](const std::string& what) {
         end_call(std::nullopt, MeetingFailure{StatusCode::RESOURCE_EXHAUSTED, what, {}});
+        reception_.go_on();
       });
     });
   }

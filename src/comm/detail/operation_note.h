@@ -22,10 +22,20 @@ class OperationNote {
  public:
   static constexpr const char* kNone = "no operation";
 
-  /// Up to 24 characters of `kind` are kept.
+  static constexpr std::size_t kMaxKind = 24;
+  /// Filled up with zeros.
+  using Kind = std::array<char, kMaxKind>;
+
+  /// Up to kMaxKind characters of `kind` are kept.
   void set(std::string_view kind, std::uint64_t sequence) {
+    Kind padded{};
+    kind.copy(padded.data(), padded.size());
+    set(padded, sequence);
+  }
+  void set(const Kind& kind, std::uint64_t sequence) {
     std::array<std::uint64_t, kNumWords> words{};
-    kind.copy(reinterpret_cast<char*>(words.data()), sizeof words);
+    static_assert(sizeof words == sizeof kind);
+    std::memcpy(words.data(), kind.data(), sizeof words);
     state_.store(kWritten, std::memory_order_relaxed);
     for (std::size_t i = 0; i < kNumWords; ++i) {
       kind_[i].store(words[i], std::memory_order_release);
@@ -54,7 +64,7 @@ class OperationNote {
   }
 
  private:
-  static constexpr std::size_t kNumWords = 3;
+  static constexpr std::size_t kNumWords = kMaxKind / sizeof(std::uint64_t);
   static constexpr std::uint64_t kUnused = 0;
   static constexpr std::uint64_t kIdle = 1;
   static constexpr std::uint64_t kWritten = 2;

@@ -50,6 +50,8 @@ class Reception {
             std::size_t max_frame_bytes = kMaxStrangerFrameBytes);
   /// Receives nobody any more, and sends those away whose answer has not come.
   void close();
+  /// A handler may have thrown before it waited for the next stranger: from now on somebody does again.
+  void go_on();
   /// To be called from `on_answer`: the stranger may not come in. Says so on the log; `reason`: as StrangerLog's.
   void refuse(const Connection& stranger, std::string_view reason, std::string_view text);
 
@@ -60,6 +62,8 @@ class Reception {
     Clock::time_point since;
     Connection stranger{};                        // none: it has been refused, or has gone
     std::shared_ptr<asio::steady_timer> limit{};  // of its time
+    /// Nobody is there then.
+    void send_away();
   };
   using Places = std::list<Place>;  // the longest taken first
 
@@ -80,6 +84,7 @@ class Reception {
   std::optional<asio::ip::tcp::acceptor> acceptor_;
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does
+  bool is_waiting_ = false;        // one of them
 };
 
 }  // namespace crossdevice::detail

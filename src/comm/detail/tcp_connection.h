@@ -75,8 +75,6 @@ class TcpConnection {
     std::string payload{};
   };
   [[nodiscard]] LastWords last_words() const;
-  /// Anything has ever come.
-  [[nodiscard]] bool has_heard() const { return has_heard_; }
   /// The peer has ended its direction, and everything it said has been read (if not taken).
   [[nodiscard]] bool has_ended() const { return has_ended_; }
 
@@ -102,7 +100,6 @@ class TcpConnection {
   TcpHead head_;
   bool has_head_ = false;
   std::size_t num_expected_ = 0;
-  bool has_heard_ = false;
   bool has_ended_ = false;
 };
 

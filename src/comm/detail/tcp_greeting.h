@@ -4,8 +4,9 @@
 ///   listener  CHALLENGE  a number nobody could guess
 ///   dialler   HELLO      which cluster, from and to which rank, a number of its own, and a code over all this and the challenge
 ///   listener  WELCOME    a code over the same
+///   dialler   HERE       it counts the connection: it has not given it up while the welcome was on its way, and does not any more
 ///
-/// Both codes need the secret; each is good for one connection, direction and pair. All three have fixed sizes.
+/// Both codes need the secret; each is good for one connection, direction and pair. All four have fixed sizes.
 #pragma once
 
 #include <array>
@@ -29,9 +30,11 @@ inline constexpr std::size_t kGreetingMagicBytes = 8;
 inline constexpr std::size_t kChallengeBytes = kGreetingMagicBytes + kNonceBytes;
 inline constexpr std::size_t kHelloBytes = kGreetingMagicBytes + 16 + kNonceBytes + kMacBytes;
 inline constexpr std::size_t kWelcomeBytes = kGreetingMagicBytes + kMacBytes;
+inline constexpr std::size_t kHereBytes = kGreetingMagicBytes;
 using ChallengeBytes = std::array<char, kChallengeBytes>;
 using HelloBytes = std::array<char, kHelloBytes>;
 using WelcomeBytes = std::array<char, kWelcomeBytes>;
+using HereBytes = std::array<char, kHereBytes>;
 
 struct TcpHello {
   TcpPair pair;
@@ -44,12 +47,14 @@ struct TcpHello {
                                       const Nonce& challenge, const Nonce& nonce);
 [[nodiscard]] WelcomeBytes encode_welcome(std::string_view secret, const TcpPair& pair,
                                           const Nonce& challenge, const Nonce& nonce);
+[[nodiscard]] HereBytes encode_here();
 
-/// Errors   (of all three) WireError: something else speaks there, or it does not hold the secret.
+/// Errors   (of all four) WireError: something else speaks there, or it does not hold the secret.
 [[nodiscard]] Nonce decode_challenge(const ChallengeBytes& bytes);
 [[nodiscard]] TcpHello decode_hello(const HelloBytes& bytes);
 void check_hello(const TcpHello& hello, std::string_view secret, const Nonce& challenge);
 void check_welcome(const WelcomeBytes& bytes, std::string_view secret, const TcpPair& pair,
                    const Nonce& challenge, const Nonce& nonce);
+void check_here(const HereBytes& bytes);
 
 }  // namespace crossdevice::detail

@@ -59,18 +59,18 @@ class TcpMeeting {
   /// Its port, for tests.
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  /// Until all of `peers` are connected, the deadline has passed, or `is_over()` says so, which is asked after each interrupt(). Whoever has come, named
-  /// or not, and has not gone again without a word, is in take_connected() afterwards.
+  /// Until all of `peers` are connected, the deadline has passed, or `is_over()` says so, which is asked after each interrupt() and every 100 ms or
+  /// more often. Whoever has come, named or not, and has not gone again without a word, is in take_connected() afterwards.
   ///
   /// Errors   ResourceExhaustedError: for some seconds nobody could be taken in, because this process or the system has no descriptors left.
   void meet(std::span<const int> peers, const Deadline& deadline,
             const std::function<bool()>& is_over);
   /// Sockets by rank, which are the caller's from now on; without delay (TCP_NODELAY), not blocking.
   [[nodiscard]] std::vector<std::pair<int, int>> take_connected();
-  /// Whether there is, or was, a connection to that rank.
-  [[nodiscard]] bool has_met(int rank) const { return met_.contains(rank); }
-  /// A connection that was taken has come to nothing: that rank may come anew.
-  void forget(int rank) { met_.erase(rank); }
+  /// Whether there is, or was, a connection to that rank, or one that it may count (see tcp_meeting.cc).
+  [[nodiscard]] bool has_met(int rank) const;
+  /// There will be no meeting any more: says `words` to whoever may count a connection that is not in take_connected() yet, and ends it.
+  void dismiss(std::string_view words) noexcept;
   /// Why there is no connection to a peer yet; empty: it has not come.
   [[nodiscard]] std::string last_error(int rank) const;
   /// Any thread.
@@ -86,7 +86,9 @@ class TcpMeeting {
   void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
   void hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
                      std::size_t count);
-  void answer(Stranger& stranger);
+  bool answer(Stranger& stranger);
+  void await_here(const std::shared_ptr<Stranger>& stranger);
+  void hear_here(const std::shared_ptr<Stranger>& stranger, std::error_code error);
   void turn_away(Stranger& stranger, const char* reason);
   void dial(int rank);
   void connect(const std::shared_ptr<Dial>& dial);
@@ -111,6 +113,8 @@ class TcpMeeting {
   std::uint16_t port_ = 0;
   std::vector<std::vector<asio::ip::tcp::endpoint>> endpoints_;  // by rank, best first
   std::list<std::shared_ptr<Stranger>> strangers_;               // the oldest first
+  /// The oldest first, kMaxWelcomed of a rank at most; kept from one meet() to the next.
+  std::list<std::shared_ptr<Stranger>> welcomed_;
   StrangerLog log_;
   std::vector<std::shared_ptr<Dial>> dials_;
   std::set<int> met_;  // ranks that have, or had, a connection

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "crossdevice/core/trace_clock.h"
+
 #include "core/detail/trace_ring.h"
 
 namespace crossdevice::detail {
@@ -25,6 +27,7 @@ class TraceFile {
 
   /// What the process is called from now on.
   void name_process(int rank, std::string_view host);
+  void note_clock(const ClockOffset& offset);
   void write(const TraceEvent& event, std::uint32_t thread);
   /// To the system.
   void flush();

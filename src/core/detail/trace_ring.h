@@ -62,7 +62,5 @@ class TraceRing {
 
 /// The newest of all rings; never destroyed.
 [[nodiscard]] TraceRing* newest_trace_ring() noexcept;
-/// Steady nanoseconds: CLOCK_MONOTONIC, which all processes of a machine share.
-[[nodiscard]] std::int64_t trace_clock_ns() noexcept;
 
 }  // namespace crossdevice::detail

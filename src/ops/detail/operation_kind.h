@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <string_view>
 
 #include "crossdevice/core/counter.h"
 
@@ -22,7 +23,7 @@ struct OperationKind {
                     Counter::Unit::NANOSECONDS),
         failures("crossdevice_operation_failures_total", labels, "Operations that threw.") {}
 
-  const char* name;
+  std::string_view name;  // ends with a zero
   Counter operations;
   Counter bytes;
   Counter nanoseconds;
