@@ -17,18 +17,14 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "run/trace_clocks.h"
+
 namespace crossdevice::run {
 namespace {
 
 constexpr std::string_view kPartEnd = ".part";
 constexpr double kNanosecondsPerMicrosecond = 1000;
-
-/// What a part says about its machine.
-struct Clock {
-  std::string boot_id{};
-  std::int64_t monotonic_ns = 0;
-  std::int64_t realtime_ns = 0;
-};
+constexpr double kMostNs = 1e17;  // no clock of a machine shows more
 
 /// "trace.json.RANK.PID.part": its rank. Nothing: it is none.
 std::optional<int> rank_of(const std::string& file_name, const std::string& stem) {
@@ -62,18 +58,35 @@ nlohmann::json event_of(std::string_view line) {
   return event.is_object() ? event : nullptr;
 }
 
-std::optional<Clock> clock_of(const nlohmann::json& event) {
-  if (event.value("name", "") != "crossdevice_clock") return std::nullopt;
-  const nlohmann::json& arguments = event.at("args");
-  return Clock{.boot_id = arguments.value("boot_id", ""),
-               .monotonic_ns = arguments.value("monotonic_ns", std::int64_t{0}),
-               .realtime_ns = arguments.value("realtime_ns", std::int64_t{0})};
+/// Calls `use` for each whole event of a part whose line has `text` in it.
+template <class Use>
+void for_events(const std::string& part, std::string_view text, const Use& use) {
+  std::ifstream file(part);
+  if (!file) throw std::runtime_error("cannot read " + part);
+  for (std::string line; std::getline(file, line);) {
+    if (line.find(text) == std::string::npos) continue;
+    if (nlohmann::json event = event_of(line); !event.is_null()) use(event);
+  }
 }
 
-/// What to add to times by `clock` so that they are times by `first`.
-std::int64_t offset_ns(const Clock& clock, const Clock& first) {
-  if (clock.boot_id == first.boot_id) return 0;
-  return (clock.realtime_ns - clock.monotonic_ns) - (first.realtime_ns - first.monotonic_ns);
+/// Takes in what a part says of clocks. The name of its own one; empty: it does not say.
+std::string read_clocks(const std::string& part, TraceClocks& clocks) {
+  std::string own;
+  for_events(part, "crossdevice_clock", [&](const nlohmann::json& event) {
+    if (event.value("ph", "") != "M") return;
+    const std::string name = event.value("name", "");
+    if (name != "crossdevice_clock" && name != "crossdevice_clock_offset") return;
+    const nlohmann::json& arguments = event.at("args");
+    const auto number = [&](const char* what) { return arguments.value(what, std::int64_t{0}); };
+    if (name == "crossdevice_clock") {
+      own = arguments.value("clock", "");
+      clocks.note_system_time(own, number("monotonic_ns"), number("realtime_ns"));
+    } else {
+      clocks.note_offset(own, arguments.value("clock", ""), number("at_ns"), number("to_add_ns"),
+                         number("within_ns"));
+    }
+  });
+  return own;
 }
 
 }  // namespace
@@ -89,29 +102,30 @@ std::vector<std::string> find_trace_parts(const std::string& path) {
 }
 
 void merge_traces(const std::vector<std::string>& parts, std::ostream& into) {
+  TraceClocks clocks;
+  std::vector<std::string> clock_of;
+  clock_of.reserve(parts.size());
+  for (const std::string& part : parts) clock_of.push_back(read_clocks(part, clocks));
+  // Of the first part that has one: of a worker that was killed early there may be none.
+  const auto first =
+      std::ranges::find_if(clock_of, [](const std::string& each) { return !each.empty(); });
+  clocks.settle(first == clock_of.end() ? "" : *first);
   into << "[\n";
   bool is_first = true;
-  std::optional<Clock> first_clock;
   for (std::size_t part = 0; part < parts.size(); ++part) {
-    std::ifstream file(parts[part]);
-    if (!file) throw std::runtime_error("cannot read " + parts[part]);
-    std::int64_t offset = 0;
-    for (std::string line; std::getline(file, line);) {
-      nlohmann::json event = event_of(line);
-      if (event.is_null()) continue;
-      if (const std::optional<Clock> clock = clock_of(event)) {
-        if (!first_clock.has_value()) first_clock = clock;
-        offset = offset_ns(*clock, *first_clock);
-      }
+    for_events(parts[part], "", [&](nlohmann::json& event) {
       event["pid"] = part;
-      if (offset != 0 && event.contains("ts")) {
-        event["ts"] =
-            event["ts"].get<double>() + static_cast<double>(offset) / kNanosecondsPerMicrosecond;
+      if (const auto ts = event.find("ts"); ts != event.end() && ts->is_number()) {
+        const double us = ts->get<double>();
+        const double at_ns = std::clamp(us * kNanosecondsPerMicrosecond, -kMostNs, kMostNs);
+        const std::int64_t offset_ns =
+            clocks.to_add_ns(clock_of[part], static_cast<std::int64_t>(at_ns));
+        *ts = us + static_cast<double>(offset_ns) / kNanosecondsPerMicrosecond;
       }
       into << (is_first ? "" : ",\n")
            << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       is_first = false;
-    }
+    });
   }
   into << "\n]\n";
 }

@@ -15,8 +15,9 @@ namespace crossdevice::run {
 /// The files that were written by that pattern, by rank; whatever stands there of an earlier job too.
 [[nodiscard]] std::vector<std::string> find_trace_parts(const std::string& path);
 
-/// Writes the events of all `parts` to `into` as one list: every part is a process of its own, and times are the first part's clock. Parts of one
-/// machine have one clock (CLOCK_MONOTONIC, while it runs); of others, each is moved by what their system clocks said when they began.
+/// Writes the events of all `parts` to `into` as one list: every part is a process of its own, and times are by the first clock that a part names. Parts of one
+/// machine have one clock (CLOCK_MONOTONIC, while it runs); those of others are moved by what their workers found when they compared theirs with the chief's,
+/// or failing that by what their system clocks said when they began.
 /// Parts may end anywhere: what is no whole event is left out.
 ///
 /// Errors   std::runtime_error: a part cannot be read.

@@ -2,8 +2,11 @@
 // One timeline of several workers: out of files that end anywhere, of machines with other clocks, and of a real job.
 #include "run/trace_merge.h"
 
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -35,9 +38,15 @@ class TraceMergeTest : public ::testing::Test {
     return path(name);
   }
   static std::string clock(const std::string& boot, long monotonic_ns, long realtime_ns) {
-    return R"({"name":"crossdevice_clock","ph":"M","pid":7,"tid":0,"args":{"boot_id":")" + boot +
+    return R"({"name":"crossdevice_clock","ph":"M","pid":7,"tid":0,"args":{"clock":")" + boot +
            R"(","monotonic_ns":)" + std::to_string(monotonic_ns) + R"(,"realtime_ns":)" +
            std::to_string(realtime_ns) + "}},\n";
+  }
+  static std::string offset(const std::string& other, long at_ns, long to_add_ns,
+                            long within_ns = 10) {
+    return R"({"name":"crossdevice_clock_offset","ph":"M","pid":7,"tid":0,"args":{"clock":")" +
+           other + R"(","at_ns":)" + std::to_string(at_ns) + R"(,"to_add_ns":)" +
+           std::to_string(to_add_ns) + R"(,"within_ns":)" + std::to_string(within_ns) + "}},\n";
   }
   static std::string bar(const std::string& name, double ts) {
     return R"({"name":")" + name + R"(","ph":"X","ts":)" + std::to_string(ts) +
@@ -51,6 +60,12 @@ class TraceMergeTest : public ::testing::Test {
   static nlohmann::json find(const nlohmann::json& events, const std::string& name) {
     for (const nlohmann::json& event : events) {
       if (event.at("name") == name) return event;
+    }
+    return nullptr;
+  }
+  static nlohmann::json find_of(const nlohmann::json& events, const std::string& name, int pid) {
+    for (const nlohmann::json& event : events) {
+      if (event.at("name") == name && event.at("pid") == pid) return event;
     }
     return nullptr;
   }
@@ -77,6 +92,50 @@ TEST_F(TraceMergeTest, TimesOfAnotherMachineAreMovedByTheSystemClocks) {
       merged({write("a", "[\n" + clock("m", 0, 1'000'000) + bar("one", 10)),
               write("b", "[\n" + clock("n", 600'000, 1'000'000) + bar("two", 620))});
   EXPECT_DOUBLE_EQ(find(events, "two").at("ts"), 20);
+}
+
+TEST_F(TraceMergeTest, ComparedClocksCountForMoreThanTheSystems) {
+  // By the system clocks 620 us there would be 20 us here. Between comparisons the clock drifts evenly; beside them it stands as they say.
+  const nlohmann::json events = merged(
+      {write("a", "[\n" + clock("m", 0, 1'000'000) + bar("one", 10)),
+       write("b", "[\n" + clock("n", 600'000, 1'000'000) + bar("before", 600) +
+                      bar("between", 1500) + bar("after", 3000) + offset("m", 1'000'000, -500'000) +
+                      offset("m", 2'000'000, -500'100) +
+                      offset("m", 1'200'000, 77'000'000, 81))});  // poor: wrong by 8 times as much
+  EXPECT_DOUBLE_EQ(find(events, "before").at("ts"), 100);
+  EXPECT_DOUBLE_EQ(find(events, "between").at("ts"), 999.95);
+  EXPECT_DOUBLE_EQ(find(events, "after").at("ts"), 2499.9);
+  EXPECT_DOUBLE_EQ(find(events, "one").at("ts"), 10);
+}
+
+TEST_F(TraceMergeTest, ClocksAreComparedByWayOfOthers) {
+  // The first part's worker was not the chief; and one of the third machine was compared by a worker that shares its clock.
+  const nlohmann::json events = merged(
+      {write("a", "[\n" + clock("m", 0, 0) + bar("one", 10) + offset("chief", 10'000, 1'000)),
+       write("b", "[\n" + clock("n", 0, 0) + bar("two", 20)),
+       write("c", "[\n" + clock("n", 0, 0) + offset("chief", 20'000, -5'000))});
+  EXPECT_DOUBLE_EQ(find(events, "one").at("ts"), 10);
+  EXPECT_DOUBLE_EQ(find(events, "two").at("ts"), 20 - 5 - 1);
+}
+
+TEST_F(TraceMergeTest, APartThatSaysNothingOfClocksHidesNoOthers) {
+  const nlohmann::json events =
+      merged({write("a", ""), write("b", "[\n" + clock("m", 0, 0)),
+              write("c", "[\n" + clock("n", 0, 0) + bar("one", 10) + offset("m", 10'000, 1'000))});
+  EXPECT_DOUBLE_EQ(find(events, "one").at("ts"), 11);
+}
+
+TEST_F(TraceMergeTest, WhatNoClockCanHaveSaidIsNotBelieved) {
+  constexpr long kMost = std::numeric_limits<long>::max();
+  constexpr long kLeast = std::numeric_limits<long>::min();
+  const nlohmann::json events =
+      merged({write("a", "[\n" + clock("m", 0, 1'000'000) + bar("one", 10)),
+              write("b", "[\n" + clock("n", 600'000, 1'000'000) + bar("two", 620) +
+                             bar("far", 1e300) + offset("m", kMost, kMost) +
+                             offset("m", 0, kLeast) + offset("m", 0, 0, kMost)),
+              write("c", "[\n" + clock("o", kLeast, kMost) + bar("three", 30))});
+  EXPECT_DOUBLE_EQ(find(events, "two").at("ts"), 20);
+  EXPECT_DOUBLE_EQ(find(events, "three").at("ts"), 30);
 }
 
 TEST_F(TraceMergeTest, WhatIsNoWholeEventIsLeftOut) {
@@ -134,6 +193,37 @@ TEST_F(TraceMergeTest, TwoWorkersOfAJobBecomeOneFile) {
   const auto end = [&](int rank) { return begin(rank) + operations[rank].at("dur").get<double>(); };
   EXPECT_LE(begin(0), end(1));
   EXPECT_LE(begin(1), end(0));
+}
+
+TEST_F(TraceMergeTest, WorkersWithOtherClocksAreCompared) {
+  // As on another machine: what is shown there is 1000 s more.
+  if (std::system("unshare --time --fork true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "needs root and time namespaces";
+  }
+  const std::string whole = path("clocks.json");
+  const std::string script = std::string(
+                                 "if [ $CROSSDEVICE_RANK = 1 ]; then exec unshare --time "
+                                 "--monotonic 1000 --fork --kill-child ") +
+                             CROSSDEVICE_SUMMING_WORKER + "; else exec " +
+                             CROSSDEVICE_SUMMING_WORKER + "; fi";
+  RunningJob job({"-n", "2", "--trace", whole, "--", "sh", "-c", script});
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  std::ifstream file(whole);
+  const nlohmann::json events = nlohmann::json::parse(file);
+  const nlohmann::json compared = find(events, "crossdevice_clock_offset");
+  ASSERT_FALSE(compared.is_null());
+  EXPECT_EQ(compared.at("pid"), 1);
+  const nlohmann::json& offset = compared.at("args");
+  EXPECT_EQ(offset.at("clock"), find(events, "crossdevice_clock").at("args").at("clock"));
+  const auto error_ns = offset.at("to_add_ns").get<std::int64_t>() + 1'000'000'000'000;
+  EXPECT_LE(std::abs(error_ns), offset.at("within_ns").get<std::int64_t>());
+  const nlohmann::json first = find_of(events, "reduce", 0);
+  const nlohmann::json second = find_of(events, "reduce", 1);
+  const auto end = [](const nlohmann::json& event) {
+    return event.at("ts").get<double>() + event.at("dur").get<double>();
+  };
+  EXPECT_LE(first.at("ts"), end(second));
+  EXPECT_LE(second.at("ts"), end(first));
 }
 
 TEST_F(TraceMergeTest, AWorkerThatLeavesNothingIsNamed) {
