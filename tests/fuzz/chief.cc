@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What workers say to a chief after they have proved who they are, in any order: who sends nonsense is taken for lost, as the service does. What the
-// chief says is well said, and said to somebody who is there; each part of a round gets at most one answer; and when all other members have gone,
-// nobody waits for an answer any more.
+// chief says is well said, and said to somebody who is there; each part of a round gets at most one answer; who is asked what it does has not given its
+// part; and when all other members have gone, nobody waits for an answer any more.
 #include "comm/detail/chief.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -53,12 +54,18 @@ class Scene {
   }
   [[nodiscard]] RoundId any_round() { return {input_.below(3), input_.below(3)}; }
 
+  /// Of all that a frame can have.
+  [[nodiscard]] ControlKind any_kind() {
+    constexpr auto kLast = static_cast<std::size_t>(ControlKind::CLOCK);
+    return static_cast<ControlKind>(1 + input_.below(kLast));
+  }
+
   void act() {
-    switch (input_.below(9)) {
+    switch (input_.below(11)) {
       case 0:
         return admit();
       case 1:
-        (void)say(any_rank(), {static_cast<ControlKind>(1 + input_.below(22)), input_.text()});
+        (void)say(any_rank(), {any_kind(), input_.text()});
         return;
       case 2:
         return exchange();
@@ -82,6 +89,11 @@ class Scene {
           FUZZ_EXPECT(refused.culprits.size() == chief_.absent().size());
           (void)chief_.is_spoiled();
         }
+        return;
+      case 9:
+        return ask();
+      case 10:
+        (void)say(any_rank(), {ControlKind::HEARTBEAT, Heartbeat{input_.text()}.encode()});
         return;
     }
   }
@@ -117,6 +129,12 @@ class Scene {
     if (!say(rank, {ControlKind::EXCHANGE, message.encode()})) --num_open_[part];
   }
 
+  void ask() {
+    asked_ = any_round();
+    (void)say(any_rank(), {ControlKind::ASK, WhoIsMissing{*asked_}.encode()});
+    asked_.reset();
+  }
+
   /// Whether it was no nonsense.
   bool say(int rank, const Frame& frame) {
     try {
@@ -142,6 +160,10 @@ class Scene {
       answered(rank, exchanged.id);
     } else if (frame->kind == ControlKind::EXCHANGE_FAILED) {
       answered(rank, ExchangeFailed::decode(frame->payload).id);
+    } else if (frame->kind == ControlKind::ASK) {
+      FUZZ_EXPECT(frame->payload.empty());
+      const auto part = asked_ ? num_open_.find({rank, *asked_}) : num_open_.end();
+      FUZZ_EXPECT(part == num_open_.end() || part->second == 0);
     }
   }
   void answered(int rank, const RoundId& id) {
@@ -153,6 +175,7 @@ class Scene {
   fuzz::Input& input_;
   int num_workers_;
   std::map<std::pair<int, RoundId>, int> num_open_;  // parts without an answer
+  std::optional<RoundId> asked_;                     // while it is being asked about
   Chief chief_;
 };
 

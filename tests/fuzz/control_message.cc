@@ -74,6 +74,8 @@ void check(const Frame& frame) {
     case ControlKind::ASK:
       if (!payload.empty()) check<WhoIsMissing>(payload);  // the chief asks with nothing
       return;
+    case ControlKind::CLOCK:
+      return check<ClockReading>(payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -65,6 +65,8 @@ inline void require_well_said(const detail::Frame& frame) {
     case ControlKind::ASK:
       if (!frame.payload.empty()) (void)detail::WhoIsMissing::decode(frame.payload);
       return;
+    case ControlKind::CLOCK:
+      return (void)detail::ClockReading::decode(frame.payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -60,9 +60,13 @@ class Peer {
       } else {
         say_challenge();
       }
-    } else if (!dials_ && !has_answered_ && heard_.size() >= kHelloBytes) {
+    } else if (!has_answered_ && heard_.size() >= (dials_ ? kWelcomeBytes : kHelloBytes)) {
       has_answered_ = true;
-      say_welcome();
+      if (dials_) {
+        say_here();
+      } else {
+        say_welcome();
+      }
     }
     return socket_.has_ended();
   }
@@ -88,6 +92,14 @@ class Peer {
     const bool is_whole = oddity == 0 || oddity == 6 || (oddity < 4 && is_right);
     has_proved_ = is_whole;  // a changed byte may be the same byte
     speak(hello);
+  }
+  void say_here() {
+    std::string here = text_of(encode_here());
+    const std::size_t oddity = input_.below(4);
+    if (oddity == 1) here[input_.below(here.size())] = input_.number<char>();
+    if (oddity == 2) here = input_.text();
+    if (oddity == 3) here.clear();
+    speak(here);
   }
   void say_challenge() {
     challenge_[0] = input_.number<std::uint8_t>();
