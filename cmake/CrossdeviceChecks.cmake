@@ -15,7 +15,9 @@ function(crossdevice_tool variable name)
 endfunction()
 crossdevice_tool(CROSSDEVICE_CLANG_FORMAT clang-format)
 crossdevice_tool(CROSSDEVICE_CLANG_TIDY clang-tidy)
-crossdevice_tool(CROSSDEVICE_RUN_CLANG_TIDY run-clang-tidy)
+crossdevice_tool(CROSSDEVICE_CLANG clang++)
+find_program(CROSSDEVICE_PYTHON NAMES python3)
+mark_as_advanced(CROSSDEVICE_PYTHON)
 
 foreach(mode IN ITEMS format format-check)
   add_custom_target(
@@ -27,9 +29,9 @@ endforeach()
 
 add_custom_target(
   lint
-  COMMAND "${CMAKE_COMMAND}" -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
-          -DCLANG_TIDY=${CROSSDEVICE_CLANG_TIDY} -DRUN_CLANG_TIDY=${CROSSDEVICE_RUN_CLANG_TIDY}
-          -DVERSION=${CROSSDEVICE_CLANG_TOOLS_VERSION} -P "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.cmake"
+  COMMAND "${CROSSDEVICE_PYTHON}" "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.py" --build "${PROJECT_BINARY_DIR}"
+          --clang-tidy "${CROSSDEVICE_CLANG_TIDY}" --clang "${CROSSDEVICE_CLANG}" --version ${CROSSDEVICE_CLANG_TOOLS_VERSION}
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   USES_TERMINAL VERBATIM)
 
 add_custom_target(check)

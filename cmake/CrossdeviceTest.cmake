@@ -6,6 +6,24 @@ include(GoogleTest)
 add_custom_target(tests-asan)
 add_custom_target(tests-tsan)
 
+# Instrumented tests are not optimised, so that most of their compiler's time went into the headers that all of them include.
+# Only there: the other builds show whether each test includes what it uses.
+function(crossdevice_precompile_test_headers target)
+  if(NOT TARGET crossdevice_test_headers)
+    set(nothing "${PROJECT_BINARY_DIR}/test_headers.cc")
+    file(CONFIGURE OUTPUT "${nothing}" CONTENT "")
+    add_library(crossdevice_test_headers OBJECT EXCLUDE_FROM_ALL "${nothing}")
+    crossdevice_compile_options(crossdevice_test_headers)
+    target_compile_options(crossdevice_test_headers PRIVATE -O0 -fPIE -Xclang -fno-pch-timestamp)
+    target_link_libraries(crossdevice_test_headers PRIVATE GTest::gtest GTest::gmock)
+    set_target_properties(crossdevice_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF) # as programs are
+    target_precompile_headers(
+      crossdevice_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <functional> <map>
+                                       <memory> <numeric> <optional> <span> <string> <thread> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM crossdevice_test_headers)
+endfunction()
+
 # crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE] [HEAVY])
 # Links GoogleTest's main, gmock and the library's hidden symbols; PUBLIC links what users link instead. WHOLE makes
 # the program a single ctest: for suites of so many parameters that starting a process for each would be the cost.
@@ -30,6 +48,7 @@ function(crossdevice_test)
   # The library is what must be fast; the tests must be built quickly, and instrumented code takes the compiler longest.
   if(CROSSDEVICE_SANITIZE AND NOT arg_HEAVY)
     target_compile_options(${arg_NAME} PRIVATE -O0)
+    crossdevice_precompile_test_headers(${arg_NAME})
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${arg_NAME} PRIVATE -O1)
   endif()

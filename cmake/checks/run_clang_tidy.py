@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""clang-tidy, as .clang-tidy says, on every source of the library and the headers it includes.
+
+Most of clang-tidy's time goes into the headers that nearly every source includes. So it is shown several sources of a floor as
+one, which takes a third of the time; those whose names collide when they are put together are shown in halves, down to one.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BATCH = 10
+SOURCES = r"/(src/.*|tests/odr/second_unit)\.cc$"  # the latter includes every public header
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a build tree with compile_commands.json")
+    parser.add_argument("--clang-tidy", required=True)
+    parser.add_argument("--clang", required=True, help="clang++ of the same version")
+    parser.add_argument("--version", required=True, help="the one clang-tidy must have")
+    parser.add_argument("files", nargs="?", default=SOURCES, help="only sources whose path matches this regular expression")
+    return parser.parse_args()
+
+
+def require_tools(arguments):
+    for tool in (arguments.clang_tidy, arguments.clang):
+        try:
+            said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            sys.exit(f"{tool}: version {arguments.version} was not found: cmake/install-dependencies --with-tools installs it")
+        if f"version {arguments.version}." not in said:
+            sys.exit(f"clang-tidy {arguments.version} is needed, {tool} is {said.splitlines()[0]}")
+
+
+def flags_of(command):
+    """What decides how a source reads: not the optimiser, not where the output goes."""
+    words = shlex.split(command)
+    flags = [word for word in words if word.startswith(("-D", "-I", "-iquote", "-std=", "-m"))]
+    for system in (index for index, word in enumerate(words) if word == "-isystem"):
+        flags += words[system : system + 2]
+    return tuple(flags)
+
+
+def read_batches(arguments):
+    """(flags, sources) of one floor each."""
+    commands = arguments.build / "compile_commands.json"
+    if not commands.exists():
+        sys.exit(f"{commands} is missing: configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, as the presets do")
+    groups = {}
+    for entry in json.loads(commands.read_text()):
+        if re.search(arguments.files, entry["file"]):
+            groups.setdefault((os.path.dirname(entry["file"]), flags_of(entry["command"])), set()).add(entry["file"])
+    for (_, flags), sources in sorted(groups.items()):
+        ordered = sorted(sources)
+        for begin in range(0, len(ordered), BATCH):
+            yield flags, ordered[begin : begin + BATCH]
+
+
+class Linter:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.room = arguments.build / "lint"
+        self.room.mkdir(exist_ok=True)
+
+    def unit_of(self, sources):
+        if len(sources) == 1:
+            return sources[0]
+        unit = self.room / (os.path.relpath(sources[0], "/").replace("/", "_") + f"_{len(sources)}.cc")
+        unit.write_text("".join(f'#include "{source}"\n' for source in sources))
+        return str(unit)
+
+    def compiles(self, unit, flags):
+        command = [self.arguments.clang, "-fsyntax-only", "-w", *flags, unit]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def lint(self, flags, sources):
+        """Whether there is nothing to say; says the rest."""
+        unit = self.unit_of(sources)
+        if len(sources) > 1 and not self.compiles(unit, flags):
+            middle = len(sources) // 2
+            halves = [self.lint(flags, half) for half in (sources[:middle], sources[middle:])]
+            return all(halves)
+        command = [self.arguments.clang_tidy, "-quiet", f"--config-file={ROOT / '.clang-tidy'}", unit, "--", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        names = ", ".join(os.path.basename(source) for source in sources)
+        print(f"{'ok' if done.returncode == 0 else 'FINDINGS'}: {names}", flush=True)
+        if done.returncode != 0:
+            print(done.stdout + done.stderr, flush=True)
+        return done.returncode == 0
+
+
+def main():
+    arguments = parse_arguments()
+    require_tools(arguments)
+    batches = list(read_batches(arguments))
+    if not batches:
+        sys.exit(f"no source matches {arguments.files}")
+    linter = Linter(arguments)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        results = list(pool.map(lambda batch: linter.lint(*batch), batches))
+    if not all(results):
+        sys.exit("clang-tidy has findings")
+
+
+main()
