@@ -48,11 +48,15 @@ void Reception::close() {
 std::optional<Reception::Clock::time_point> Reception::make_room() {
   const Clock::time_point now = Clock::now();
   places_.remove_if(
-      [&](const Place& each) { return !each.stranger && each.since + kLeastTime <= now; });
+      [&](const Place& each) { return each.is_empty() && each.since + kLeastTime <= now; });
   if (places_.size() < kPlaces) return std::nullopt;
   Place& first = places_.front();
   if (first.since + kLeastTime > now) return first.since + kLeastTime;
-  turn_away(first, "slow", "it did not say who it is while others waited");
+  if (first.stranger) {
+    turn_away(first, "slow", "it did not say who it is while others waited");
+  } else if (const Connection refused = first.refused.lock()) {
+    refused->close();
+  }
   places_.pop_front();
   return std::nullopt;
 }
@@ -79,7 +83,7 @@ void Reception::refuse(const Connection& stranger, std::string_view reason, std:
   const auto place = place_of(stranger);
   if (place == places_.end()) return;
   log_.note(place->from, reason, text);
-  place->stranger.reset();  // which still hears why
+  place->refused = std::exchange(place->stranger, nullptr);
 }
 
 // ---------------------------------------------------------------------------------------------- coming

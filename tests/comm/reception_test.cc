@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/reception.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <asio/connect.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/read.hpp>
+#include <asio/write.hpp>
 #include <gtest/gtest.h>
 #include <openssl/rand.h>
 
@@ -70,6 +76,47 @@ TEST(ReceptionTest, WhoeverComesWhileThereAreNoRandomBytesIsTurnedAwayAndMayCome
   }
   EXPECT_NE(log.texts().find("turned away: the system has no random bytes"), std::string::npos);
   EXPECT_EQ(bytes_for_a_stranger(io, where), kFrameHeadBytes);
+  reception.close();
+}
+
+std::size_t num_open_files() {
+  return static_cast<std::size_t>(std::distance(
+      std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+TEST(ReceptionTest, WhoIsRefusedAndDoesNotReadWhyTakesAPlaceLikeOthers) {
+  constexpr std::size_t kStrangers = 2 * Reception::kPlaces + 10;
+  asio::io_context io;
+  std::size_t num_refused = 0;
+  Reception reception(io, [&](const Reception::Connection& stranger, const Nonce&, const Frame&) {
+    ++num_refused;
+    reception.refuse(stranger, "test", "the test refuses everybody");
+    const std::string more_than_fits(std::size_t{1} << 18, 'x');
+    stranger->send(encode_frame(ControlKind::REFUSED, more_than_fits));
+    stranger->close_after_sending();
+  });
+  tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  acceptor.set_option(tcp::socket::send_buffer_size(4096));  // and so has who is accepted
+  const tcp::endpoint where = acceptor.local_endpoint();
+  reception.open(std::move(acceptor), "the test");
+
+  std::vector<tcp::socket> strangers;
+  for (std::size_t i = 0; i < kStrangers; ++i) {
+    tcp::socket& each = strangers.emplace_back(io, tcp::v4());
+    each.set_option(tcp::socket::receive_buffer_size(4096));
+    each.connect(where);
+    asio::write(each, asio::buffer(encode_frame(ControlKind::HELLO, "")));
+  }
+  const std::size_t before = num_open_files();
+  std::size_t most = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (num_refused < kStrangers && std::chrono::steady_clock::now() < end) {
+    (void)io.run_one_for(std::chrono::seconds(1));
+    most = std::max(most, num_open_files());
+  }
+  EXPECT_EQ(num_refused, kStrangers);
+  EXPECT_GE(most, before + Reception::kPlaces);
+  EXPECT_LE(most, before + Reception::kPlaces);
   reception.close();
 }
 

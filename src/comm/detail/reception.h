@@ -2,7 +2,8 @@
 /// Where strangers are received: each gets a challenge and has some seconds for its first frame. What they are is somebody else's to find out.
 ///
 /// Whoever comes takes a place, and there are so many. A place is free again at once when its stranger turns out to be one of the job, and otherwise no sooner
-/// than kLeastTime after it was taken; while all are taken, the others wait in the kernel, where they cost neither a descriptor nor an answer. Then:
+/// than kLeastTime after it was taken and when its connection is closed; while all are taken, the others wait in the kernel, where they cost neither a descriptor
+/// nor an answer. Then:
 ///   - Nobody is kept out for good. Who is in longest and has not said who it is makes room after kLeastTime, and the kernel hands out the others in the
 ///     order in which they came; one of the job needs one round trip, and comes again if that takes too long.
 ///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
@@ -62,8 +63,9 @@ class Reception {
     Clock::time_point since;
     Connection stranger{};                        // none: it has been refused, or has gone
     std::shared_ptr<asio::steady_timer> limit{};  // of its time
-    /// Nobody is there then.
-    void send_away();
+    std::weak_ptr<ControlConnection> refused{};   // while it is told why
+    void send_away();                             // who has been refused already goes by itself
+    [[nodiscard]] bool is_empty() const { return !stranger && refused.expired(); }
   };
   using Places = std::list<Place>;  // the longest taken first
 
