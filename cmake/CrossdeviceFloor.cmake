@@ -89,6 +89,8 @@ function(crossdevice_floor)
   crossdevice_compile_options(crossdevice_${arg_NAME})
   crossdevice_fuzz_edges(crossdevice_${arg_NAME})
   target_include_directories(crossdevice_${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+  # Nobody puts a function of the same name in front of one of ours, so exported ones may be inlined here too.
+  target_compile_options(crossdevice_${arg_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
   target_link_libraries(crossdevice_${arg_NAME} PRIVATE Threads::Threads ${arg_LIBRARIES})
   foreach(library IN ITEMS crossdevice crossdevice_internal)
     target_sources(${library} PRIVATE $<TARGET_OBJECTS:crossdevice_${arg_NAME}>)

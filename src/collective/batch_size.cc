@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/batch_size.h"
 
+#include <algorithm>
+
 #include "crossdevice/core/fingerprint.h"
 
 #include "collective/detail/inline_batch.h"
@@ -20,12 +22,18 @@ BatchSize measure_batch(const CollectiveRequest& request, std::span<const Collec
     size.size_bytes += first.size_bytes();
     size.inline_bytes += value.inputs.size() * inline_bytes_of(first);
     size.num_tensors += value.inputs.size() + value.outputs.size();
-    for (const Tensor& output : value.outputs) {
-      for (const Tensor& input : value.inputs) size.in_place |= output.data() == input.data();
-    }
   }
   size.fingerprint = fingerprint.value();
   return size;
+}
+
+bool is_in_place(std::span<const CollectiveValue> values) {
+  return std::any_of(values.begin(), values.end(), [](const CollectiveValue& value) {
+    return std::any_of(value.outputs.begin(), value.outputs.end(), [&value](const Tensor& output) {
+      return std::any_of(value.inputs.begin(), value.inputs.end(),
+                         [&](const Tensor& input) { return output.data() == input.data(); });
+    });
+  });
 }
 
 }  // namespace crossdevice::detail

@@ -59,6 +59,19 @@ void InlineBatch::reduce(ReduceOp op, std::size_t num_sums, std::span<const Coll
   }
 }
 
+void InlineBatch::reduce(ReduceOp op, const CollectiveValue& value,
+                         std::span<const void* const> blocks) {
+  const Tensor& input = value.inputs[0];
+  if (value.outputs.empty() || input.num_elements() == 0) return;
+  void** const outputs = room_for(value.outputs.size(), outputs_);
+  for (std::size_t i = 0; i < value.outputs.size(); ++i) outputs[i] = value.outputs[i].data();
+  const ReducePass pass{.op = op,
+                        .dtype = input.dtype(),
+                        .inputs = blocks,
+                        .outputs = {outputs, value.outputs.size()}};
+  find_kernel(op, input.dtype())(pass, 0, input.num_elements());
+}
+
 std::span<const DirectReduceTensor> InlineBatch::tensors(std::span<const CollectiveValue> values,
                                                          std::span<const std::byte* const> blocks) {
   std::size_t num_inputs = 0;

@@ -18,6 +18,7 @@
 #include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/comm/shared_memory_group.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
 #include "crossdevice/core/inline_vector.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/copy.h"
@@ -79,8 +80,7 @@ bool is_single_threaded(int num_workers) {
 
 }  // namespace
 
-// Hidden, unlike the class: so its functions may be inlined, and calls of the others need no table.
-struct [[gnu::visibility("hidden")]] SharedDirectReduce::State {
+struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
   SharedMemoryGroup group;
   bool single_threaded;
 
@@ -89,6 +89,7 @@ struct [[gnu::visibility("hidden")]] SharedDirectReduce::State {
   std::vector<Tensor> shown;  // or copies of them, while others may read them
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;  // by rank
+  std::vector<const void*> heads;        // by rank
   // Of a deterministic operation, where each worker's own inputs are combined before.
   std::vector<Tensor> combined;
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
@@ -98,13 +99,20 @@ struct [[gnu::visibility("hidden")]] SharedDirectReduce::State {
       : group(std::move(cluster), kSlotBytes, names),
         single_threaded(is_single_threaded(group.num_workers())),
         batch(group, single_threaded),
-        blocks(static_cast<std::size_t>(group.num_workers())) {}
+        blocks(static_cast<std::size_t>(group.num_workers())),
+        heads(blocks.size()) {}
 
   [[nodiscard]] SharedLocation expose(const Tensor& tensor);
   void begin();
   [[nodiscard]] std::span<const CollectiveValue> prepare(const CollectiveRequest& request,
                                                          std::span<const CollectiveValue> values);
   void divide(const CollectiveRequest& request, std::span<const CollectiveValue> values) const;
+  [[nodiscard]] static bool comes_along(std::span<const CollectiveValue> values) {
+    return values.size() == 1 && values[0].inputs.size() == 1 &&
+           values[0].inputs[0].size_bytes() <= SharedMemoryGroup::kHeadBytes;
+  }
+  void reduce_along(const CollectiveRequest& request, const CollectiveValue& value,
+                    const GroupOperationInfo& info);
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      const GroupOperationInfo& info);
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
@@ -177,19 +185,28 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor) {
   return detail::require_location(staged);
 }
 
+/// A value that needs no slot.
+void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
+                                             const CollectiveValue& value,
+                                             const GroupOperationInfo& info) {
+  const Tensor& input = value.inputs[0];
+  group.announce(info, request.sequence,
+                 {static_cast<const std::byte*>(input.data()), input.size_bytes()});
+  group.await_announcements(request.deadline);
+  for (std::size_t rank = 0; rank < heads.size(); ++rank) {
+    heads[rank] = group.head_of(static_cast<int>(rank)).data();
+  }
+  inline_batch.reduce(request.op, value, heads);  // to the end, as below
+}
+
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
-  // Equal on all workers: it depends on what the announcements agree on.
-  const std::span<std::byte> head = group.head();
-  const bool comes_along = values.size() == 1 && values[0].inputs.size() == 1 &&
-                           values[0].inputs[0].size_bytes() <= head.size();
-  detail::fill_inline_block(values, comes_along ? head.data() : group.slot().data());
+  detail::fill_inline_block(values, group.slot().data());
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);
   for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
-    const int of_rank = static_cast<int>(rank);
-    blocks[rank] = comes_along ? group.head_of(of_rank).data() : group.slot_of(of_rank).data();
+    blocks[rank] = group.slot_of(static_cast<int>(rank)).data();
   }
   // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
   inline_batch.reduce(request.op, num_combined, values, blocks);
@@ -268,7 +285,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     try {
       all_reduce(part, values.subspan(first_half.size()));
     } catch (const OpError& error) {
-      if (detail::measure_batch(part, first_half).in_place) throw_with_inputs_changed(error);
+      if (detail::is_in_place(first_half)) throw_with_inputs_changed(error);
       throw;
     }
     return;
@@ -287,7 +304,10 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
     const std::span<const CollectiveValue> prepared =
         combines_own ? state.prepare(request, values) : values;
-    if (fits_inline) {
+    if (State::comes_along(
+            values)) {  // equal on all workers: it depends on what the announcements agree on
+      state.reduce_along(request, values[0], info);
+    } else if (fits_inline) {
       state.reduce_inline(request, prepared, info);
     } else {
       was_announced = true;
@@ -298,7 +318,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     state.group.fail_alone(error.what());  // where it has not failed itself
     const bool is_withdrawn = state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
-    const bool may_be_changed = was_announced && size.in_place &&
+    const bool may_be_changed = was_announced && detail::is_in_place(values) &&
                                 (state.group.may_be_written() || state.batch.num_emptied() > 0);
     throw_op_error(error.code(),
                    is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,

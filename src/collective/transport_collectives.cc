@@ -282,7 +282,7 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
   const detail::BatchSize size = detail::measure_batch(request, values);
   State& state = *state_;
   state.run(request, detail::operation_of(request, values, size), [&] {
-    state.is_in_place = size.in_place;
+    state.is_in_place = detail::is_in_place(values);
     state.divisor = num_inputs * state.num_ranks;
     // Each worker's own values are combined before, where that decides the bits.
     const bool combines_own_first = request.deterministic && num_inputs > 1;

@@ -495,9 +495,9 @@ void TwoLevelCollectives::all_reduce(const CollectiveRequest& request,
   const detail::ReductionSpan span(detail::kTwoLevelReduction, size.size_bytes, info.dtype);
   state.group->run(request, info, [&] {
     if (size.inline_bytes <= kSmallBytes) {
-      state.reduce_small(request, info, values, size.in_place);
+      state.reduce_small(request, info, values, detail::is_in_place(values));
     } else {
-      state.reduce_large(request, info, values, size.in_place);
+      state.reduce_large(request, info, values, detail::is_in_place(values));
     }
   });
   state.let_go();

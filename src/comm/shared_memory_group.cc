@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <set>
@@ -24,12 +24,15 @@
 #include <unistd.h>
 
 #include "crossdevice/core/cpu_relax.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/foreign_file.h"
 #include "comm/detail/group_lines.h"
+#include "comm/detail/group_news.h"
 #include "comm/detail/packed_operation.h"
 #include "comm/detail/shared_futex.h"
 #include "comm/detail/wait_span.h"
@@ -42,6 +45,7 @@ namespace {
 using detail::Descriptor;
 using detail::FileIdentity;
 using detail::GroupFlags;
+using detail::GroupNews;
 using detail::identity_of;
 using detail::Mapping;
 using detail::open_foreign;
@@ -65,7 +69,7 @@ std::string error_text() { return std::generic_category().message(errno); }
 
 }  // namespace
 
-struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
+struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   struct Peer {
     int place = 0;                    // rank in this group
     RankInfo info;                    // as errors and the log call it
@@ -75,7 +79,6 @@ struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
       return *std::launder(reinterpret_cast<GroupFlags*>(memory->begin()));
     }
   };
-  enum class Failure : std::uint8_t { NONE, LOST, ABORTED };
 
   std::shared_ptr<Cluster> cluster;
   int rank = 0;
@@ -92,11 +95,7 @@ struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
   bool may_be_written = false;
   std::string broken_text;  // empty: not broken
 
-  std::atomic<Failure> failure{Failure::NONE};  // what the control plane says
-  std::mutex failure_mutex;                     // guards the next two
-  std::string failure_text;
-  RankInfo failure_culprit;
-  std::shared_ptr<void> listening;
+  GroupNews news;
   std::function<void()> look;
 
   [[nodiscard]] Peer& peer(int of_rank) { return peers[static_cast<std::size_t>(of_rank)]; }
@@ -140,7 +139,6 @@ struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
   std::string open_peer(int of_rank, const std::string& announcement);
-  void listen();
   void require_whole() const;
   void advance();
   void await_phase(const Deadline& deadline, bool is_end);
@@ -148,11 +146,11 @@ struct [[gnu::visibility("hidden")]] SharedMemoryGroup::State {
   bool await_peer(int of_rank, const Deadline& deadline);
   void end_waiting(bool is_end);
   [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
-  [[nodiscard]] Failure await_news(const Deadline& deadline) const;
+  [[nodiscard]] GroupNews::Kind await_news(const Deadline& deadline) const;
   void warn_of_stall() const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
   [[noreturn]] void fail_by_absence(const Peer& owner);
-  [[noreturn]] void fail_because(Failure reason, const Deadline& deadline, bool is_end);
+  [[noreturn]] void fail_because(GroupNews::Kind reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
 };
@@ -225,27 +223,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
   for (const Peer& each : peers) flags.push_back(&each.flags());
   own_flags = &peer(rank).flags();
   has_core_of_its_own = detail::can_have_a_core_each(usable_cores);
-  listen();
-}
-
-void SharedMemoryGroup::State::listen() {
-  listening = cluster->listen(
-      {.on_lost =
-           [this](const RankInfo& member, const std::string& why) {
-             const std::lock_guard lock(failure_mutex);
-             if (failure.load() != Failure::NONE) return;
-             failure_culprit = named(member);
-             failure_text = fmt::format("{} is gone: {}", to_string(failure_culprit), why);
-             failure.store(Failure::LOST);
-           },
-       .on_abort =
-           [this](const RankInfo& origin, const std::string& text) {
-             const std::lock_guard lock(failure_mutex);
-             if (failure.load() == Failure::ABORTED) return;
-             failure_culprit = named(origin);
-             failure_text = fmt::format("{} aborted: {}", to_string(failure_culprit), text);
-             failure.store(Failure::ABORTED);
-           }});
+  news.listen(*cluster, [this](const RankInfo& member) { return named(member); });
 }
 
 void SharedMemoryGroup::State::require_whole() const {
@@ -269,8 +247,7 @@ void SharedMemoryGroup::State::advance() {
 
 bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline) const {
   if (has_come(of_rank)) return true;
-  if (failure.load(std::memory_order_acquire) != Failure::NONE || deadline.has_passed())
-    return true;
+  if (news.kind() != GroupNews::Kind::NONE || deadline.has_passed()) return true;
   return std::any_of(flags.begin(), flags.end(),
                      [this](const GroupFlags* each) { return has_given_up(*each); });
 }
@@ -334,8 +311,8 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
   // First: who sees a difference gives up, and who sees it give up shall hear why. All have announced, so all see it.
   if (!is_end) require_equal_operations();
   // What begins after an abort fails, also where all come.
-  if (!is_end && failure.load(std::memory_order_acquire) == Failure::ABORTED) {
-    fail_because(Failure::ABORTED, deadline, is_end);
+  if (!is_end && news.kind() == GroupNews::Kind::ABORTED) {
+    fail_because(GroupNews::Kind::ABORTED, deadline, is_end);
   }
   // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
   for (const GroupFlags* const each : flags) {
@@ -365,25 +342,23 @@ void SharedMemoryGroup::State::require_equal_operations() {
 
 /// What the control plane says. A member that has given up because of it may be seen before the news has come here: then this waits for them, so that
 /// all name the same reason. Not where a member has given up because its time was over, which is the reason then.
-SharedMemoryGroup::State::Failure SharedMemoryGroup::State::await_news(
-    const Deadline& deadline) const {
+GroupNews::Kind SharedMemoryGroup::State::await_news(const Deadline& deadline) const {
   bool has_anybody_heard = false;
   bool is_certain = false;
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each.flags())) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0 || why == GroupFlags::kFailed) return Failure::NONE;
+    if (why == 0 || why == GroupFlags::kFailed) return GroupNews::Kind::NONE;
     has_anybody_heard = true;
     is_certain |= why == GroupFlags::kHeard;
   }
   const Clock::time_point limit = std::min(
       deadline.moment(),
       Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
-  while (has_anybody_heard && failure.load(std::memory_order_acquire) == Failure::NONE &&
-         Clock::now() < limit) {
+  while (has_anybody_heard && news.kind() == GroupNews::Kind::NONE && Clock::now() < limit) {
     sleep_on(own_flags->phase, phase, kLongestSleep);
   }
-  return failure.load(std::memory_order_acquire);
+  return news.kind();
 }
 
 void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
@@ -413,12 +388,13 @@ void SharedMemoryGroup::State::end_waiting(bool is_end) {
   }
 }
 
-void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& deadline, bool is_end) {
+void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadline& deadline,
+                                            bool is_end) {
   const Peer* const leaver =
-      reason == Failure::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
-  own_flags->reason.store(reason != Failure::NONE ? GroupFlags::kHeard
-                          : leaver != nullptr     ? GroupFlags::kMissesOne
-                                                  : 0,
+      reason == GroupNews::Kind::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
+  own_flags->reason.store(reason != GroupNews::Kind::NONE ? GroupFlags::kHeard
+                          : leaver != nullptr             ? GroupFlags::kMissesOne
+                                                          : 0,
                           std::memory_order_seq_cst);
   end_waiting(is_end);
   std::vector<RankInfo> missing;
@@ -429,10 +405,11 @@ void SharedMemoryGroup::State::fail_because(Failure reason, const Deadline& dead
     names += (names.empty() ? "" : ", ") + to_string(missing.back());
   }
   const std::string name = this->name();
-  if (reason != Failure::NONE) {
-    const std::lock_guard lock(failure_mutex);
-    break_with(reason == Failure::LOST ? StatusCode::UNAVAILABLE : StatusCode::ABORTED,
-               name + ": " + failure_text, {failure_culprit});
+  if (reason != GroupNews::Kind::NONE) {
+    const auto [text, culprit] = news.what();
+    const bool is_loss = reason == GroupNews::Kind::LOST;
+    break_with(is_loss ? StatusCode::UNAVAILABLE : StatusCode::ABORTED, name + ": " + text,
+               {culprit});
   }
   if (leaver != nullptr) {
     break_with(StatusCode::UNAVAILABLE,
@@ -504,11 +481,11 @@ std::span<std::byte> SharedMemoryGroup::slot() {
   return {state_->slot_of(state_->rank, state_->num_announced + 1), state_->slot_size};
 }
 
-std::span<std::byte> SharedMemoryGroup::head() {
-  return state_->own_flags->heads[(state_->num_announced + 1) % 2];
-}
-
-void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence) {
+void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence,
+                                 std::span<const std::byte> head) {
+  if (head.size() > kHeadBytes) {
+    throw ValueError(fmt::format("a head has up to {} bytes, not {}", kHeadBytes, head.size()));
+  }
   detail::require_not_forked();
   state_->require_whole();
   state_->sequence = sequence;
@@ -517,9 +494,12 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   GroupOperation packed;  // here, where it can stay in registers
   detail::pack_operation_into(operation, packed);
   packed.sequence = sequence;
+  const std::uint64_t digest = detail::digest_of_packed(packed);
   own.operations[slot] = packed;
-  own.digests[slot] = detail::digest_of_packed(packed);
   own.note.set(packed.kind, sequence);
+  // The line that the others look at is written all at once: each time they look in between, it has to be fetched back.
+  if (!head.empty()) std::memcpy(own.heads[slot], head.data(), head.size());
+  own.digests[slot] = digest;
   state_->advance();
 }
 

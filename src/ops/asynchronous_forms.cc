@@ -128,7 +128,7 @@ struct CrossDeviceOps::Async {
 
   [[nodiscard]] PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
                                           const CommunicationOptions& options) const {
-    const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
+    const detail::ReducibleBatch size = detail::require_batch_reducible(op, pairs);
     detail::require_implementation(pairs, options);
     std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
     for (const ValueDestinationPair& pair : pairs) {

@@ -13,6 +13,7 @@
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/default_devices.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/trace.h"
 
@@ -155,8 +156,7 @@ bool is_on_hosts(const PerReplica& value, const Mirrored& result) {
 
 }  // namespace
 
-// Hidden, unlike the class: so its functions may be inlined, and calls of the others need no table.
-struct [[gnu::visibility("hidden")]] CollectiveAllReduce::State {
+struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   Devices devices;
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
@@ -167,8 +167,8 @@ struct [[gnu::visibility("hidden")]] CollectiveAllReduce::State {
 
   /// Equal on all workers for equal calls.
   [[nodiscard]] bool takes_nccl(ReduceOp op, const PerReplica& value,
-                                const Destinations& destinations, const CommunicationOptions& call)
-      const {
+                                const Destinations& destinations,
+                                const CommunicationOptions& call) const {
     if (nccl == nullptr) return false;
     const CommunicationOptions all = options.merge(call);
     return !all.deterministic && all.implementation != CommunicationImplementation::RING &&
@@ -188,9 +188,10 @@ struct [[gnu::visibility("hidden")]] CollectiveAllReduce::State {
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
   /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many requests and
   /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count.
-  [[nodiscard]] CollectiveRequest request(
-      std::string_view kind, ReduceOp op, const CommunicationOptions& call,
-      const detail::ActiveOperation& active, std::uint64_t particulars = 0) {
+  [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
+                                          const CommunicationOptions& call,
+                                          const detail::ActiveOperation& active,
+                                          std::uint64_t particulars = 0) {
     Fingerprint fingerprint;
     fingerprint.add(++num_requests);
     fingerprint.add(active.num_skipped());
@@ -216,12 +217,14 @@ struct [[gnu::visibility("hidden")]] CollectiveAllReduce::State {
   }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
                    detail::ActiveOperation& active);
-  [[nodiscard]] Mirrored reduce_dense(
-      ReduceOp op, const PerReplica& value, const Destinations& destinations,
-      const CommunicationOptions& call, detail::ActiveOperation& active);
-  [[nodiscard]] Mirrored reduce_sparse(
-      ReduceOp op, const PerReplica& value, const Destinations& destinations,
-      const CommunicationOptions& call, detail::ActiveOperation& active);
+  [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
+                                      const Destinations& destinations,
+                                      const CommunicationOptions& call,
+                                      detail::ActiveOperation& active);
+  [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
+                                       const Destinations& destinations,
+                                       const CommunicationOptions& call,
+                                       detail::ActiveOperation& active);
 };
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,

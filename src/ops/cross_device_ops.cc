@@ -55,7 +55,7 @@ std::vector<Mirrored> CrossDeviceOps::batch_reduce(ReduceOp op,
                                                    const CommunicationOptions& options) {
   queue_->rethrow_kept_error();
   options.validate();
-  const detail::BatchSize size = detail::require_batch_reducible(op, pairs);
+  const detail::ReducibleBatch size = detail::require_batch_reducible(op, pairs);
   detail::require_implementation(pairs, options);
   for (const ValueDestinationPair& pair : pairs) {
     detail::wait_until_ready(pair.value, pair.destinations);

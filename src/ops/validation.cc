@@ -280,8 +280,8 @@ void require_apart(const PerReplica& value, const Destinations& destinations) {
   }
 }
 
-BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs) {
-  BatchSize size;
+ReducibleBatch require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs) {
+  ReducibleBatch size;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     require_reducible(op, pairs[i].value, pairs[i].destinations, {i, pairs.size()});
     size.size_bytes += component_size_bytes(pairs[i].value);

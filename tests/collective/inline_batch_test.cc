@@ -40,6 +40,11 @@ class Batch {
   void reduce(InlineBatch& by, std::size_t num_sums = 0) {
     by.reduce(op_, num_sums, values_, addresses_);
   }
+  /// The first value, of one input, alone.
+  void reduce_first_alone(InlineBatch& by) {
+    const std::vector<const void*> blocks(addresses_.begin(), addresses_.end());
+    by.reduce(op_, values_[0], blocks);
+  }
   /// The same by direct_reduce, each value with its own op.
   void reduce_directly(InlineBatch& by, std::size_t num_sums = 0) {
     const std::span<const DirectReduceTensor> all = by.tensors(values_, addresses_);
@@ -122,6 +127,31 @@ TEST(InlineBatchTest, OfAMeanTheFirstValuesMayBeSums) {
     values.reduce_directly(batch, num_sums);
     EXPECT_EQ(reduced, values.take()) << num_sums;
   }
+}
+
+TEST(InlineBatchTest, OneValueAloneIsReducedAsInABatch) {
+  InlineBatch batch;
+  for (const DType dtype : {DType::FLOAT32, DType::FLOAT64, DType::INT32}) {
+    Batch values(ReduceOp::MEAN, dtype, 2, 1);
+    const std::size_t size_bytes = 2 * size_in_bytes(result_dtype(ReduceOp::MEAN, dtype));
+    values.reduce(batch);
+    std::vector<std::byte> first = values.take();
+    first.resize(size_bytes);
+    values.reduce_first_alone(batch);
+    std::vector<std::byte> alone = values.take();
+    EXPECT_EQ(std::vector<std::byte>(alone.begin() + std::ptrdiff_t(size_bytes), alone.end()),
+              std::vector<std::byte>(alone.size() - size_bytes))
+        << "another value was written";
+    alone.resize(size_bytes);
+    EXPECT_EQ(alone, first) << to_string(dtype);
+  }
+  Batch unwanted(ReduceOp::SUM, DType::FLOAT32, 2, 1);
+  unwanted.drop_outputs();
+  unwanted.reduce_first_alone(batch);
+  Batch empty(ReduceOp::SUM, DType::FLOAT32, 0, 1);
+  empty.reduce_first_alone(batch);
+  const std::vector<std::byte> untouched = empty.take();
+  EXPECT_EQ(untouched, std::vector<std::byte>(untouched.size()));
 }
 
 TEST(InlineBatchTest, WhereNothingIsToBeWrittenNothingIs) {

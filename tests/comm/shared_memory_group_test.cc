@@ -197,13 +197,12 @@ TEST(SharedMemoryGroupTest, WhoHasLeftIsWaitedForByNobody) {
 TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
   const auto work = [](const std::shared_ptr<Cluster>& cluster) {
     SharedMemoryGroup group(cluster);
-    ASSERT_GE(group.head().size(), sizeof(std::uint64_t));
     for (std::uint64_t i = 0; i < 300; ++i) {
       const auto rank = static_cast<std::uint64_t>(group.rank());
       const std::uint64_t mine = 1000 * i + rank;
-      std::memcpy(group.head().data(), &mine, sizeof mine);
       std::memcpy(group.slot().data(), &mine, sizeof mine);
-      group.announce({.kind = "test", .fingerprint = i}, i);
+      group.announce({.kind = "test", .fingerprint = i}, i,
+                     std::as_bytes(std::span<const std::uint64_t>(&mine, 1)));
       group.await_announcements(soon());
       for (int each = 0; each < group.num_workers(); ++each) {
         std::array<std::uint64_t, 2> theirs{};
@@ -215,6 +214,17 @@ TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
     }
   };
   for (const std::size_t n : {1UL, 2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
+}
+
+TEST(SharedMemoryGroupTest, HeadsThatAreTooLongAreRefused) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    const std::array<std::byte, SharedMemoryGroup::kHeadBytes + 1> head{};
+    EXPECT_THROW(group.announce({.kind = "test"}, 1, head), ValueError);
+    group.announce({.kind = "test"}, 1, std::span(head).first<SharedMemoryGroup::kHeadBytes>());
+    group.await_announcements(soon());
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
 }
 
 TEST(SharedMemoryGroupTest, WhatDiffersIsNamed) {

@@ -65,13 +65,17 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
 
   /// What the next announcement says, for this worker to fill.
   [[nodiscard]] std::span<std::byte> slot();
-  /// 16 bytes more, which come along with the announcement itself: to read them costs no cache line of their own.
-  [[nodiscard]] std::span<std::byte> head();
+  /// Up to so many bytes may come along with the announcement itself: to read them costs no cache line of their own.
+  static constexpr std::size_t kHeadBytes = 16;
   /// `sequence` is what errors call the operation besides.
-  void announce(const GroupOperationInfo& operation, std::uint64_t sequence);
+  ///
+  /// Errors   also ValueError: `head` is longer than kHeadBytes.
+  void announce(const GroupOperationInfo& operation, std::uint64_t sequence,
+                std::span<const std::byte> head = {});
   void await_announcements(const Deadline& deadline);
   [[nodiscard]] std::span<const std::byte> slot_of(int rank) const;
-  [[nodiscard]] std::span<const std::byte> head_of(int rank) const;  ///< kept as long as the slot
+  /// kHeadBytes bytes, of which those beyond the announced ones are anything; kept as long as the slot.
+  [[nodiscard]] std::span<const std::byte> head_of(int rank) const;
   void finish();
   void await_ends(const Deadline& deadline);
 

@@ -15,10 +15,12 @@ struct BatchSize {
   std::size_t inline_bytes = 0;   // of this worker's inputs, see inline_batch.h
   std::size_t num_tensors = 0;    // inputs and outputs of this worker
   std::uint64_t fingerprint = 0;  // of the request's settings too
-  bool in_place = false;          // whether an output is an input
 };
 
 [[nodiscard]] BatchSize measure_batch(const CollectiveRequest& request,
                                       std::span<const CollectiveValue> values);
+
+/// Whether an output is an input.
+[[nodiscard]] bool is_in_place(std::span<const CollectiveValue> values);
 
 }  // namespace crossdevice::detail

@@ -7,12 +7,11 @@
 #include <cstdint>
 
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/comm/shared_memory_group.h"
 
 #include "comm/detail/operation_note.h"
 
 namespace crossdevice::detail {
-
-inline constexpr std::size_t kHeadBytes = 16;
 
 /// A member's flags; written by it alone but for num_sleepers.
 ///
@@ -35,8 +34,8 @@ struct alignas(128) GroupFlags {
   // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: it has left, whole;
   // kMissesOne: another has left; kFailed: an error of its own, of which the others know nothing.
   std::atomic<std::uint32_t> reason{0};
-  std::uint64_t digests[2]{};                // of the operation in each slot; kept as long as that
-  std::byte heads[2][kHeadBytes]{};          // what comes along with it
+  std::uint64_t digests[2]{};  // of the operation in each slot; kept as long as that
+  std::byte heads[2][SharedMemoryGroup::kHeadBytes]{};  // what comes along with it
   alignas(128) OperationNote note;           // what it does in this group; read by who misses it
   alignas(64) GroupOperation operations[2];  // for who sees another digest than its own
 };

@@ -52,12 +52,12 @@ bool require_no_overlaps(const PerReplica& value, const Destinations& destinatio
 void require_apart(const PerReplica& value, const Destinations& destinations);
 
 /// What is said of a whole batch.
-struct BatchSize {
+struct ReducibleBatch {
   std::size_t size_bytes = 0;  ///< of one replica's values
   bool in_place = false;       ///< whether an output of a pair is an input
 };
 /// require_reducible of every pair and require_no_overlaps of all of them.
-BatchSize require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs);
+ReducibleBatch require_batch_reducible(ReduceOp op, std::span<const ValueDestinationPair> pairs);
 
 /// CommunicationImplementation::NCCL asked for where NCCL cannot work: announced once, or refused (CROSSDEVICE_STRICT=1).
 ///

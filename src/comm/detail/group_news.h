@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the control plane says that ends what members of a group do together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+
+/// Threads  told by the control plane's, asked by any.
+class GroupNews {
+ public:
+  enum class Kind : std::uint8_t { NONE, LOST, ABORTED };
+  /// What the group calls somebody of whom the cluster speaks.
+  using Name = std::function<RankInfo(const RankInfo&)>;
+
+  GroupNews() = default;
+  GroupNews(const GroupNews&) = delete;
+  GroupNews& operator=(const GroupNews&) = delete;
+
+  /// From now on, until this ends; `name` is called then. What was said before is told at once.
+  void listen(Cluster& cluster, Name name);
+
+  [[nodiscard]] Kind kind() const { return kind_.load(std::memory_order_acquire); }
+  /// "rank 1 is gone: ...", and who that is; where kind() is not NONE. The first loss counts, and the first abort more.
+  [[nodiscard]] std::pair<std::string, RankInfo> what() const;
+
+ private:
+  void tell(Kind kind, const RankInfo& who, const std::string& text);
+
+  std::atomic<Kind> kind_{Kind::NONE};
+  mutable std::mutex mutex_;  // guards the next two
+  std::string text_;
+  RankInfo culprit_;
+  Name name_;
+  std::shared_ptr<void> listening_;  // last: it ends first
+};
+
+}  // namespace crossdevice::detail
