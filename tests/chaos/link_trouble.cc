@@ -35,6 +35,7 @@ LinkPolicy policy_of(const Plan& plan) {
     case Fault::DESCRIPTORS:
     case Fault::MEMORY:
     case Fault::CLOCK:
+    case Fault::CLOCK_JUMP:
     case Fault::LINK_PARTED:
       break;
   }

@@ -15,9 +15,10 @@ constexpr std::size_t kMaxBytes = std::size_t{8} << 20;  // of all values of a c
 constexpr std::size_t kMaxBytesOverRelay = std::size_t{2}
                                            << 20;  // where one process is the network
 
-constexpr std::array<Fault, 10> kProcessFaults = {
-    Fault::KILL,     Fault::STOP,  Fault::SKIP,  Fault::OTHER_COUNT, Fault::OTHER_DTYPE,
-    Fault::OTHER_OP, Fault::TWICE, Fault::THROW, Fault::DESCRIPTORS, Fault::MEMORY};
+constexpr std::array<Fault, 11> kProcessFaults = {
+    Fault::KILL,        Fault::STOP,     Fault::SKIP,      Fault::OTHER_COUNT,
+    Fault::OTHER_DTYPE, Fault::OTHER_OP, Fault::TWICE,     Fault::THROW,
+    Fault::DESCRIPTORS, Fault::MEMORY,   Fault::CLOCK_JUMP};
 constexpr std::array<Fault, 10> kNamespaceFaults = {
     Fault::LINK_CUT,       Fault::LINK_OUTAGE, Fault::LINK_PARTED, Fault::LINK_PAUSE,
     Fault::LINK_LOSS,      Fault::LINK_LOSS,   Fault::LINK_DELAY,  Fault::LINK_REORDER,
@@ -148,6 +149,7 @@ Phase draw_phase(Dice& dice, Fault fault, int num_workers) {
                           Phase::BETWEEN, Phase::LEAVE});
     case Fault::DESCRIPTORS:
     case Fault::MEMORY:
+    case Fault::CLOCK_JUMP:
       return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::CALL, Phase::BETWEEN, Phase::LEAVE});
     case Fault::LINK_CUT:
     case Fault::LINK_OUTAGE:
@@ -185,6 +187,8 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
       return dice.magnitude(std::uint64_t{64} << 20);
     case Fault::CLOCK:
       return dice.from_to(1, 1'000'000);  // s
+    case Fault::CLOCK_JUMP:
+      return dice.from_to(1, 100'000'000);  // s, odd ones back
     case Fault::LINK_CUT:
     case Fault::LINK_OUTAGE:
       return dice.one_of<std::uint64_t>({0, 0, kIsDeaf, kIsMute});
@@ -285,6 +289,8 @@ std::string_view to_string(Fault fault) {
       return "memory";
     case Fault::CLOCK:
       return "clock";
+    case Fault::CLOCK_JUMP:
+      return "clock-jump";
     case Fault::LINK_CUT:
       return "link-cut";
     case Fault::LINK_OUTAGE:
@@ -306,6 +312,8 @@ std::string_view to_string(Fault fault) {
   }
   return "?";
 }
+
+bool is_of_clock(Fault fault) { return fault == Fault::CLOCK || fault == Fault::CLOCK_JUMP; }
 
 bool is_of_link(Fault fault) { return fault >= Fault::LINK_CUT; }
 
@@ -469,7 +477,7 @@ std::vector<Call> draw_calls(std::uint64_t seed, std::uint64_t number, Engine en
 }
 
 bool may_fail(const Plan& plan) {
-  if (plan.fault == Fault::NONE || plan.fault == Fault::CLOCK) return false;
+  if (plan.fault == Fault::NONE || is_of_clock(plan.fault)) return false;
   const bool is_harmless = plan.fault == Fault::LINK_PAUSE || plan.fault == Fault::LINK_DELAY ||
                            plan.fault == Fault::LINK_REORDER || plan.fault == Fault::LINK_DUPLICATE;
   return !is_harmless || plan.phase == Phase::REBUILD || plan.times.call < kLongCallSeconds;

@@ -30,6 +30,7 @@ enum class Fault : std::uint8_t {
   DESCRIPTORS,  ///< may open only a few more file descriptors
   MEMORY,       ///< may map only a little more memory
   CLOCK,        ///< its monotonic clock is far ahead of the others'
+  CLOCK_JUMP,   ///< its real-time clock jumps, there or back
   LINK_CUT,     ///< its link carries nothing until the others have gone on without it
   LINK_OUTAGE,  ///< its link carries nothing for longer than a heartbeat may be missed, and then again
   LINK_PARTED,  ///< for some time nothing passes between it and another worker, whereas both reach the others
@@ -40,11 +41,12 @@ enum class Fault : std::uint8_t {
   LINK_DUPLICATE,
   LINK_RATE,  ///< its link carries few bytes in a second
 };
-inline constexpr std::size_t kNumFaults = 21;
+inline constexpr std::size_t kNumFaults = 22;
 /// Amounts of a link that is down one way only.
 inline constexpr std::uint64_t kIsDeaf = 1;  ///< its worker hears nothing
 inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
 [[nodiscard]] std::string_view to_string(Fault fault);
+[[nodiscard]] bool is_of_clock(Fault fault);
 /// Whether it happens to a link, for which the workers must be in network namespaces.
 [[nodiscard]] bool is_of_link(Fault fault);
 /// Whether its link is down, for good or for longer than a heartbeat may be missed.

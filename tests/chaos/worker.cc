@@ -29,6 +29,7 @@
 
 #include "chaos/call_memory.h"
 #include "chaos/engines.h"
+#include "chaos/jumping_clock.h"
 #include "chaos/own_resources.h"
 #include "chaos/report.h"
 
@@ -36,6 +37,9 @@ namespace crossdevice::chaos {
 namespace {
 
 constexpr int kMaxGenerations = 5;
+constexpr int kJumpSignal = SIGUSR1;
+
+std::int64_t jump_seconds = 0;  // what the handler of kJumpSignal jumps by
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -144,6 +148,12 @@ class Worker {
     if (!suffers(phase)) return;
     if (plan_.fault == Fault::KILL) signal_later(SIGKILL);
     if (plan_.fault == Fault::STOP) signal_later(SIGSTOP);
+    if (plan_.fault == Fault::CLOCK_JUMP) {
+      jump_seconds = static_cast<std::int64_t>(plan_.amount);
+      if (jump_seconds % 2 != 0) jump_seconds = -jump_seconds;
+      (void)std::signal(kJumpSignal, [](int) { jump_real_time_clock(jump_seconds); });
+      signal_later(kJumpSignal);
+    }
     // Calls are limited in the middle of the step, of which what comes before is no part.
     if (phase == Phase::CALL || phase == Phase::BETWEEN) is_limited_in_next_call_ = true;
     if (phase != Phase::CALL && phase != Phase::BETWEEN) set_limits();
@@ -238,6 +248,7 @@ class Worker {
       case Fault::DESCRIPTORS:
       case Fault::MEMORY:
       case Fault::CLOCK:
+      case Fault::CLOCK_JUMP:
       case Fault::LINK_CUT:
       case Fault::LINK_OUTAGE:
       case Fault::LINK_PARTED:
