@@ -73,6 +73,22 @@ void reduce(const CollectiveRequest& request, std::span<const DirectReduceTensor
   reduce_some(request.op, all.subspan(num_sums));
 }
 
+/// A batch of more buffers than one announcement has room for.
+void reduce_in_halves(SharedDirectReduce& engine, const CollectiveRequest& request,
+                      std::span<const CollectiveValue> values, std::uint64_t fingerprint) {
+  if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
+  const std::span<const CollectiveValue> first_half = values.first(values.size() / 2);
+  CollectiveRequest part = request;
+  part.fingerprint = fingerprint;
+  engine.all_reduce(part, first_half);
+  try {
+    engine.all_reduce(part, values.subspan(first_half.size()));
+  } catch (const OpError& error) {
+    if (detail::is_in_place(first_half)) throw_with_inputs_changed(error);
+    throw;
+  }
+}
+
 bool is_single_threaded(int num_workers) {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
@@ -277,18 +293,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   // Equal on all workers, or their operations differ, which they will notice.
   const bool fits_inline = size.inline_bytes <= kInlineBytes;
   if (!fits_inline && detail::SharedBatch::slot_bytes(size.num_tensors) > kSlotBytes) {
-    if (values.size() == 1) throw ValueError("too many buffers for one reduction among workers");
-    const std::span<const CollectiveValue> first_half = values.first(values.size() / 2);
-    CollectiveRequest part = request;
-    part.fingerprint = size.fingerprint;
-    all_reduce(part, first_half);
-    try {
-      all_reduce(part, values.subspan(first_half.size()));
-    } catch (const OpError& error) {
-      if (detail::is_in_place(first_half)) throw_with_inputs_changed(error);
-      throw;
-    }
-    return;
+    return reduce_in_halves(*this, request, values, size.fingerprint);
   }
   const GroupOperationInfo info{.kind = request.kind,
                                 .reduce_op = request.op,
