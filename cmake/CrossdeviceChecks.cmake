@@ -29,7 +29,7 @@ endforeach()
 
 add_custom_target(
   lint
-  COMMAND "${CROSSDEVICE_PYTHON}" "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.py" --build "${PROJECT_BINARY_DIR}"
+  COMMAND "${CROSSDEVICE_PYTHON}" "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.py" --root "${PROJECT_SOURCE_DIR}" --build "${PROJECT_BINARY_DIR}"
           --clang-tidy "${CROSSDEVICE_CLANG_TIDY}" --clang "${CROSSDEVICE_CLANG}" --version ${CROSSDEVICE_CLANG_TOOLS_VERSION}
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   USES_TERMINAL VERBATIM)
@@ -48,6 +48,13 @@ function(crossdevice_add_check_tests)
                                         "${PROJECT_SOURCE_DIR}/cmake/checks/check_${name}.cmake")
     set_tests_properties(check.${name} PROPERTIES LABELS "unit;check")
   endforeach()
+  if(CROSSDEVICE_PYTHON AND CROSSDEVICE_CLANG_TIDY AND CROSSDEVICE_CLANG)
+    add_test(NAME check.lint_sees_all
+             COMMAND "${CROSSDEVICE_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/checks/run_clang_tidy_test.py"
+                     "${PROJECT_SOURCE_DIR}/cmake/checks/run_clang_tidy.py" "${CROSSDEVICE_CLANG_TIDY}" "${CROSSDEVICE_CLANG}"
+                     ${CROSSDEVICE_CLANG_TOOLS_VERSION})
+    set_tests_properties(check.lint_sees_all PROPERTIES LABELS "unit;check" TIMEOUT 60 SKIP_REGULAR_EXPRESSION "SKIPPED: ")
+  endif()
   if(BUILD_SHARED_LIBS AND NOT CROSSDEVICE_SANITIZE)
     add_test(NAME check.symbols COMMAND "${CMAKE_COMMAND}" -DNM=${CMAKE_NM} -DLIBRARY=$<TARGET_FILE:crossdevice> -P
                                         "${PROJECT_SOURCE_DIR}/cmake/checks/check_symbols.cmake")

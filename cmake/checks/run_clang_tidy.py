@@ -7,6 +7,7 @@ one, which takes a third of the time; those whose names collide when they are pu
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -15,13 +16,14 @@ import shlex
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH = 10
-SOURCES = r"/(src/.*|tests/odr/second_unit)\.cc$"  # the latter includes every public header
+SOURCES = r"^(src/.*|tests/odr/second_unit)\.cc$"  # the latter includes every public header
+LAUNCHERS = ("ccache", "sccache", "distcc")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path, required=True, help="where .clang-tidy, include and src are")
     parser.add_argument("--build", type=pathlib.Path, required=True, help="a build tree with compile_commands.json")
     parser.add_argument("--clang-tidy", required=True)
     parser.add_argument("--clang", required=True, help="clang++ of the same version")
@@ -40,24 +42,30 @@ def require_tools(arguments):
             sys.exit(f"clang-tidy {arguments.version} is needed, {tool} is {said.splitlines()[0]}")
 
 
-def flags_of(command):
-    """What decides how a source reads: not the optimiser, not where the output goes."""
-    words = shlex.split(command)
-    flags = [word for word in words if word.startswith(("-D", "-I", "-iquote", "-std=", "-m"))]
-    for system in (index for index, word in enumerate(words) if word == "-isystem"):
-        flags += words[system : system + 2]
+def flags_of(words, source):
+    """The compiler's, but for where the output goes, and for warnings, which are its own business."""
+    with_value = {"-o", "-MF", "-MT", "-MQ"}
+    flags = []
+    skips_next = False
+    compiler = next(index for index, word in enumerate(words) if os.path.basename(word) not in LAUNCHERS)
+    for word in words[compiler + 1 :]:
+        if skips_next or word in with_value:
+            skips_next = not skips_next
+        elif word not in ("-c", "-MD", "-MMD", source) and not word.startswith("-W"):
+            flags.append(word)
     return tuple(flags)
 
 
 def read_batches(arguments):
-    """(flags, sources) of one floor each."""
+    """(flags, sources) of one folder each."""
     commands = arguments.build / "compile_commands.json"
     if not commands.exists():
         sys.exit(f"{commands} is missing: configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, as the presets do")
     groups = {}
     for entry in json.loads(commands.read_text()):
-        if re.search(arguments.files, entry["file"]):
-            groups.setdefault((os.path.dirname(entry["file"]), flags_of(entry["command"])), set()).add(entry["file"])
+        if re.search(arguments.files, os.path.relpath(entry["file"], arguments.root)):
+            flags = flags_of(shlex.split(entry["command"]), entry["file"])
+            groups.setdefault((os.path.dirname(entry["file"]), flags), set()).add(entry["file"])
     for (_, flags), sources in sorted(groups.items()):
         ordered = sorted(sources)
         for begin in range(0, len(ordered), BATCH):
@@ -70,10 +78,12 @@ class Linter:
         self.room = arguments.build / "lint"
         self.room.mkdir(exist_ok=True)
 
-    def unit_of(self, sources):
+    def unit_of(self, flags, sources):
         if len(sources) == 1:
             return sources[0]
-        unit = self.room / (os.path.relpath(sources[0], "/").replace("/", "_") + f"_{len(sources)}.cc")
+        # Of what a file with this name includes, the analyser looks at the functions, as if they stood in it.
+        digest = hashlib.sha256(repr((flags, sources)).encode()).hexdigest()[:16]
+        unit = self.room / f"UnifiedSource_{digest}.cc"
         unit.write_text("".join(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n' for source in sources))
         return str(unit)
 
@@ -83,12 +93,13 @@ class Linter:
 
     def lint(self, flags, sources):
         """Whether there is nothing to say; says the rest."""
-        unit = self.unit_of(sources)
+        unit = self.unit_of(flags, sources)
         if len(sources) > 1 and not self.compiles(unit, flags):
             middle = len(sources) // 2
             halves = [self.lint(flags, half) for half in (sources[:middle], sources[middle:])]
             return all(halves)
-        command = [self.arguments.clang_tidy, "-quiet", f"--config-file={ROOT / '.clang-tidy'}", unit, "--", *flags]
+        seen = f"--header-filter=^{re.escape(str(self.arguments.root))}/(include|src)/"  # the sources too, where they are put together
+        command = [self.arguments.clang_tidy, "-quiet", f"--config-file={self.arguments.root / '.clang-tidy'}", seen, unit, "--", *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         names = ", ".join(os.path.basename(source) for source in sources)
         print(f"{'ok' if done.returncode == 0 else 'FINDINGS'}: {names}", flush=True)
