@@ -212,7 +212,8 @@ void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
   for (std::size_t rank = 0; rank < heads.size(); ++rank) {
     heads[rank] = group.head_of(static_cast<int>(rank)).data();
   }
-  inline_batch.reduce(request.op, value, heads);  // to the end, as below
+  // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
+  inline_batch.reduce(request.op, value, heads);
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -224,7 +225,7 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
   for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
     blocks[rank] = group.slot_of(static_cast<int>(rank)).data();
   }
-  // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
+  // To the end, as above.
   inline_batch.reduce(request.op, num_combined, values, blocks);
 }
 
@@ -309,8 +310,8 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
     const std::span<const CollectiveValue> prepared =
         combines_own ? state.prepare(request, values) : values;
-    if (State::comes_along(
-            values)) {  // equal on all workers: it depends on what the announcements agree on
+    // Equal on all workers: it depends on what the announcements agree on.
+    if (State::comes_along(values)) {
       state.reduce_along(request, values[0], info);
     } else if (fits_inline) {
       state.reduce_inline(request, prepared, info);

@@ -99,7 +99,7 @@ void ControlConnection::read_body(std::size_t size) {
                      } catch (const std::exception& broken) {
                        return self->end(broken.what());
                      }
-                     if (!self->closed_) self->read_head();
+                     if (!self->closed_ && !self->closing_) self->read_head();
                    });
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/group_news.h"
 
+#include <utility>
+
 namespace crossdevice::detail {
 
 void GroupNews::listen(Cluster& cluster, Name name) {
@@ -16,15 +18,15 @@ void GroupNews::listen(Cluster& cluster, Name name) {
 
 void GroupNews::tell(Kind kind, const RankInfo& who, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  if (kind_.load() >= kind) return;
-  culprit_ = name_(who);
-  text_ = to_string(culprit_) + text;
-  kind_.store(kind);
+  if (item_.kind >= kind) return;
+  const RankInfo culprit = name_(who);
+  item_ = {.kind = kind, .text = to_string(culprit) + text, .culprit = culprit};
+  kind_.store(kind, std::memory_order_release);
 }
 
-std::pair<std::string, RankInfo> GroupNews::what() const {
+GroupNews::Item GroupNews::item() const {
   const std::lock_guard lock(mutex_);
-  return {text_, culprit_};
+  return item_;
 }
 
 }  // namespace crossdevice::detail

@@ -54,8 +54,8 @@ std::optional<Reception::Clock::time_point> Reception::make_room() {
   if (first.since + kLeastTime > now) return first.since + kLeastTime;
   if (first.stranger) {
     turn_away(first, "slow", "it did not say who it is while others waited");
-  } else if (const Connection refused = first.refused.lock()) {
-    refused->close();
+  } else {
+    first.send_away();
   }
   places_.pop_front();
   return std::nullopt;
@@ -71,6 +71,7 @@ void Reception::Place::send_away() {
   limit.reset();
   if (stranger) stranger->close();
   stranger.reset();
+  if (const Connection leaving = refused.lock()) leaving->close();
 }
 
 /// The place stays taken for its least time.
@@ -84,6 +85,11 @@ void Reception::refuse(const Connection& stranger, std::string_view reason, std:
   if (place == places_.end()) return;
   log_.note(place->from, reason, text);
   place->refused = std::exchange(place->stranger, nullptr);
+  place->limit->expires_after(kHandshakeTime);
+  place->limit->async_wait([weak = place->refused](std::error_code stopped) {
+    const Connection late = weak.lock();
+    if (!stopped && late) late->close();
+  });
 }
 
 // ---------------------------------------------------------------------------------------------- coming

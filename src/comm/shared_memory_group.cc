@@ -406,10 +406,10 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
   }
   const std::string name = this->name();
   if (reason != GroupNews::Kind::NONE) {
-    const auto [text, culprit] = news.what();
-    const bool is_loss = reason == GroupNews::Kind::LOST;
-    break_with(is_loss ? StatusCode::UNAVAILABLE : StatusCode::ABORTED, name + ": " + text,
-               {culprit});
+    const GroupNews::Item item = news.item();
+    const bool is_loss = item.kind == GroupNews::Kind::LOST;
+    break_with(is_loss ? StatusCode::UNAVAILABLE : StatusCode::ABORTED, name + ": " + item.text,
+               {item.culprit});
   }
   if (leaver != nullptr) {
     break_with(StatusCode::UNAVAILABLE,
@@ -483,10 +483,10 @@ std::span<std::byte> SharedMemoryGroup::slot() {
 
 void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence,
                                  std::span<const std::byte> head) {
+  detail::require_not_forked();
   if (head.size() > kHeadBytes) {
     throw ValueError(fmt::format("a head has up to {} bytes, not {}", kHeadBytes, head.size()));
   }
-  detail::require_not_forked();
   state_->require_whole();
   state_->sequence = sequence;
   GroupFlags& own = *state_->own_flags;

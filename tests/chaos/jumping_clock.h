@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A real-time clock of this process's own, which jumps when it is told to. The machine's stays as it is.
 ///
-/// Whoever asks for the time gets it from here: a program that this is linked into has clock_gettime, gettimeofday and time before the C library does. What the
-/// kernel waits for by the real-time clock does not jump with it.
+/// Whoever calls clock_gettime, gettimeofday or time gets it from here, in shared libraries too: a program that this is linked into has them before the C library
+/// does. What the C library or the kernel itself looks at does not jump.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "chaos/worker.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -39,7 +40,7 @@ namespace {
 constexpr int kMaxGenerations = 5;
 constexpr int kJumpSignal = SIGUSR1;
 
-std::int64_t jump_seconds = 0;  // what the handler of kJumpSignal jumps by
+std::atomic<std::int64_t> jump_seconds{0};  // what the handler of kJumpSignal jumps by
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -149,8 +150,8 @@ class Worker {
     if (plan_.fault == Fault::KILL) signal_later(SIGKILL);
     if (plan_.fault == Fault::STOP) signal_later(SIGSTOP);
     if (plan_.fault == Fault::CLOCK_JUMP) {
-      jump_seconds = static_cast<std::int64_t>(plan_.amount);
-      if (jump_seconds % 2 != 0) jump_seconds = -jump_seconds;
+      const auto seconds = static_cast<std::int64_t>(plan_.amount);
+      jump_seconds = seconds % 2 != 0 ? -seconds : seconds;
       (void)std::signal(kJumpSignal, [](int) { jump_real_time_clock(jump_seconds); });
       signal_later(kJumpSignal);
     }

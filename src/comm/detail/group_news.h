@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/core/error.h"
@@ -30,16 +29,20 @@ class GroupNews {
   void listen(Cluster& cluster, Name name);
 
   [[nodiscard]] Kind kind() const { return kind_.load(std::memory_order_acquire); }
-  /// "rank 1 is gone: ...", and who that is; where kind() is not NONE. The first loss counts, and the first abort more.
-  [[nodiscard]] std::pair<std::string, RankInfo> what() const;
+  struct Item {
+    Kind kind = Kind::NONE;
+    std::string text{};  // "rank 1 is gone: ..."
+    RankInfo culprit{};
+  };
+  /// The first loss counts, and the first abort more, also if it comes after a loss was read.
+  [[nodiscard]] Item item() const;
 
  private:
   void tell(Kind kind, const RankInfo& who, const std::string& text);
 
   std::atomic<Kind> kind_{Kind::NONE};
-  mutable std::mutex mutex_;  // guards the next two
-  std::string text_;
-  RankInfo culprit_;
+  mutable std::mutex mutex_;  // guards the next
+  Item item_;
   Name name_;
   std::shared_ptr<void> listening_;  // last: it ends first
 };

@@ -64,7 +64,8 @@ class Reception {
     Connection stranger{};                        // none: it has been refused, or has gone
     std::shared_ptr<asio::steady_timer> limit{};  // of its time
     std::weak_ptr<ControlConnection> refused{};   // while it is told why
-    void send_away();                             // who has been refused already goes by itself
+    /// Nobody is there then. Why somebody was refused is on its way already, unless the stranger takes nothing.
+    void send_away();
     [[nodiscard]] bool is_empty() const { return !stranger && refused.expired(); }
   };
   using Places = std::list<Place>;  // the longest taken first
