@@ -192,7 +192,11 @@ class Run {
     if (plan_.algorithm.has_value()) {
       set("CROSSDEVICE_TUNING_FILE", (folder_.path() / "tuning.json").string());
     }
-    if (plan_.over_ucx) set("CROSSDEVICE_TRANSPORT", "ucx");
+    if (plan_.over_ucx) {
+      set("CROSSDEVICE_TRANSPORT", "ucx");
+      set("UCX_TLS",
+          "tcp,self");  // as between machines: of its ways within one none reports failures
+    }
     std::string program = "/proc/self/exe";
     std::vector<char*> pointers{program.data()};
     pointers.reserve(arguments.size() + 2);

@@ -209,6 +209,18 @@ TEST(VerdictTest, WhoIsLateMustFindOut) {
   EXPECT_THAT(
       verdict(plan, survivor(), survivor(), late(joined().done("call 1 1", 9).done("barrier 1"))),
       Contains(HasSubstr("has not found out")));
+  // Where all had come to the last barrier before they gave it up, it may end for whoever was late.
+  const auto gives_up_waiting = [] {
+    return recovered(joined().failed("barrier 1", "UNAVAILABLE", {2}, "no heartbeat"))
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, gives_up_waiting(), gives_up_waiting(),
+                      late(joined().done("call 1 1").done("barrier 1", 9))),
+              IsEmpty());
+  EXPECT_THAT(verdict(plan, gives_up_waiting(), survivor(),
+                      late(joined().done("call 1 1").done("barrier 1", 9))),
+              Contains(HasSubstr("has not found out")));
   EXPECT_THAT(verdict(plan, survivor(), survivor(), late(recovered(bereaved()))),
               Contains(HasSubstr("is in a new cluster")));
   EXPECT_THAT(verdict(plan, survivor(), survivor(),
