@@ -48,28 +48,21 @@ void InlineBatch::reduce(ReduceOp op, std::size_t num_sums, std::span<const Coll
       for (std::size_t i = 0; i < value.inputs.size(); ++i) *input++ = block + offset + i * stride;
     }
     offset += value.inputs.size() * stride;
-    if (value.outputs.empty() || first.num_elements() == 0) continue;
-    void** const outputs = room_for(value.outputs.size(), outputs_);
-    for (std::size_t i = 0; i < value.outputs.size(); ++i) outputs[i] = value.outputs[i].data();
-    const ReducePass pass{.op = v < num_sums ? op_of_sums : op,
-                          .dtype = first.dtype(),
-                          .inputs = {inputs, num_inputs},
-                          .outputs = {outputs, value.outputs.size()}};
-    find_kernel(pass.op, pass.dtype)(pass, 0, first.num_elements());
+    reduce(v < num_sums ? op_of_sums : op, value, {inputs, num_inputs});
   }
 }
 
 void InlineBatch::reduce(ReduceOp op, const CollectiveValue& value,
-                         std::span<const void* const> blocks) {
-  const Tensor& input = value.inputs[0];
-  if (value.outputs.empty() || input.num_elements() == 0) return;
+                         std::span<const void* const> inputs) {
+  const Tensor& first = value.inputs[0];
+  if (value.outputs.empty() || first.num_elements() == 0) return;
   void** const outputs = room_for(value.outputs.size(), outputs_);
   for (std::size_t i = 0; i < value.outputs.size(); ++i) outputs[i] = value.outputs[i].data();
   const ReducePass pass{.op = op,
-                        .dtype = input.dtype(),
-                        .inputs = blocks,
+                        .dtype = first.dtype(),
+                        .inputs = inputs,
                         .outputs = {outputs, value.outputs.size()}};
-  find_kernel(op, input.dtype())(pass, 0, input.num_elements());
+  find_kernel(op, first.dtype())(pass, 0, first.num_elements());
 }
 
 std::span<const DirectReduceTensor> InlineBatch::tensors(std::span<const CollectiveValue> values,

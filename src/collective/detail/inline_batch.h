@@ -30,8 +30,8 @@ class InlineBatch {
   /// `num_sums` values hold combinations already, of which a mean is the sum. Arithmetic and order are direct_reduce's.
   void reduce(ReduceOp op, std::size_t num_sums, std::span<const CollectiveValue> values,
               std::span<const std::byte* const> blocks);
-  /// The same for one value of one input, of which each block holds the elements.
-  void reduce(ReduceOp op, const CollectiveValue& value, std::span<const void* const> blocks);
+  /// The same for one value, of which everybody's elements lie at `inputs`.
+  void reduce(ReduceOp op, const CollectiveValue& value, std::span<const void* const> inputs);
   /// `blocks` by rank. The result lives until the next call.
   [[nodiscard]] std::span<const DirectReduceTensor> tensors(
       std::span<const CollectiveValue> values, std::span<const std::byte* const> blocks);
