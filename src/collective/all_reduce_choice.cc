@@ -16,7 +16,8 @@
 namespace crossdevice {
 namespace {
 
-constexpr std::array kAlgorithms = {AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::SHUFFLE,
+constexpr std::array kAlgorithms = {AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::DOUBLING,
+                                    AllReduceAlgorithm::SHUFFLE,
                                     AllReduceAlgorithm::HALVING_DOUBLING, AllReduceAlgorithm::RING};
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
@@ -24,14 +25,20 @@ AllReduceAlgorithm algorithm_of(const std::string& name) {
   for (const AllReduceAlgorithm algorithm : kAlgorithms) {
     if (name == to_string(algorithm)) return algorithm;
   }
-  throw ValueError(
-      fmt::format("tuning: algorithm must be exchange, shuffle, rechd or ring, not \"{}\"", name));
+  throw ValueError(fmt::format(
+      "tuning: algorithm must be exchange, doubling, shuffle, rechd or ring, not \"{}\"", name));
 }
 
 double positive(const nlohmann::json& links, const char* name) {
   const double value = links.at(name).get<double>();
   if (std::isfinite(value) && value > 0) return value;
   throw ValueError(fmt::format("tuning: {} must be positive, not {}", name, value));
+}
+
+double positive_or_nothing(const nlohmann::json& links, const char* name) {
+  const double value = links.value(name, 0.0);
+  if (std::isfinite(value) && value >= 0) return value;
+  throw ValueError(fmt::format("tuning: {} must not be negative, as {} is", name, value));
 }
 
 std::vector<AllReduceTuning::Pin> pins_of(const nlohmann::json& entries) {
@@ -56,37 +63,57 @@ std::vector<AllReduceTuning::Pin> pins_of(const nlohmann::json& entries) {
   return pins;
 }
 
-/// In rounds of one message each way: as a transport with one latency pays for it.
+/// The largest power of two that is not more than that, and what else there is.
+struct Core {
+  explicit Core(std::size_t num_ranks)
+      : size(static_cast<double>(std::bit_floor(num_ranks))),
+        log2_size(std::log2(size)),
+        has_extras(!std::has_single_bit(num_ranks)) {}
+  double size;
+  double log2_size;
+  bool has_extras;
+};
+
+/// In rounds of messages each way: as a transport with one latency pays for it.
 double rounds_of(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
   const auto n = static_cast<double>(num_ranks);
+  const Core core(num_ranks);
   switch (algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
       return 1;
+    case AllReduceAlgorithm::DOUBLING:
+      return core.log2_size + (core.has_extras ? 2 : 0);
     case AllReduceAlgorithm::SHUFFLE:
       return 2;
-    case AllReduceAlgorithm::HALVING_DOUBLING: {
-      const double extra = std::has_single_bit(num_ranks) ? 0 : 2;
-      return 2 * std::floor(std::log2(n)) + extra;
-    }
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+      return 2 * core.log2_size + (core.has_extras ? 2 : 0);
     case AllReduceAlgorithm::RING:
       return 2 * (n - 1);
   }
   return 0;
 }
 
+/// Messages that the busiest rank sends in a round beside the first.
+double more_messages_of(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
+  const bool is_to_all =
+      algorithm == AllReduceAlgorithm::EXCHANGE || algorithm == AllReduceAlgorithm::SHUFFLE;
+  return is_to_all ? static_cast<double>(num_ranks) - 2 : 0;
+}
+
 /// Bytes that leave the busiest rank, in sizes of the whole.
 double sizes_sent(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
   const auto n = static_cast<double>(num_ranks);
+  const Core core(num_ranks);
   switch (algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
       return n - 1;
+    case AllReduceAlgorithm::DOUBLING:
+      return core.log2_size + (core.has_extras ? 1 : 0);
     case AllReduceAlgorithm::SHUFFLE:
     case AllReduceAlgorithm::RING:
       return 2 * (n - 1) / n;
-    case AllReduceAlgorithm::HALVING_DOUBLING: {
-      const auto core = static_cast<double>(std::bit_floor(num_ranks));
-      return 2 * (core - 1) / core + (std::has_single_bit(num_ranks) ? 0 : 1);
-    }
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+      return 2 * (core.size - 1) / core.size + (core.has_extras ? 1 : 0);
   }
   return 0;
 }
@@ -95,6 +122,8 @@ bool is_possible(AllReduceAlgorithm algorithm, std::size_t size_bytes, bool is_m
   switch (algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
       return is_mesh && size_bytes <= kMaxExchangeBytes;
+    case AllReduceAlgorithm::DOUBLING:
+      return size_bytes <= kMaxExchangeBytes;
     case AllReduceAlgorithm::SHUFFLE:
       return is_mesh;
     case AllReduceAlgorithm::HALVING_DOUBLING:
@@ -110,6 +139,8 @@ std::string_view to_string(AllReduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
       return "exchange";
+    case AllReduceAlgorithm::DOUBLING:
+      return "doubling";
     case AllReduceAlgorithm::SHUFFLE:
       return "shuffle";
     case AllReduceAlgorithm::HALVING_DOUBLING:
@@ -126,7 +157,9 @@ double predict_all_reduce_seconds(AllReduceAlgorithm algorithm, std::size_t num_
   // Pairs at a distance cross as many links as a mesh does.
   const double bandwidth = algorithm == AllReduceAlgorithm::RING ? links.ring_bytes_per_second
                                                                  : links.mesh_bytes_per_second;
-  return rounds_of(algorithm, num_ranks) * links.latency_seconds +
+  const double rounds = rounds_of(algorithm, num_ranks);
+  return rounds * (links.latency_seconds +
+                   more_messages_of(algorithm, num_ranks) * links.message_seconds) +
          sizes_sent(algorithm, num_ranks) * static_cast<double>(size_bytes) / bandwidth;
 }
 
@@ -138,7 +171,8 @@ AllReduceTuning parse_all_reduce_tuning(std::string_view json) {
     if (const auto links = root.find("links"); links != root.end()) {
       tuning.links = LinkModel{.latency_seconds = positive(*links, "latency_seconds"),
                                .ring_bytes_per_second = positive(*links, "ring_bytes_per_second"),
-                               .mesh_bytes_per_second = positive(*links, "mesh_bytes_per_second")};
+                               .mesh_bytes_per_second = positive(*links, "mesh_bytes_per_second"),
+                               .message_seconds = positive_or_nothing(*links, "message_seconds")};
     }
     if (const auto pins = root.find("all_reduce"); pins != root.end()) {
       if (!pins->is_array()) throw ValueError("tuning: all_reduce must be a list");
@@ -155,7 +189,8 @@ std::string to_string(const AllReduceTuning& tuning) {
   if (tuning.links.has_value()) {
     root["links"] = {{"latency_seconds", tuning.links->latency_seconds},
                      {"ring_bytes_per_second", tuning.links->ring_bytes_per_second},
-                     {"mesh_bytes_per_second", tuning.links->mesh_bytes_per_second}};
+                     {"mesh_bytes_per_second", tuning.links->mesh_bytes_per_second},
+                     {"message_seconds", tuning.links->message_seconds}};
   }
   for (const AllReduceTuning::Pin& pin : tuning.pins) {
     nlohmann::json entry = {{"algorithm", std::string(to_string(pin.algorithm))}};

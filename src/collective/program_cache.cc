@@ -30,6 +30,7 @@ Kind kind_of(AllReduceAlgorithm algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
     case AllReduceAlgorithm::SHUFFLE:
       return Kind::ALL_REDUCE_SHUFFLE;
+    case AllReduceAlgorithm::DOUBLING:
     case AllReduceAlgorithm::HALVING_DOUBLING:
       return Kind::ALL_REDUCE_HALVING_DOUBLING;
     case AllReduceAlgorithm::RING:

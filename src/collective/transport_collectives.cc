@@ -28,6 +28,7 @@
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/integer_mean.h"
 #include "collective/detail/program_cache.h"
+#include "collective/detail/recursive_doubling.h"
 #include "collective/detail/row_batch.h"
 #include "collective/detail/scratch_memory.h"
 #include "collective/detail/shown_tensors.h"
@@ -51,6 +52,12 @@ const detail::ReductionAlgorithm& algorithm_of(Kind kind) {
   return detail::kShuffleReduction;
 }
 
+/// Sums of integers are divided when they have arrived.
+ReduceOp row_op(const CollectiveRequest& request, const detail::BatchRow& row) {
+  const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
+  return is_integer_sum ? ReduceOp::SUM : request.op;
+}
+
 }  // namespace
 
 struct TransportCollectives::State final : OperationObserver {
@@ -62,6 +69,7 @@ struct TransportCollectives::State final : OperationObserver {
         is_mesh(group->is_mesh()),
         tuning(group->tuning()),
         programs(num_ranks, rank),
+        doubling(*transport),
         transfers(std::make_unique<Transfer[]>(2 * num_ranks)) {}
 
   std::shared_ptr<detail::TransportGroup> group;
@@ -80,6 +88,7 @@ struct TransportCollectives::State final : OperationObserver {
   bool is_in_place = false;
   bool finishes_rows = false;
 
+  detail::RecursiveDoubling doubling;
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;
   std::unique_ptr<Transfer[]> transfers;  // two of each rank
@@ -100,10 +109,11 @@ struct TransportCollectives::State final : OperationObserver {
   void agree(const Deadline& deadline) { group->agree(deadline); }
   std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
                                                       const Deadline& deadline);
-  [[nodiscard]] bool fits_inline(std::size_t inline_bytes) const;
+  [[nodiscard]] bool takes(AllReduceAlgorithm small, std::size_t inline_bytes) const;
   [[nodiscard]] Kind all_reduce_kind(const CollectiveRequest& request, std::size_t bytes) const;
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      std::size_t block_bytes);
+  void reduce_by_doubling(const CollectiveRequest& request);
   void reduce_rows(const CollectiveRequest& request);
   void run_job(const ProgramKey& key, ScheduleJob job, const Deadline& deadline);
   void run_reduction(const CollectiveRequest& request, const ProgramKey& key, const Tensor& input,
@@ -153,10 +163,10 @@ Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& reque
   return detail::kind_of(choose_all_reduce(num_ranks, bytes, is_mesh, tuning));
 }
 
-bool TransportCollectives::State::fits_inline(std::size_t inline_bytes) const {
-  return is_mesh && inline_bytes <= kMaxExchangeBytes &&
-         choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning) ==
-             AllReduceAlgorithm::EXCHANGE;
+/// Whether a whole batch takes one of the algorithms for few bytes.
+bool TransportCollectives::State::takes(AllReduceAlgorithm small, std::size_t inline_bytes) const {
+  return inline_bytes <= kMaxExchangeBytes &&
+         choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning) == small;
 }
 
 void TransportCollectives::State::reduce_inline(const CollectiveRequest& request,
@@ -187,6 +197,23 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   (void)direct_reduce({.op = request.op, .tensors = inline_batch.tensors(values, blocks)});
 }
 
+/// Of small values, which are staged.
+void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& request) {
+  for (const detail::BatchRow& row : batch.rows()) {
+    const detail::ReductionSpan span(detail::kDoublingReduction,
+                                     row.num_elements * size_in_bytes(row.dtype), row.dtype);
+    batch.fill(row);
+    doubling.run({.op = row_op(request, row),
+                  .dtype = row.dtype,
+                  .num_elements = row.num_elements,
+                  .elements = row.output,
+                  .divisor = static_cast<double>(divisor)},
+                 request.deadline);
+    if (is_in_place) group->set_outputs_written();
+    batch.finish(row, divisor);
+  }
+}
+
 void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) {
   running.clear();
   jobs.clear();
@@ -200,9 +227,8 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
     running.push_back(
         find_program({.kind = kind, .num_elements = row.num_elements, .element_size = element_size},
                      request.deadline));
-    const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
     jobs.push_back({.program = running.back().get(),
-                    .op = is_integer_sum ? ReduceOp::SUM : request.op,
+                    .op = row_op(request, row),
                     .dtype = row.dtype,
                     .input = row.input,
                     .output = row.output,
@@ -286,13 +312,19 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
     state.divisor = num_inputs * state.num_ranks;
     // Each worker's own values are combined before, where that decides the bits.
     const bool combines_own_first = request.deterministic && num_inputs > 1;
-    if (state.fits_inline(size.inline_bytes) && !combines_own_first) {
+    if (!combines_own_first && state.takes(AllReduceAlgorithm::EXCHANGE, size.inline_bytes)) {
       state.reduce_inline(request, values, size.inline_bytes);
       return;
     }
+    const bool doubles = !request.deterministic &&
+                         state.takes(AllReduceAlgorithm::DOUBLING, size.inline_bytes);
     for (std::size_t done = 0; done < values.size();) {
       done += state.batch.lay_out(request.op, values.subspan(done));
-      state.reduce_rows(request);
+      if (doubles) {
+        state.reduce_by_doubling(request);
+      } else {
+        state.reduce_rows(request);
+      }
     }
   });
 }

@@ -81,25 +81,26 @@ AllReduceTuning column_tuning(const AllReduceTuning& all, const detail::MachineG
                                   static_cast<double>(grid.num_beside);
   tuning.links = LinkModel{.latency_seconds = all.links->latency_seconds,
                            .ring_bytes_per_second = bytes_per_second,
-                           .mesh_bytes_per_second = bytes_per_second};
+                           .mesh_bytes_per_second = bytes_per_second,
+                           .message_seconds = all.links->message_seconds};
   return tuning;
 }
 
-/// A part does not fit into one message: what is best without that, first.
+/// A part takes no short cut for what fits into one message: what is taken in its place, first.
 std::vector<AllReduceCandidate> rank_column_algorithms(const detail::MachineGrid& grid,
                                                        std::size_t size_bytes,
                                                        const AllReduceTuning& tuning) {
   std::vector<AllReduceCandidate> candidates =
       rank_all_reduce_algorithms(grid.num_machines, size_bytes, is_mesh(grid), tuning);
-  if (candidates[0].algorithm == AllReduceAlgorithm::EXCHANGE) {
-    const auto shuffle = std::find_if(candidates.begin(), candidates.end(), [](const auto& each) {
-      return each.algorithm == AllReduceAlgorithm::SHUFFLE;
-    });
-    std::rotate(candidates.begin() + 1, shuffle, shuffle + 1);
-  }
+  const Kind kind = detail::kind_of(candidates[0].algorithm);
   std::erase_if(candidates, [](const AllReduceCandidate& each) {
-    return each.algorithm == AllReduceAlgorithm::EXCHANGE;
+    return each.algorithm == AllReduceAlgorithm::EXCHANGE ||
+           each.algorithm == AllReduceAlgorithm::DOUBLING;
   });
+  const auto taken = std::find_if(
+      candidates.begin(), candidates.end(),
+      [kind](const AllReduceCandidate& each) { return detail::kind_of(each.algorithm) == kind; });
+  std::rotate(candidates.begin(), taken, taken + 1);
   return candidates;
 }
 

@@ -12,7 +12,7 @@ namespace crossdevice::detail {
 
 ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& name,
                                  const CommunicationOptions& options,
-                                 std::optional<std::uint64_t> ticket, PendingBatchState* pending)
+                                 std::optional<OperationQueue::Ticket> ticket, PendingBatchState* pending)
     : queue_(queue),
       outer_(!ticket.has_value() && queue.is_held_by_this_thread() ? queue.active() : nullptr),
       kind_(name.kind),

@@ -18,6 +18,7 @@ namespace crossdevice {
 
 using detail::ActiveOperation;
 using detail::OperationName;
+using detail::OperationQueue;
 using detail::PendingBatchState;
 
 namespace {
@@ -82,7 +83,7 @@ struct CrossDeviceOps::Async {
                                     const OperationName& name, const CommunicationOptions& options,
                                     Body body) const {
     state->hold_results();
-    std::uint64_t ticket = 0;
+    OperationQueue::Ticket ticket = 0;
     try {
       // In one step: were two threads to draw in one order and enqueue in the other, the progress thread would wait for a ticket whose
       // task stands behind the one it runs.
@@ -99,7 +100,7 @@ struct CrossDeviceOps::Async {
   }
 
   static void run(PendingBatchState& state, const OperationName& name,
-                  const CommunicationOptions& options, std::uint64_t ticket, const Body& body) {
+                  const CommunicationOptions& options, OperationQueue::Ticket ticket, const Body& body) {
     detail::carries_out_operations() = true;
     if (!state.work->start()) {  // cancelled
       skip(state, ticket, /*was_made=*/true);
@@ -119,7 +120,7 @@ struct CrossDeviceOps::Async {
 
   /// A ticket that was drawn must be served, also when nothing is to be done with it. A call that was made counts: among workers it is the others' call
   /// still, and the next one here must not be taken for it.
-  static void skip(PendingBatchState& state, std::uint64_t ticket, bool was_made) {
+  static void skip(PendingBatchState& state, OperationQueue::Ticket ticket, bool was_made) {
     state.queue->begin_enqueued_turn(ticket);
     if (was_made) state.queue->skip_operation();
     state.queue->end_turn();

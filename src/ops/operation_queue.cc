@@ -14,7 +14,7 @@ bool& carries_out_operations() {
   return value;
 }
 
-std::uint64_t OperationQueue::draw_blocking_ticket() {
+OperationQueue::Ticket OperationQueue::draw_blocking_ticket() {
   if (!carries_out_operations()) return draw_ticket();
   const std::lock_guard lock(enqueue_mutex_);  // who enqueues later gets a later ticket
   if (num_enqueued_ > 0) {
@@ -25,7 +25,7 @@ std::uint64_t OperationQueue::draw_blocking_ticket() {
   return draw_ticket();
 }
 
-void OperationQueue::begin_enqueued_turn(std::uint64_t ticket) {
+void OperationQueue::begin_enqueued_turn(Ticket ticket) {
   {
     const std::lock_guard lock(enqueue_mutex_);
     --num_enqueued_;
@@ -33,11 +33,11 @@ void OperationQueue::begin_enqueued_turn(std::uint64_t ticket) {
   begin_turn(ticket);
 }
 
-void OperationQueue::begin_turn(std::uint64_t ticket) {
+void OperationQueue::begin_turn(Ticket ticket) {
   constexpr int kSpins = 2000;  // some microseconds: most operations that overlap are short
   int spins = 0;
   for (;;) {
-    const std::uint64_t serving = serving_.load(std::memory_order_acquire);
+    const Ticket serving = serving_.load(std::memory_order_acquire);
     if (serving == ticket) break;
     if (++spins > kSpins) serving_.wait(serving, std::memory_order_acquire);
   }
@@ -76,7 +76,7 @@ void OperationQueue::rethrow_slow() {
 
 void OperationQueue::drain() {
   if (is_held_by_this_thread() || is_forked_child()) return;
-  const std::uint64_t ticket = draw_ticket();
+  const Ticket ticket = draw_ticket();
   begin_turn(ticket);
   end_turn();
 }

@@ -21,7 +21,25 @@ TEST(AllReduceChoice, PredictsRoundsAndBytes) {
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::EXCHANGE, 4, 1000), 1e-4 + 3e3 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 8, 800), 6e-4 + 1400 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 5, 800), 6e-4 + 2000 / 0.8e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::DOUBLING, 8, 800), 3e-4 + 2400 / 0.8e8);
+  EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::DOUBLING, 5, 800), 4e-4 + 2400 / 0.8e8);
   EXPECT_EQ(predict(AllReduceAlgorithm::RING, 1, 800), 0);
+}
+
+TEST(AllReduceChoice, WhereAMessageCostsMuchFewAreSent) {
+  AllReduceTuning tuning{.links = kLinks};
+  tuning.links->message_seconds = 0.4e-4;
+  // One round of 3 messages, or 2 rounds of one.
+  EXPECT_DOUBLE_EQ(predict_all_reduce_seconds(AllReduceAlgorithm::EXCHANGE, 4, 0, *tuning.links),
+                   1.8e-4);
+  EXPECT_DOUBLE_EQ(predict_all_reduce_seconds(AllReduceAlgorithm::SHUFFLE, 4, 0, *tuning.links),
+                   3.6e-4);
+  EXPECT_DOUBLE_EQ(predict_all_reduce_seconds(AllReduceAlgorithm::DOUBLING, 4, 0, *tuning.links),
+                   2e-4);
+  EXPECT_EQ(choose_all_reduce(4, 8, true, tuning), AllReduceAlgorithm::EXCHANGE);
+  tuning.links->message_seconds = 0.6e-4;
+  EXPECT_EQ(choose_all_reduce(4, 8, true, tuning), AllReduceAlgorithm::DOUBLING);
+  EXPECT_EQ(choose_all_reduce(2, 8, true, tuning), AllReduceAlgorithm::EXCHANGE);
 }
 
 TEST(AllReduceChoice, FewBytesTakeFewRoundsAndManyBytesTheFastLinks) {
@@ -29,19 +47,21 @@ TEST(AllReduceChoice, FewBytesTakeFewRoundsAndManyBytesTheFastLinks) {
   EXPECT_EQ(choose_all_reduce(4, 8, true, tuning), AllReduceAlgorithm::EXCHANGE);
   EXPECT_EQ(choose_all_reduce(4, 16 << 10, true, tuning), AllReduceAlgorithm::SHUFFLE);
   EXPECT_EQ(choose_all_reduce(4, 64 << 20, true, tuning), AllReduceAlgorithm::RING);
-  EXPECT_EQ(choose_all_reduce(32, 8, false, tuning), AllReduceAlgorithm::HALVING_DOUBLING);
+  EXPECT_EQ(choose_all_reduce(32, 8, false, tuning), AllReduceAlgorithm::DOUBLING);
+  EXPECT_EQ(choose_all_reduce(32, 64 << 10, false, tuning), AllReduceAlgorithm::HALVING_DOUBLING);
   EXPECT_EQ(choose_all_reduce(32, 64 << 20, false, tuning), AllReduceAlgorithm::RING);
 }
 
 TEST(AllReduceChoice, RanksWhatIsPossible) {
   const AllReduceTuning tuning{.links = kLinks};
   const auto candidates = rank_all_reduce_algorithms(4, 8, true, tuning);
-  ASSERT_EQ(candidates.size(), 4U);
+  ASSERT_EQ(candidates.size(), 5U);
   EXPECT_EQ(candidates[0].algorithm, AllReduceAlgorithm::EXCHANGE);
   EXPECT_EQ(candidates[1].algorithm, AllReduceAlgorithm::SHUFFLE);
-  EXPECT_EQ(candidates[3].algorithm, AllReduceAlgorithm::RING);
+  EXPECT_EQ(candidates[2].algorithm, AllReduceAlgorithm::DOUBLING);
+  EXPECT_EQ(candidates[4].algorithm, AllReduceAlgorithm::RING);
   EXPECT_EQ(rank_all_reduce_algorithms(4, 1 << 20, true, tuning).size(), 3U);
-  EXPECT_EQ(rank_all_reduce_algorithms(32, 8, false, tuning).size(), 2U);
+  EXPECT_EQ(rank_all_reduce_algorithms(32, 8, false, tuning).size(), 3U);
   EXPECT_THROW((void)rank_all_reduce_algorithms(4, 8, true, {}), ValueError);
 }
 
@@ -59,6 +79,9 @@ TEST(AllReduceChoice, PinsWinWhereTheyArePossible) {
   EXPECT_EQ(rank_all_reduce_algorithms(4, 100, true, tuning)[0].algorithm,
             AllReduceAlgorithm::HALVING_DOUBLING);
   EXPECT_EQ(parse_all_reduce_tuning(to_string(tuning)), tuning);
+  AllReduceTuning with_messages = tuning;
+  with_messages.links->message_seconds = 3e-6;
+  EXPECT_EQ(parse_all_reduce_tuning(to_string(with_messages)), with_messages);
   EXPECT_EQ(parse_all_reduce_tuning("{}"), AllReduceTuning{});
   EXPECT_EQ(to_string(AllReduceTuning{}), "{}");
 }
@@ -74,6 +97,8 @@ TEST(AllReduceChoice, RefusesWhatIsNoTuning) {
           R"({"links": 3})",
           R"({"links": {"latency_seconds": 0, "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1}})",
           R"({"links": {"latency_seconds": "x", "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1}})",
+          R"({"links": {"latency_seconds": 1, "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1, "message_seconds": -1}})",
+          R"({"links": {"latency_seconds": 1, "ring_bytes_per_second": 1, "mesh_bytes_per_second": 1, "message_seconds": "x"}})",
           R"({"all_reduce": {}})",
           R"({"all_reduce": [{}]})",
           R"({"all_reduce": [{"algorithm": "tree"}]})",

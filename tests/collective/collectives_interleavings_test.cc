@@ -42,7 +42,7 @@ const int kSet = ::setenv("CROSSDEVICE_TUNING_FILE", kTuningFile.c_str(), 1);
 
 void write_tuning(Choices& choices) {
   constexpr AllReduceAlgorithm kAlgorithms[] = {
-      AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::SHUFFLE,
+      AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::DOUBLING, AllReduceAlgorithm::SHUFFLE,
       AllReduceAlgorithm::HALVING_DOUBLING, AllReduceAlgorithm::RING};
   AllReduceTuning tuning{.links = LinkModel(), .pins = {}};
   tuning.pins.push_back({.up_to_bytes = 64, .algorithm = choices.one_of(kAlgorithms)});

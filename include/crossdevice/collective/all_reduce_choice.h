@@ -16,11 +16,12 @@ namespace crossdevice {
 /// How n ranks reduce S bytes each.
 enum class AllReduceAlgorithm : std::uint8_t {
   EXCHANGE,          ///< everybody sends everything to everybody: 1 round, (n - 1) S bytes
+  DOUBLING,  ///< in pairs, pairs of pairs, ..., everything each time: log2 n rounds, log2 n S bytes, more off powers of two
   SHUFFLE,           ///< every rank reduces a part of all: 2 rounds, 2(n - 1)/n S bytes
   HALVING_DOUBLING,  ///< in pairs: 2 log2 n rounds, 2(n - 1)/n S bytes, more off powers of two
   RING,              ///< to the next neighbour alone: 2(n - 1) rounds, 2(n - 1)/n S bytes
 };
-/// "exchange", "shuffle", "rechd", "ring".
+/// "exchange", "doubling", "shuffle", "rechd", "ring".
 [[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(AllReduceAlgorithm algorithm);
 
 /// What the links can do; the worst of all ranks. The defaults are a network of 10 Gbit/s.
@@ -29,6 +30,8 @@ struct LinkModel {
       30e-6;  ///< of a round in which everybody sends and receives a message without bytes
   double ring_bytes_per_second = 1.1e9;  ///< everybody to the next and from the one before, at once
   double mesh_bytes_per_second = 1.1e9;  ///< everybody to and from all others, at once
+  double message_seconds =
+      0;  ///< of each message more that a rank sends and receives in the same round
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };
 
@@ -54,9 +57,9 @@ struct CROSSDEVICE_EXPORT AllReduceTuning {
 };
 
 /// Reads a tuning file:
-///   {"links": {"latency_seconds": 5e-5, "ring_bytes_per_second": 1.2e8, "mesh_bytes_per_second": 1.1e8},
+///   {"links": {"latency_seconds": 5e-5, "message_seconds": 4e-6, "ring_bytes_per_second": 1.2e8, "mesh_bytes_per_second": 1.1e8},
 ///    "all_reduce": [{"up_to_bytes": 2048, "algorithm": "exchange"}, {"algorithm": "ring"}]}
-/// Both may be missing.
+/// Both may be missing, and message_seconds, which are 0 then.
 ///
 /// Errors   ValueError: no JSON of this form, numbers that are not positive, limits that do not increase, a last one with a limit, an unknown algorithm;
 ///          says which.
@@ -70,7 +73,7 @@ struct AllReduceCandidate {
   double predicted_seconds = 0;
 };
 /// What can be taken for so many bytes, the choice first and then the fastest. Without a mesh, in which everybody is connected to everybody, neither
-/// EXCHANGE nor SHUFFLE are; EXCHANGE is for up to kMaxExchangeBytes.
+/// EXCHANGE nor SHUFFLE are; EXCHANGE and DOUBLING are for up to kMaxExchangeBytes.
 ///
 /// Errors   ValueError: no links in the tuning.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<AllReduceCandidate> rank_all_reduce_algorithms(

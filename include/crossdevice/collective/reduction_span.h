@@ -34,6 +34,7 @@ extern const ReductionAlgorithm kNcclReduction;
 extern const ReductionAlgorithm kSharedMemoryReduction;
 extern const ReductionAlgorithm kTwoLevelReduction;
 extern const ReductionAlgorithm kExchangeReduction;
+extern const ReductionAlgorithm kDoublingReduction;
 extern const ReductionAlgorithm kShuffleReduction;
 extern const ReductionAlgorithm kHalvingDoublingReduction;
 extern const ReductionAlgorithm kRingReduction;

@@ -39,7 +39,7 @@ class ActiveOperation {
       : ActiveOperation(queue, name, options, std::nullopt, nullptr) {}
   /// For an asynchronous operation that drew its ticket when it was enqueued.
   ActiveOperation(OperationQueue& queue, const OperationName& name,
-                  const CommunicationOptions& options, std::optional<std::uint64_t> ticket,
+                  const CommunicationOptions& options, std::optional<OperationQueue::Ticket> ticket,
                   PendingBatchState* pending);
   ~ActiveOperation();
   ActiveOperation(const ActiveOperation&) = delete;

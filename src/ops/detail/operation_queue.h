@@ -35,20 +35,23 @@ class ActiveOperation;
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue>,
                              public FailureListener {
  public:
+  /// As wide as a futex, so that the end of a turn costs nothing where nobody waits. Only ever compared for equality, so it may wrap around.
+  using Ticket = std::uint32_t;
+
   /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
   ///
   /// Errors   FailedPreconditionError: on the progress thread, and operations that were enqueued before would have to come first.
-  [[nodiscard]] std::uint64_t draw_blocking_ticket();
-  void begin_turn(std::uint64_t ticket);
+  [[nodiscard]] Ticket draw_blocking_ticket();
+  void begin_turn(Ticket ticket);
 
   /// Held while an asynchronous operation draws its ticket and enqueues its task.
   [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
   /// The same for an asynchronous operation, with enqueue_mutex() held; then begin_enqueued_turn().
-  [[nodiscard]] std::uint64_t draw_enqueued_ticket() {
+  [[nodiscard]] Ticket draw_enqueued_ticket() {
     ++num_enqueued_;
     return draw_ticket();
   }
-  void begin_enqueued_turn(std::uint64_t ticket);
+  void begin_enqueued_turn(Ticket ticket);
   void end_turn();
   /// Whether the calling thread holds the turn (it is inside a hook).
   [[nodiscard]] bool is_held_by_this_thread() const {
@@ -85,14 +88,12 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
  private:
   void rethrow_slow();
-  [[nodiscard]] std::uint64_t draw_ticket() {
-    return next_.fetch_add(1, std::memory_order_relaxed);
-  }
+  [[nodiscard]] Ticket draw_ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
   std::mutex enqueue_mutex_;
   std::size_t num_enqueued_ = 0;  // guarded by enqueue_mutex_: their turns have not begun
-  std::atomic<std::uint64_t> next_{0};
-  std::atomic<std::uint64_t> serving_{0};  // released by end_turn, acquired by begin_turn
+  std::atomic<Ticket> next_{0};
+  std::atomic<Ticket> serving_{0};  // released by end_turn, acquired by begin_turn
   std::atomic<std::thread::id>
       holder_{};                // only ever compared with the reader's own id, so relaxed is enough
   std::uint64_t sequence_ = 0;  // guarded by the turn
