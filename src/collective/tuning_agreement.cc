@@ -26,6 +26,9 @@ constexpr std::size_t kProbeBytes = std::size_t{256} << 10;
 constexpr std::size_t kLongProbeBytes = std::size_t{2} << 20;
 constexpr double kFastBytesPerSecond = 5e7;
 constexpr int kProbes = 4;  // the first of which does not count
+/// Rounds of empty messages come one after the other, as many as this takes, so that none of them wakes up who sleeps.
+constexpr double kEmptyRoundsSeconds = 2e-3;
+constexpr double kMaxEmptyRounds = 50;
 constexpr std::size_t kMaxTuningBytes = std::size_t{64} << 10;
 
 AllReduceTuning read_tuning_file() {
@@ -52,13 +55,17 @@ class LinkProbe {
         rank_(transport.rank()),
         transfers_(std::make_unique<Transfer[]>(2 * static_cast<std::size_t>(num_ranks_))) {}
 
-  LinkModel measure(std::size_t probe_bytes, bool is_mesh) {
+  /// A first look, by which all choose how to look again.
+  double measure_latency() { return seconds_of_a_barrier(1) / barrier_.num_rounds(); }
+
+  LinkModel measure(std::size_t probe_bytes, double rough_latency_seconds, bool is_mesh) {
     std::memset(scratch_.reserve(2 * probe_bytes), 0, probe_bytes);
     LinkModel links;
-    const auto num_rounds = static_cast<double>(barrier_.num_rounds());
-    links.latency_seconds = fastest([this] { barrier_.wait(deadline_); }) / num_rounds;
+    const int repetitions = static_cast<int>(
+        std::clamp(kEmptyRoundsSeconds / rough_latency_seconds, 1.0, kMaxEmptyRounds));
+    links.latency_seconds = seconds_of_a_barrier(repetitions) / barrier_.num_rounds();
     const auto bandwidth = [&](int num_distances) {
-      const double seconds = fastest([&] { send_round(probe_bytes, num_distances); });
+      const double seconds = fastest(1, [&] { send_round(probe_bytes, num_distances); });
       // A time below the latency is noise.
       return static_cast<double>(probe_bytes) /
              std::max(seconds - links.latency_seconds, seconds / 2);
@@ -67,7 +74,8 @@ class LinkProbe {
     links.mesh_bytes_per_second = links.ring_bytes_per_second;
     if (is_mesh && num_ranks_ > 2) {
       links.mesh_bytes_per_second = bandwidth(num_ranks_ - 1);
-      const double seconds = fastest([this] { send_round(0, num_ranks_ - 1); });
+      const double seconds =
+          fastest(repetitions, [this] { send_round(0, num_ranks_ - 1); }) / repetitions;
       links.message_seconds =
           std::max(0.0, seconds - links.latency_seconds) / static_cast<double>(num_ranks_ - 2);
     }
@@ -75,14 +83,18 @@ class LinkProbe {
   }
 
  private:
+  double seconds_of_a_barrier(int repetitions) {
+    return fastest(repetitions, [this] { barrier_.wait(deadline_); }) / repetitions;
+  }
+  /// Of so many rounds.
   template <class Round>
-  double fastest(const Round& round) {
+  double fastest(int num_rounds, const Round& round) {
     using Clock = std::chrono::steady_clock;
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < kProbes; ++i) {
       barrier_.wait(deadline_);
       const Clock::time_point begin = Clock::now();
-      round();
+      for (int r = 0; r < num_rounds; ++r) round();
       const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (i > 0) best = std::min(best, seconds);
     }
@@ -117,6 +129,17 @@ class LinkProbe {
   int rank_;
   std::unique_ptr<Transfer[]> transfers_;
 };
+
+double longest_of_all(Cluster& cluster, double seconds) {
+  const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  for (const std::string& theirs : cluster.all_gather_bytes(bytes, kMeetingSeconds)) {
+    double value = 0;
+    if (theirs.size() != sizeof value) throw InternalError("a measurement cannot be read");
+    std::memcpy(&value, theirs.data(), sizeof value);
+    seconds = std::max(seconds, value);
+  }
+  return seconds;
+}
 
 /// Everybody takes the slowest of all.
 LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured) {
@@ -168,9 +191,10 @@ LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& 
                         ScratchMemory& scratch, bool is_mesh) {
   transport.begin({.kind = "link measurement"});
   LinkProbe probe(transport, barrier, scratch);
-  const LinkModel links = slowest_of_all(cluster, probe.measure(kProbeBytes, is_mesh));
+  const double latency = longest_of_all(cluster, probe.measure_latency());
+  const LinkModel links = slowest_of_all(cluster, probe.measure(kProbeBytes, latency, is_mesh));
   if (links.ring_bytes_per_second < kFastBytesPerSecond) return links;
-  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, is_mesh));
+  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, latency, is_mesh));
 }
 
 std::string explain(std::span<const AllReduceCandidate> candidates) {
