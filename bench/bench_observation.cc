@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to be observable: spans that nobody wants, spans that somebody wants, counters, messages below the level.
+// What it costs to be observable: spans that nobody wants, spans that somebody wants, counters, messages below the level; and what part of the smallest
+// call that is.
+#include <vector>
+
 #include <benchmark/benchmark.h>
 
 #include "crossdevice/core/counter.h"
 #include "crossdevice/core/counters.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/trace.h"
+#include "crossdevice/crossdevice.h"
 
 namespace cd = crossdevice;
 
@@ -48,6 +52,59 @@ void MessageBelowTheLevel(benchmark::State& state) {
   for (auto _ : state) cd::log(cd::LogSeverity::INFO, "nobody reads this");
 }
 BENCHMARK(MessageBelowTheLevel);
+
+/// 8 bytes on each of two devices, in place.
+class SmallestCall {
+ public:
+  SmallestCall() : storage_(2, std::vector<float>(2, 0.0F)) {
+    value_ = cd::PerReplica(std::vector<cd::Tensor>{
+        cd::Tensor::view(std::span(storage_[0]), "CPU:0"),
+        cd::Tensor::view(std::span(storage_[1]), "CPU:1")});
+  }
+  void run() { ops_.reduce_into(cd::ReduceOp::SUM, value_, value_); }
+  /// Spans that one call opens.
+  [[nodiscard]] int num_spans() {
+    static int count;
+    static constexpr cd::detail::SpanHook hook{
+        .push = [](const cd::detail::TraceEvent&) noexcept { ++count; }, .pop = []() noexcept {}};
+    run();
+    count = 0;
+    cd::detail::set_span_hook(&hook);
+    run();
+    cd::detail::set_span_hook(nullptr);
+    return count;
+  }
+
+ private:
+  std::vector<std::vector<float>> storage_;
+  cd::PerReplica value_;
+  cd::ReductionToOneDevice ops_;
+};
+
+void SmallestCallAsItIs(benchmark::State& state) {
+  SmallestCall call;
+  for (auto _ : state) call.run();
+}
+BENCHMARK(SmallestCallAsItIs);
+
+/// As many spans that nobody wants as that call opens, and what it counts: an operation and a reduction, each with its bytes.
+void WhatItObserves(benchmark::State& state) {
+  const int num_spans = SmallestCall().num_spans();
+  for (auto _ : state) {
+    for (int i = 0; i < num_spans; ++i) {
+      const cd::TraceSpan span("span", "bench", [] { return cd::TraceArguments{.num_bytes = 8}; });
+      benchmark::ClobberMemory();
+    }
+    for (int i = 0; i < 2; ++i) {
+      cd::detail::ThreadCounters counters;
+      counters.add(kCounter);
+      counters.add(kCounter, 8);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.counters["spans"] = num_spans;
+}
+BENCHMARK(WhatItObserves);
 
 void ReadAllAsText(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cd::counters_text());

@@ -206,12 +206,12 @@ void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
                                              const CollectiveValue& value,
                                              const GroupOperationInfo& info) {
   const Tensor& input = value.inputs[0];
-  group.announce(info, request.sequence,
+  group.announce(info, request.sequence, SharedMemoryGroup::Touches::SLOTS,
                  {static_cast<const std::byte*>(input.data()), input.size_bytes()});
-  group.await_announcements(request.deadline);
   for (std::size_t rank = 0; rank < heads.size(); ++rank) {
     heads[rank] = group.head_of(static_cast<int>(rank)).data();
   }
+  group.await_announcements(request.deadline);
   // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
   inline_batch.reduce(request.op, value, heads);
 }
@@ -220,11 +220,11 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,
                                               const GroupOperationInfo& info) {
   detail::fill_inline_block(values, group.slot().data());
-  group.announce(info, request.sequence);
-  group.await_announcements(request.deadline);
+  group.announce(info, request.sequence, SharedMemoryGroup::Touches::SLOTS);
   for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
     blocks[rank] = group.slot_of(static_cast<int>(rank)).data();
   }
+  group.await_announcements(request.deadline);
   // To the end, as above.
   inline_batch.reduce(request.op, num_combined, values, blocks);
 }

@@ -140,7 +140,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   [[nodiscard]] const Peer* find_leaver() const;
   std::string open_peer(int of_rank, const std::string& announcement);
   void require_whole() const;
-  void advance();
+  void advance(Touches touches);
   void await_phase(const Deadline& deadline, bool is_end);
   void require_equal_operations();
   bool await_peer(int of_rank, const Deadline& deadline);
@@ -240,8 +240,17 @@ void SharedMemoryGroup::State::leave() {
   wake_all(own_flags->phase);
 }
 
-void SharedMemoryGroup::State::advance() {
-  own_flags->phase.store(++phase, std::memory_order_seq_cst);
+/// Why MEMORY needs a fence, in the total order of the seq_cst operations: of a member that announces and one that gives up, each of which then looks at
+/// the other's flag, at least one sees the other. So either the first touches no memory of the second's, or the second moves its own away. Where nobody
+/// touches but slots, which no member that has given up fills again, nothing is to be decided: the store may still be under way while this worker looks at
+/// the others' flags, and their lines come meanwhile. Then a sleeper, too, may be missed that falls asleep this very moment: it wakes up by itself after
+/// kLongestSleep.
+void SharedMemoryGroup::State::advance(Touches touches) {
+  if (touches == Touches::MEMORY) {
+    own_flags->phase.store(++phase, std::memory_order_seq_cst);
+  } else {
+    own_flags->phase.store(++phase, std::memory_order_release);
+  }
   if (own_flags->num_sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own_flags->phase);
 }
 
@@ -482,7 +491,7 @@ std::span<std::byte> SharedMemoryGroup::slot() {
 }
 
 void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence,
-                                 std::span<const std::byte> head) {
+                                 Touches touches, std::span<const std::byte> head) {
   detail::require_not_forked();
   if (head.size() > kHeadBytes) {
     throw ValueError(fmt::format("a head has up to {} bytes, not {}", kHeadBytes, head.size()));
@@ -496,11 +505,11 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   packed.sequence = sequence;
   const std::uint64_t digest = detail::digest_of_packed(packed);
   own.operations[slot] = packed;
-  own.note.set(packed.kind, sequence);
   // The line that the others look at is written all at once: each time they look in between, it has to be fetched back.
   if (!head.empty()) std::memcpy(own.heads[slot], head.data(), head.size());
   own.digests[slot] = digest;
-  state_->advance();
+  state_->advance(touches);
+  own.note.set(packed.kind, sequence);  // while the others' lines are on their way
 }
 
 void SharedMemoryGroup::await_announcements(const Deadline& deadline) {
@@ -515,7 +524,7 @@ std::span<const std::byte> SharedMemoryGroup::head_of(int rank) const {
   return state_->flags[static_cast<std::size_t>(rank)]->heads[state_->num_announced % 2];
 }
 
-void SharedMemoryGroup::finish() { state_->advance(); }
+void SharedMemoryGroup::finish() { state_->advance(Touches::MEMORY); }
 
 void SharedMemoryGroup::await_ends(const Deadline& deadline) {
   state_->await_phase(deadline, /*is_end=*/true);

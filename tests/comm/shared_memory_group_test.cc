@@ -201,7 +201,9 @@ TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
       const auto rank = static_cast<std::uint64_t>(group.rank());
       const std::uint64_t mine = 1000 * i + rank;
       std::memcpy(group.slot().data(), &mine, sizeof mine);
-      group.announce({.kind = "test", .fingerprint = i}, i,
+      const auto touches = i % 3 == 0 ? SharedMemoryGroup::Touches::MEMORY
+                                      : SharedMemoryGroup::Touches::SLOTS;
+      group.announce({.kind = "test", .fingerprint = i}, i, touches,
                      std::as_bytes(std::span<const std::uint64_t>(&mine, 1)));
       group.await_announcements(soon());
       for (int each = 0; each < group.num_workers(); ++each) {
@@ -220,8 +222,10 @@ TEST(SharedMemoryGroupTest, HeadsThatAreTooLongAreRefused) {
   const auto work = [](const std::shared_ptr<Cluster>& cluster) {
     SharedMemoryGroup group(cluster);
     const std::array<std::byte, SharedMemoryGroup::kHeadBytes + 1> head{};
-    EXPECT_THROW(group.announce({.kind = "test"}, 1, head), ValueError);
-    group.announce({.kind = "test"}, 1, std::span(head).first<SharedMemoryGroup::kHeadBytes>());
+    constexpr auto kSlots = SharedMemoryGroup::Touches::SLOTS;
+    EXPECT_THROW(group.announce({.kind = "test"}, 1, kSlots, head), ValueError);
+    group.announce({.kind = "test"}, 1, kSlots,
+                   std::span(head).first<SharedMemoryGroup::kHeadBytes>());
     group.await_announcements(soon());
   };
   EXPECT_EQ(run_clusters(2, work), no_errors(2));

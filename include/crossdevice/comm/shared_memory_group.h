@@ -35,7 +35,7 @@ struct SharedLocation {
 ///   finish(); await_ends()       nobody touches this worker's memory any more
 ///
 /// An operation without finish() is over after await_announcements(): slots are kept until the next but one announcement, so they may still be
-/// read, but no memory of others may be touched.
+/// read, but no memory of others may be touched. It says so with Touches::SLOTS, which saves a fence.
 ///
 /// Why slots are not overwritten while somebody reads them: there are two, used in turns. Who announces operation k has seen all announce k - 1, and
 /// whoever has announced k - 1 has done with k - 2, whose slot k uses.
@@ -67,11 +67,13 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   [[nodiscard]] std::span<std::byte> slot();
   /// Up to so many bytes may come along with the announcement itself: to read them costs no cache line of their own.
   static constexpr std::size_t kHeadBytes = 16;
+  /// What of a member an operation's other members touch.
+  enum class Touches : bool { SLOTS, MEMORY };
   /// `sequence` is what errors call the operation besides.
   ///
   /// Errors   also ValueError: `head` is longer than kHeadBytes.
   void announce(const GroupOperationInfo& operation, std::uint64_t sequence,
-                std::span<const std::byte> head = {});
+                Touches touches = Touches::MEMORY, std::span<const std::byte> head = {});
   void await_announcements(const Deadline& deadline);
   [[nodiscard]] std::span<const std::byte> slot_of(int rank) const;
   /// kHeadBytes bytes, of which those beyond the announced ones are anything; kept as long as the slot.
