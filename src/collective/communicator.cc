@@ -35,34 +35,35 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   return std::make_unique<TransportCollectives>(cluster, std::move(transport));
 }
 
-/// A tensor where the engines reach it: itself, or, where it lies on a GPU, one of the pool in its place.
+/// A tensor where the engines reach it: itself, or, where it lies on a GPU, one of the pool in its place. Lives no longer than what it was given.
 class HostSide {
  public:
   enum class Holds : bool { NOTHING, ITS_ELEMENTS };
-  HostSide(const Tensor& given, Holds holds) : given_(given), here_(given) {
-    if (!given_ || given_.device().is_host()) return;
-    here_ = holds == Holds::ITS_ELEMENTS ? copy_to_device(given_, kHost)
-                                         : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+  HostSide(const Tensor& given, Holds holds) : given_(given) {
+    if (is_here()) return;
+    stand_in_ = holds == Holds::ITS_ELEMENTS ? copy_to_device(given_, kHost)
+                                             : Tensor::empty(given_.dtype(), given_.shape(), kHost);
   }
   /// An output, which may be the input that `input` stands for.
-  HostSide(const char* what, const Tensor& given, const HostSide& input) : HostSide(given) {
-    if (!given_ || given_.device().is_host()) return;
+  HostSide(const char* what, const Tensor& given, const HostSide& input) : given_(given) {
+    if (is_here()) return;
     detail::require_output(what, given_, given_.dtype(), given_.num_elements());
     const bool is_input = given_.data() == input.given_.data() &&
                           given_.dtype() == input.given_.dtype() &&
                           given_.num_elements() == input.given_.num_elements();
-    here_ = is_input ? input.here_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+    stand_in_ =
+        is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
   }
-  [[nodiscard]] const Tensor& tensor() const { return here_; }
+  [[nodiscard]] const Tensor& tensor() const { return is_here() ? given_ : stand_in_; }
   void put_back() const {
-    if (given_ && !given_.device().is_host()) copy(given_, here_);
+    if (!is_here()) copy(given_, stand_in_);
   }
 
  private:
-  explicit HostSide(const Tensor& given) : given_(given), here_(given) {}
+  [[nodiscard]] bool is_here() const { return !given_ || given_.device().is_host(); }
   static constexpr const char* kHost = "CPU:0";
-  Tensor given_;
-  Tensor here_;
+  const Tensor& given_;
+  Tensor stand_in_;
 };
 
 }  // namespace
@@ -143,9 +144,10 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
 void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
+  const Tensor nowhere;
   const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
   const HostSide to = root == rank() ? HostSide("reduce", output, from)
-                                     : HostSide(Tensor(), HostSide::Holds::NOTHING);
+                                     : HostSide(nowhere, HostSide::Holds::NOTHING);
   state_->engine->reduce(state_->request("reduce", op, options), from.tensor(), to.tensor(), root);
   to.put_back();
 }
@@ -153,9 +155,10 @@ void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output
 void Communicator::gather(const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
+  const Tensor nowhere;
   const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
   const HostSide to = root == rank() ? HostSide("gather", output, from)
-                                     : HostSide(Tensor(), HostSide::Holds::NOTHING);
+                                     : HostSide(nowhere, HostSide::Holds::NOTHING);
   state_->engine->gather(state_->request("gather", ReduceOp::SUM, options), from.tensor(),
                          to.tensor(), root);
   to.put_back();
