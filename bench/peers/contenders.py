@@ -216,7 +216,7 @@ class Python(Contender):
     def absence(self, scene, tools):
         if (scene.workers > 0) != self.has_workers:
             return BETWEEN_PROCESSES if self.has_workers else "within a process only"
-        return "no more than 4 workers of it fit" if scene.workers > 4 else None
+        return None
 
     def command(self, scene, tools, arguments):
         command = [str(tools.python), str(HERE / self.script), *arguments, *namespace_flags(scene)]
@@ -281,11 +281,17 @@ def remarks(scene, present, tools):
     return found + ([f"At few sizes, as their calls take long: {listed(few)}"] if few else [])
 
 
+def reason_of_absence(contender, scene, tools):
+    """Its own, or the time that it would take; None: it is there."""
+    own = contender.absence(scene, tools)
+    return own or ("left out for the time that a round would take" if contender.name in scene.too_slow else None)
+
+
 def absences(scene, tools, reasons):
     """{reason: [name]} of all who are not in a scene; reasons: {name: reason} of those who are in none."""
     found = {}
     for contender in CONTENDERS:
-        reason = contender.absence(scene, tools) or reasons.get(contender.name)
+        reason = reason_of_absence(contender, scene, tools) or reasons.get(contender.name)
         if reason:
             found.setdefault(reason, []).append(contender.name)
     return found

@@ -36,6 +36,7 @@ class Scene:
     iterations: int = 5
     warmup: int = 2
     rounds: int = 5
+    too_slow: tuple = ()  # names of contenders that would take minutes a round
 
     @property
     def replicas(self):
@@ -49,6 +50,7 @@ ALL_SIZES = (Sizes("8", "64M", 2),)
 LARGE = Sizes("64M", "64M", 2)
 SOME_SIZES = (Sizes("8", "8M", 32), LARGE)
 FEW_SIZES = (Sizes("8", "8M", 1024),)
+PYTHON = ("torch", "tensorflow-workers")
 
 
 def scenes(num_cores):
@@ -57,24 +59,24 @@ def scenes(num_cores):
 
     yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
     yield Scene("workers-4", on_cores(4), ALL_SIZES, (*FEW_SIZES, LARGE), workers=4, warmup=1)
-    for model in ("resnet50", "bert_base"):
-        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=1)
+    for model, too_slow in (("resnet50", ()), ("bert_base", ("mpich", "gloo", "gloo-reno", "tensorflow-workers"))):
+        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=0, too_slow=too_slow)
     for devices in (2, 4, 8):
         yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices)
     yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2)
     for workers in (3, 5, 8):
-        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1)
+        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, too_slow=PYTHON)
     yield from network_scenes()
 
 
 def network_scenes():
     """A call takes up to some seconds here, of which warming up saves nothing: values were checked in an untimed call before."""
     title = "4 workers in 4 network namespaces with links of"
-    for rate, largest in (("1gbit", "64M"), ("200mbit", "8M")):
-        large = Sizes(largest, largest, 2)
-        yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), large), (Sizes("8", "512K", 1 << 16), large),
+    for rate, largest, ends in (("1gbit", "64M", 1 << 23), ("200mbit", "4M", 1 << 19)):
+        yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
                     workers=4, rate=rate, warmup=0)
-    yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0)
+    yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
+                too_slow=PYTHON)
 
 
 def quick_scenes():

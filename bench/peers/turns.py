@@ -84,7 +84,7 @@ def take_turn(found, contender, tools, turn):
 
 def measure(scene, present, tools, num_rounds):
     """A Measurement with the rows of all rounds, each with its scene, contender and round."""
-    here = [contender for contender in present if contender.absence(scene, tools) is None]
+    here = [contender for contender in present if who.reason_of_absence(contender, scene, tools) is None]
     found = measurement.Measurement(scene, busy_share=machine.busy_share(), remarks=who.remarks(scene, here, tools))
     warning = machine.busy_warning(found.busy_share)
     if warning:

@@ -341,7 +341,7 @@ class ScenesTest(unittest.TestCase):
         for every in (list(scenes.scenes(2)), list(scenes.quick_scenes())):
             self.assertEqual(len({scene.name for scene in every}), len(every))
             for scene in every:
-                here = [c for c in contenders.CONTENDERS if c.absence(scene, TOOLS) is None and not isinstance(c, contenders.Mpi)]
+                here = [c for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and not isinstance(c, contenders.Mpi)]
                 self.assertGreaterEqual(len(here), 2)
                 for contender in here:
                     self.assertIn("-n", contender.command(scene, TOOLS, ["-n", "5"]))
@@ -354,8 +354,9 @@ class ScenesTest(unittest.TestCase):
 
     def test_who_is_not_in_a_scene_is_named_with_a_reason(self):
         for scene in scenes.scenes(2):
+            self.assertLessEqual(set(scene.too_slow), {c.name for c in contenders.CONTENDERS})
             absent = [name for names in contenders.absences(scene, TOOLS, {"torch": "no --environment"}).values() for name in names]
-            present = [c.name for c in contenders.CONTENDERS if c.absence(scene, TOOLS) is None and c.name != "torch"]
+            present = [c.name for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and c.name != "torch"]
             self.assertEqual(sorted(absent + present), sorted(c.name for c in contenders.CONTENDERS))
 
     def test_workers_are_bound_alike_where_there_are_cores_for_them(self):
