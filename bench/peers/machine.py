@@ -83,12 +83,13 @@ def busy_warning(share):
 
 def describe(present, tools, load):
     memory_kib = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(encoding="utf-8")).group(1))
+    huge_pages = "/sys/kernel/mm/transparent_hugepage"
     facts = {
         "cpu": cpu_model(),
         "cores": num_cores(),
         "Memory": f"{memory_kib / (1 << 20):.1f} GiB",
         "Kernel": platform.release(),
-        "Huge pages": f"{_first_line('/sys/kernel/mm/transparent_hugepage/enabled')}, for shared memory {_first_line('/sys/kernel/mm/transparent_hugepage/shmem_enabled')}",
+        "Huge pages": f"{_first_line(f'{huge_pages}/enabled')}, for shared memory {_first_line(f'{huge_pages}/shmem_enabled')}",
         "TCP congestion control": f"{_first_line('/proc/sys/net/ipv4/tcp_congestion_control')}; in namespaces {_namespaces_control()}",
         "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%F %H:%M UTC"),
         "Commit": _commit(),

@@ -33,7 +33,8 @@ def time_text(us):
 def span_text(spread):
     """Of times, in the unit of the slowest: "4.5-5.1 ms"."""
     high, unit = time_text(spread.high).split(" ")
-    return f"{spread.low / (1e3 if unit == 'ms' else 1):.3g}-{high}"
+    low = spread.low / (1e3 if unit == "ms" else 1)
+    return f"{low:.4g}-{high}" if low >= 1e3 else f"{low:.3g}-{high}"
 
 
 def factor_text(value):
@@ -78,12 +79,12 @@ def ratio_list(items):
     """One line per peer, op and placement with all its sizes."""
     grouped = {}
     for key, name, ratio in sorted(items, key=lambda item: item[0].size_bytes):
-        grouped.setdefault((name, key.op, key.in_place), []).append(f"{charts.byte_text(key.size_bytes)} {ratio_text(ratio)}")
+        grouped.setdefault((name, key.op, key.in_place), []).append(f"{charts.byte_text(key.size_bytes)}: {ratio_text(ratio)}")
     lines = []
     for name in in_order({name for name, _, _ in grouped}):
         for (whose, op, in_place), texts in grouped.items():
             if whose == name:
-                lines.append(f"- {title_of(name)}, {op} {placement_text(in_place)}: {', '.join(texts)}")
+                lines.append(f"- {title_of(name)}, {op} {placement_text(in_place)}, {', '.join(texts)}")
     return lines
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+ROUNDS = 5
 WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
 
 
@@ -35,7 +36,7 @@ class Scene:
     rate: str = ""  # of the link of each worker, which is in a namespace of its own; empty: one host
     iterations: int = 5
     warmup: int = 2
-    rounds: int = 5
+    rounds: int = ROUNDS
     too_slow: tuple = ()  # names of contenders that would take minutes a round
 
     @property

@@ -14,6 +14,7 @@ import machine
 import measurement
 
 TIMEOUT_SECONDS = 300
+NEEDED_FIELDS = ("op", "size_bytes", "in_place", "time_us_median", "algorithm", "wrong")
 SPEED_OF_LINK = "the speed of the link"
 
 
@@ -25,7 +26,8 @@ def read_rows(path, contender):
     """What its program wrote."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for row in rows for name in ("op", "size_bytes", "in_place", "time_us_median", "algorithm", "wrong") if name not in row]
+        missing = [name for row in rows for name in NEEDED_FIELDS if name not in row]
+        missing += ["time_us_median"] if not missing and not all(row["time_us_median"] > 0 for row in rows) else []
     except (OSError, ValueError, TypeError) as error:
         raise Failure(f"{contender.name}: ended well, but its rows cannot be read: {error}") from error
     if not rows or missing:

@@ -99,7 +99,8 @@ class VerdictTest(unittest.TestCase):
     def test_a_peer_that_is_ahead_in_every_round_is_told_and_bold(self):
         parts = (rounds("crossdevice", 10, 10), rounds("openmpi", 8, 9), rounds("mpich", 12, 12))
         text = self.verdict(*parts)
-        self.assertIn("A peer is ahead here, in every round (its time in how many times ours):\n\n- Open MPI, all_reduce in place: 1000 0.85x (0.80-0.90)", text)
+        self.assertIn("A peer is ahead here, in every round (its time in how many times ours):\n\n"
+                      "- Open MPI, all_reduce in place, 1000: 0.85x (0.80-0.90)", text)
         self.assertNotIn("MPICH", text)
         self.assertIn("**0.85x (0.80-0.90)**", "\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))))
 
@@ -108,7 +109,7 @@ class VerdictTest(unittest.TestCase):
             parts = (rounds("crossdevice", 10, 10), rounds("openmpi", *times))
             text = self.verdict(*parts)
             self.assertNotIn("ahead", text)
-            self.assertIn("Undecided, as the rounds disagree:\n\n- Open MPI, all_reduce in place: 1000 ", text)
+            self.assertIn("Undecided, as the rounds disagree:\n\n- Open MPI, all_reduce in place, 1000: ", text)
             self.assertRegex("\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))), r"[^*]\*[01]\.\d\dx \(.*\)\*[^*]")
 
     def test_no_peer_is_ahead_and_the_closest(self):
@@ -119,7 +120,7 @@ class VerdictTest(unittest.TestCase):
         text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 20, 20), rounds("openmpi", 15, 15))
         self.assertIn("No peer is ahead in any round: the closest is Open MPI", text)
         self.assertIn("A peer is ahead of crossdevice, memory not from its pool here, in every round", text)
-        self.assertIn("- Open MPI, all_reduce in place: 1000 0.75x", text)
+        self.assertIn("- Open MPI, all_reduce in place, 1000: 0.75x", text)
         text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 5, 5), rounds("openmpi", 15, 15))
         self.assertIn("No peer is ahead of crossdevice, memory not from its pool in any round", text)
 
@@ -132,9 +133,11 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(page.ratio_text(summary.Spread(427.48, 95.34, 1234.5)), "427x (95.3-1234)")
         self.assertEqual(page.ratio_text(summary.Spread(2, 2, 2)), "2.00x")
         self.assertEqual(page.span_text(summary.Spread(900, 800, 1100)), "0.8-1.1")
+        self.assertEqual(page.span_text(summary.Spread(2e6, 1.421e6, 2.5e6)), "1421-2500")
         cell = summary.Cell(summary.Spread(10, 9, 12), {}, 50)
         self.assertEqual(page.cell_text("crossdevice", cell), "10 us (9-12; 50 %)")
-        self.assertEqual(page.rounds_text(rounds("crossdevice", 1, 1, 1) + rounds("torch", 1) + rounds("gloo-reno", 1)), "3 rounds, 1 of Gloo, TCP reno; PyTorch (Gloo)")
+        rows = rounds("crossdevice", 1, 1, 1) + rounds("torch", 1) + rounds("gloo-reno", 1)
+        self.assertEqual(page.rounds_text(rows), "3 rounds, 1 of Gloo, TCP reno; PyTorch (Gloo)")
 
 
 def some_measurement(scene, **more):
@@ -193,7 +196,7 @@ class PageTest(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             for _ in range(2):
                 text = self.write(measurement.Measurement(SCENE, rounds("crossdevice", 10) + rounds("openmpi", 5), facts=FACTS))
-        self.assertIn("all_reduce in place: 1000 0.50x\n\nIt is so because.\n", text)
+        self.assertIn("all_reduce in place, 1000: 0.50x\n\nIt is so because.\n", text)
         self.assertNotIn("Never", text)
         self.assertIn("no scene other", errors.getvalue())
 
@@ -254,8 +257,8 @@ class FolderTest(unittest.TestCase):
 
         results = BENCH / "results"
         self.assertEqual(folder_of().parent, results)
-        self.assertEqual(folder_of("--scenes", "workers").parent, results)
-        for flags in (["--quick"], ["--only", "gloo"]):
+        self.assertEqual(folder_of("--scenes", "workers", "--rounds", "6").parent, results)
+        for flags in (["--quick"], ["--only", "gloo"], ["--rounds", "2"]):
             folder = folder_of(*flags)
             self.assertNotIn(results, folder.parents)
             folder.rmdir()
@@ -296,6 +299,7 @@ class TurnsTest(unittest.TestCase):
     def test_a_program_that_fails_in_whatever_way_ends_only_its_own_turns(self):
         broken = {"without-rows": Fake("", "", code="0"), "no-json": writer("", "[{"), "not-rows": writer("", "[1]"), "empty": writer("", "[]"),
                   "a-number": writer("", "7"), "lacking": writer("", [{"op": "all_reduce"}]), "wrong": writer("", [GOOD_ROW | {"wrong": 3}]),
+                  "no-time": writer("", [GOOD_ROW | {"time_us_median": None}]), "zero": writer("", [GOOD_ROW | {"time_us_median": 0}]),
                   "status": Fake("", "", code="raise SystemExit(3)"), "no-program": Fake("", "")}
         fakes = [dataclasses.replace(fake, name=name) for name, fake in broken.items()]
         found = self.measure(*fakes, writer("good", [GOOD_ROW]))
