@@ -5,12 +5,14 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What keeps the C library from giving memory back to the system, so that the next call need not fetch it, zeroed, again.
 KEPT_ALLOCATIONS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 << 30), "MALLOC_TOP_PAD_": str(64 << 20)}
 CONGESTION_CONTROL = "reno"  # of all namespaces: kernels have it without a module
-SLOW_ROUNDS = 2
+PYTHON_ROUNDS = 3  # their programs take many seconds to start
+BETWEEN_PROCESSES = "between processes only"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Contender:
         """Why it cannot run; None: it can."""
         raise NotImplementedError
 
-    def fits(self, scene, tools):
+    def absence(self, scene, tools):
+        """Why it is not in a scene, for the page; None: it is."""
         raise NotImplementedError
 
     def command(self, scene, tools, arguments):
@@ -46,8 +49,20 @@ class Contender:
         return {}
 
     def is_slow(self, scene, tools):
-        """Whether a call takes so long there that only few sizes and rounds are affordable."""
+        """Whether a call takes so long there that only few sizes are affordable."""
         return False
+
+    def has_own_cores(self):
+        """Whether each worker is bound to cores of its own where there are enough of them."""
+        return False
+
+    def max_rounds(self):
+        """How many turns are affordable."""
+        return sys.maxsize
+
+    def remark(self, scene, tools):
+        """What a reader of the page must know of how it was measured there; None: nothing."""
+        return None
 
     def version(self, tools):
         return None
@@ -81,8 +96,10 @@ class Ours(Contender):
     def missing(self, tools):
         return None if os.path.exists(tools.program("crossdevice-bench")) else "not built (ninja crossdevice-bench crossdevice-run)"
 
-    def fits(self, scene, tools):
-        return not self.foreign or (scene.workers > 0 and not scene.rate)
+    def absence(self, scene, tools):
+        if self.foreign and (scene.workers == 0 or scene.rate):
+            return "where memory is from matters only between processes of one host"
+        return None
 
     def command(self, scene, tools, arguments):
         command = [tools.program("crossdevice-bench"), *arguments, *(["--foreign"] if self.foreign else [])]
@@ -90,6 +107,9 @@ class Ours(Contender):
             return [*command, "-g", str(scene.devices), "--ops", "hierarchical_copy"]
         command += ["--workers", str(scene.workers), *namespace_flags(scene)]
         return in_namespaces(scene, tools, command) if scene.rate else command
+
+    def has_own_cores(self):
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +122,28 @@ class Mpi(Contender):
             return "not built (cmake/install-dependencies --with-peers, then ninja peers)"
         return None if self._mpirun() else f"no mpirun of {self.flavour}"
 
-    def fits(self, scene, tools):
-        if scene.workers == 0 or (scene.rate and self.keeps_allocations):
-            return False
-        if self.flavour == "mpich":  # spins without letting others run
-            return not scene.rate and scene.workers <= 2 * tools.num_cores
-        return True
+    def absence(self, scene, tools):
+        if scene.workers == 0:
+            return BETWEEN_PROCESSES
+        if self.flavour == "mpich" and scene.rate:
+            return "its UCX would go round the links, through the host's memory"
+        if self.flavour == "mpich" and scene.workers > 2 * tools.num_cores:
+            return "spins without letting others run, which more than two workers on a core make unbearable"
+        return "here the links decide" if scene.rate and self.keeps_allocations else None
 
     def command(self, scene, tools, arguments):
         command = [tools.program(f"peer-{self.flavour}"), *arguments]
         if scene.rate:
             flags = ["--workers", str(scene.workers), *namespace_flags(scene)]
             return in_namespaces(scene, tools, [str(HERE / "openmpi-in-namespaces"), *command, *flags])
-        is_crowded = scene.workers > tools.num_cores
-        oversubscribe = ["--oversubscribe"] if self.flavour == "openmpi" and is_crowded else []
-        return [self._mpirun(), *oversubscribe, "-n", str(scene.workers), *command]
+        return [self._mpirun(), *self._binding(scene.workers, tools.num_cores), "-n", str(scene.workers), *command]
+
+    def _binding(self, num_workers, num_cores):
+        """A core for each worker where there are enough, as crossdevice-bench has it. A process of MPI has one thread, which needs no more."""
+        is_crowded = num_workers > num_cores
+        if self.flavour == "mpich":
+            return ["-bind-to", "none" if is_crowded else "core"]
+        return ["--oversubscribe", "--bind-to", "none"] if is_crowded else ["--bind-to", "core"]
 
     def environment(self):
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -126,6 +153,14 @@ class Mpi(Contender):
 
     def is_slow(self, scene, tools):
         return self.flavour == "mpich" and scene.workers > tools.num_cores
+
+    def has_own_cores(self):
+        return True
+
+    def remark(self, scene, tools):
+        if self.is_slow(scene, tools):
+            return "MPICH spins without letting others run, which costs it much where workers share a core"
+        return None
 
     def version(self, tools):
         return package_version({"openmpi": "libopenmpi3", "mpich": "libmpich12"}[self.flavour])
@@ -143,8 +178,10 @@ class Gloo(Contender):
             return "not built (cmake/install-dependencies --with-peers, then ninja peers)"
         return "a congestion control of its own needs root" if self.control and not can_make_namespaces() else None
 
-    def fits(self, scene, tools):
-        return scene.workers > 0 and not (scene.rate and self.control)
+    def absence(self, scene, tools):
+        if scene.workers == 0:
+            return BETWEEN_PROCESSES
+        return f"all namespaces have {CONGESTION_CONTROL}" if scene.rate and self.control else None
 
     def command(self, scene, tools, arguments):
         command = [tools.program("peer-gloo"), *arguments, "--workers", str(scene.workers), *namespace_flags(scene)]
@@ -155,8 +192,12 @@ class Gloo(Contender):
             return [*run, "--netns", "1", "--", str(HERE / "in-namespace"), self.control, *command]
         return [*run, "--", *command]
 
+    def is_slow(self, scene, tools):
+        return scene.workers > tools.num_cores and not scene.rate
+
     def version(self, tools):
-        return package_version("libgloo0")
+        version = package_version("libgloo0")
+        return version and f"{version} (Debian's, built without AVX)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,14 +206,17 @@ class Python(Contender):
     script: str = ""
     module: str = ""
     has_workers: bool = True
+    own_cores: bool = False
 
     def missing(self, tools):
         if tools.python is None:
             return "no --environment (bench/peers/make-environment makes one)"
         return None if self.version(tools) else f"{tools.python} has no {self.module}"
 
-    def fits(self, scene, tools):
-        return (scene.workers > 0) == self.has_workers and scene.workers <= 4
+    def absence(self, scene, tools):
+        if (scene.workers > 0) != self.has_workers:
+            return BETWEEN_PROCESSES if self.has_workers else "within a process only"
+        return None
 
     def command(self, scene, tools, arguments):
         command = [str(tools.python), str(HERE / self.script), *arguments, *namespace_flags(scene)]
@@ -180,10 +224,17 @@ class Python(Contender):
             return in_namespaces(scene, tools, command)
         if scene.workers == 0:
             return [*command, "-g", str(scene.devices)]
-        return [tools.program("crossdevice-run"), "--plain", "-n", str(scene.workers), "--", *command]
+        bind = ["--bind"] if self.own_cores else []
+        return [tools.program("crossdevice-run"), "--plain", *bind, "-n", str(scene.workers), "--", *command]
 
     def is_slow(self, scene, tools):
         return True
+
+    def has_own_cores(self):
+        return self.own_cores
+
+    def max_rounds(self):
+        return PYTHON_ROUNDS
 
     def version(self, tools):
         code = f"import importlib.metadata as m; print(m.version('{self.module}'))"
@@ -201,5 +252,46 @@ CONTENDERS = (
     Gloo("gloo-reno", "Gloo, TCP reno", control="reno"),
     Python("torch", "PyTorch (Gloo)", script="torch_peer.py", module="torch"),
     Python("tensorflow", "TensorFlow", script="tensorflow_peer.py", module="tensorflow-cpu", has_workers=False),
-    Python("tensorflow-workers", "TensorFlow workers", script="tensorflow_workers_peer.py", module="tensorflow-cpu"),
+    Python("tensorflow-workers", "TensorFlow workers", script="tensorflow_workers_peer.py", module="tensorflow-cpu", own_cores=True),
 )
+
+
+def listed(titles):
+    """Of which some have commas."""
+    return "; ".join(titles)
+
+
+def binding_remark(scene, present, tools):
+    """Who is bound to cores."""
+    if scene.workers == 0 or scene.rate:
+        return "Nobody is bound to cores"
+    if scene.workers > tools.num_cores:
+        return "Nobody is bound to cores, of which there are fewer than workers"
+    bound = [contender.title for contender in present if contender.has_own_cores()]
+    free = [contender.title for contender in present if not contender.has_own_cores()]
+    text = f"Each worker is bound to cores of its own: {listed(bound)}"
+    return text + (f". Not bound, as the threads of a worker stall each other on one core: {listed(free)}" if free else "")
+
+
+def remarks(scene, present, tools):
+    """What a reader of the page must know of a scene: sentences without their full stops."""
+    own = dict.fromkeys(contender.remark(scene, tools) for contender in present)
+    few = [contender.title for contender in present if scene.slow_work and contender.is_slow(scene, tools)]
+    found = [binding_remark(scene, present, tools), *(text for text in own if text)]
+    return found + ([f"At few sizes, as their calls take long: {listed(few)}"] if few else [])
+
+
+def reason_of_absence(contender, scene, tools):
+    """Its own, or the time that it would take; None: it is there."""
+    own = contender.absence(scene, tools)
+    return own or ("left out for the time that a round would take" if contender.name in scene.too_slow else None)
+
+
+def absences(scene, tools, reasons):
+    """{reason: [name]} of all who are not in a scene; reasons: {name: reason} of those who are in none."""
+    found = {}
+    for contender in CONTENDERS:
+        reason = reason_of_absence(contender, scene, tools) or reasons.get(contender.name)
+        if reason:
+            found.setdefault(reason, []).append(contender.name)
+    return found

@@ -13,6 +13,7 @@ import time
 SECONDS = 3.0
 SKIPPED_SECONDS = 0.5  # the bucket's burst, and TCP's start
 PIECE_BYTES = 1 << 16
+ERRORS = (OSError, ValueError, subprocess.SubprocessError)  # of measure()
 
 
 def measure(tools, rate):
@@ -25,7 +26,10 @@ def measure(tools, rate):
         subprocess.run([tools.program("crossdevice-run"), "--plain", "-n", "2", "--netns", "2", "--rate", rate, "--",
                         str(contenders.HERE / "in-namespace"), contenders.CONGESTION_CONTROL, *command],
                        check=True, timeout=60, capture_output=True)
-        return min(float(path.read_text()) for path in pathlib.Path(directory).glob("speed.*"))
+        speed = min(float(path.read_text()) for path in pathlib.Path(directory).glob("speed.*"))
+        if not speed > 0:
+            raise ValueError(f"{speed} bytes per second")
+        return speed
 
 
 def connect():

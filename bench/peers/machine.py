@@ -6,6 +6,7 @@ import pathlib
 import platform
 import re
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -24,6 +25,12 @@ def cpu_model():
     return platform.processor() or "unknown processor"
 
 
+MAX_LOAD_PER_CORE = 0.5
+MAX_BUSY_SHARE = 0.1
+IDLE_SECONDS = 1.0
+MAX_IDLE_WAITS = 5
+
+
 def num_cores():
     return len(os.sched_getaffinity(0))
 
@@ -39,18 +46,54 @@ def _commit():
     return done.stdout.strip() or "unknown"
 
 
-def describe(present, tools, rounds):
+def load_average():
+    return os.getloadavg()[0]
+
+
+def load_warning(load):
+    """For the beginning of a run: later the run itself is in the average."""
+    per_core = load / num_cores()
+    if per_core <= MAX_LOAD_PER_CORE:
+        return None
+    return f"Other programs ran shortly before: the load average was {load:.1f}, {per_core:.1f} per core."
+
+
+def _processor_times():
+    """Of all cores: (busy, all), in ticks. Time that the hypervisor gave to others counts as busy."""
+    fields = [int(field) for field in _first_line("/proc/stat", "cpu").split()[1:9]]
+    return sum(fields) - sum(fields[3:5]), sum(fields)
+
+
+def busy_share():
+    """The share of all cores that others used in a second in which the comparison slept; the quietest of a few, as a scene before leaves work behind."""
+    quietest = 1.0
+    for _ in range(MAX_IDLE_WAITS):
+        busy_before, all_before = _processor_times()
+        time.sleep(IDLE_SECONDS)
+        busy_after, all_after = _processor_times()
+        quietest = min(quietest, (busy_after - busy_before) / max(1, all_after - all_before))
+        if quietest <= MAX_BUSY_SHARE:
+            break
+    return quietest
+
+
+def busy_warning(share):
+    return f"Other programs ran: {100 * share:.0f} % of the cores were busy before the scene began." if share > MAX_BUSY_SHARE else None
+
+
+def describe(present, tools, load):
     memory_kib = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(encoding="utf-8")).group(1))
+    huge_pages = "/sys/kernel/mm/transparent_hugepage"
     facts = {
         "cpu": cpu_model(),
         "cores": num_cores(),
         "Memory": f"{memory_kib / (1 << 20):.1f} GiB",
         "Kernel": platform.release(),
-        "Huge pages": f"{_first_line('/sys/kernel/mm/transparent_hugepage/enabled')}, for shared memory {_first_line('/sys/kernel/mm/transparent_hugepage/shmem_enabled')}",
+        "Huge pages": f"{_first_line(f'{huge_pages}/enabled')}, for shared memory {_first_line(f'{huge_pages}/shmem_enabled')}",
         "TCP congestion control": f"{_first_line('/proc/sys/net/ipv4/tcp_congestion_control')}; in namespaces {_namespaces_control()}",
         "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%F %H:%M UTC"),
         "Commit": _commit(),
-        "Rounds": rounds if rounds else "each scene's own",
+        "Load average before": f"{load:.1f}",
     }
     for contender in present:
         version = contender.version(tools)

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a comparison's folder: the page with the tables, the charts, the raw rows."""
-import json
+"""Writes a comparison's page: the tables, who is ahead, the charts."""
+import re
+import sys
 
 import charts
 import contenders as who
+import drawings
+import measurement
 import summary
+from drawings import in_order, placement_text, title_of
 
 NAMES_OF_OURS = {contender.name for contender in who.CONTENDERS if contender.is_ours}
-TITLES = {contender.name: contender.title for contender in who.CONTENDERS}
 # Rows of a table; the file of rows and the charts have all sizes.
 SHOWN_SIZES = {8, 64, 256, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10, 2 << 20, 8 << 20, 16 << 20, 64 << 20}
-
-
-def title_of(name):
-    first, comma, rest = name.partition(", ")
-    return TITLES.get(first, first) + comma + rest
+OWN_DRAWINGS = re.compile(r"(.+-(time|bandwidth)|gradients|gradients-network|workers-\d+[KMG]?)\.svg")
+PREAMBLE = (
+    "Times are medians of the rounds' medians, of the slowest worker. Behind a peer's time: its ratio to ours, the median of the rounds, in which all took "
+    "turns, and the lowest and the highest round's; above 1 ours is faster. **Bold**: the peer is ahead in every round. *Italic*: undecided, the rounds lie on "
+    "both sides of 1. Behind ours: the fastest and the slowest round, and the percentage of the physical limit that was measured in the same run, in turns with "
+    "it (in place: scaling the same buffers in place; out of place: a non-temporal copy; by all workers at once), across links of the bound 2(n-1)/n bytes over "
+    "the speed of a plain TCP stream each way on that link. More than 100 % on one host means that ours profits more from the caches than the plain loop does; "
+    "across links, that the links let some bytes pass at once after a rest, as shapers do. Everybody's values were checked, and buffers are rewritten before each "
+    "timed call.")
 
 
 def time_text(us):
@@ -23,23 +30,35 @@ def time_text(us):
     return f"{us:.3g} us" if us < 1e3 else f"{us / 1e3:.3g} ms"
 
 
+def span_text(spread):
+    """Of times, in the unit of the slowest: "4.5-5.1 ms"."""
+    high, unit = time_text(spread.high).split(" ")
+    low = spread.low / (1e3 if unit == "ms" else 1)
+    return f"{low:.4g}-{high}" if low >= 1e3 else f"{low:.3g}-{high}"
+
+
+def factor_text(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def ratio_text(ratio):
+    text = f"{factor_text(ratio.median)}x"
+    return text if ratio.low == ratio.high else f"{text} ({factor_text(ratio.low)}-{factor_text(ratio.high)})"
+
+
 def cell_text(name, cell):
     if cell is None:
         return ""
-    text = time_text(cell.time_us)
+    text = time_text(cell.time_us.median)
     if name == summary.OURS:
-        return text + (f" ({cell.percent:.0f} %)" if cell.percent is not None else "")
-    if cell.ratio is None:
+        more = [span_text(cell.time_us)] if cell.time_us.low != cell.time_us.high else []
+        more += [f"{cell.percent:.0f} %"] if cell.percent is not None else []
+        return text + (f" ({'; '.join(more)})" if more else "")
+    ratio = cell.ratios.get(summary.OURS)
+    if ratio is None:
         return text
-    ratio = f"{cell.ratio:.2f}x"
-    if cell.ratio < 1 and name not in NAMES_OF_OURS:
-        ratio = f"**{ratio}**"
-    return f"{text}, {ratio}"
-
-
-def in_order(names):
-    known = list(TITLES)
-    return sorted(names, key=lambda name: (known.index(name.partition(", ")[0]), name))
+    mark = "" if name in NAMES_OF_OURS else {summary.Verdict.CONTENDER: "**", summary.Verdict.UNDECIDED: "*"}.get(ratio.verdict(), "")
+    return f"{text}, {mark}{ratio_text(ratio)}{mark}"
 
 
 def scene_table(table):
@@ -51,108 +70,134 @@ def scene_table(table):
         if not is_whole and key.size_bytes not in SHOWN_SIZES:
             continue
         cells = table[key]
-        what = ("in place" if key.in_place else "out of place") + ("" if key.op == "all_reduce" else ", as a batch")
+        what = placement_text(key.in_place) + ("" if key.op == "all_reduce" else ", as a batch")
         lines.append(f"| {charts.byte_text(key.size_bytes)} | {what} | " + " | ".join(cell_text(name, cells.get(name)) for name in names) + " |")
     return lines
 
 
-def scene_verdict(table):
-    """Where a peer is ahead, or that none is."""
-    ahead = summary.peers_ahead(table, NAMES_OF_OURS)
-    if not ahead:
-        slowest = [cell.ratio for cells in table.values() for name, cell in cells.items() if name not in NAMES_OF_OURS and cell.ratio]
-        return [f"No peer is ahead: the closest takes {min(slowest):.2f} times ours."] if slowest else ["No peer was measured."]
-    lines = ["A peer is ahead here:", ""]
-    for key, name, cell in ahead:
-        place = "in place" if key.in_place else "out of place"
-        certain = "in every round" if cell.high_ratio < 1 else f"within the spread ({cell.low_ratio:.2f} to {cell.high_ratio:.2f})"
-        lines.append(f"- {charts.byte_text(key.size_bytes)} {key.op} {place}: {title_of(name)} takes {cell.ratio:.2f} times ours, {certain}.")
+def ratio_list(items):
+    """One line per peer, op and placement with all its sizes."""
+    grouped = {}
+    for key, name, ratio in sorted(items, key=lambda item: item[0].size_bytes):
+        grouped.setdefault((name, key.op, key.in_place), []).append(f"{charts.byte_text(key.size_bytes)}: {ratio_text(ratio)}")
+    lines = []
+    for name in in_order({name for name, _, _ in grouped}):
+        for (whose, op, in_place), texts in grouped.items():
+            if whose == name:
+                lines.append(f"- {title_of(name)}, {op} {placement_text(in_place)}, {', '.join(texts)}")
     return lines
 
 
-def size_charts(scene, table):
-    """{file name: SVG}: time and bus bandwidth over sizes, in place where a contender does that."""
-    points = {}
-    for key, cells in table.items():
-        if key.op != "all_reduce":
-            continue
-        for name, cell in cells.items():
-            points.setdefault(name, {}).setdefault(key.size_bytes, {})[key.in_place] = cell.time_us
-    times = []
-    bandwidths = []
-    n = scene.replicas
-    for name in in_order(points):
-        by_size = {size: placements.get(True, placements.get(False)) for size, placements in points[name].items()}
-        times.append(charts.Series(title_of(name), list(by_size.items())))
-        bandwidths.append(charts.Series(title_of(name), [(size, size / us / 1e3 * 2 * (n - 1) / n) for size, us in by_size.items()]))
-    return {
-        f"{scene.name}-time.svg": charts.line_chart(charts.Axes(f"All-reduce, {scene.title}: time", "bytes", "us", True), times),
-        f"{scene.name}-bandwidth.svg": charts.line_chart(
-            charts.Axes(f"All-reduce, {scene.title}: bus bandwidth", "bytes", "GB/s", True, y_is_logarithmic=False), bandwidths),
-    }
+def verdict_against(table, reference):
+    """Where peers are ahead of one of ours and where that is undecided; empty: ours is ahead of all in every round, or nothing can be said."""
+    found = summary.peers_by_verdict(table, reference, NAMES_OF_OURS)
+    whom = "" if reference == summary.OURS else f" of {title_of(reference)}"
+    lines = []
+    for verdict, heading in ((summary.Verdict.CONTENDER, f"A peer is ahead{whom} here, in every round (its time in how many times ours):"),
+                             (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree:")):
+        if found[verdict]:
+            lines += [heading, "", *ratio_list(found[verdict]), ""]
+    ours = found[summary.Verdict.REFERENCE]
+    if not lines and ours:
+        key, name, ratio = ours[0]
+        lines = [f"No peer is ahead{whom} in any round: the closest is {title_of(name)}, {charts.byte_text(key.size_bytes)} {placement_text(key.in_place)}, "
+                 f"with {ratio_text(ratio)}.", ""]
+    return lines
 
 
-def gradient_chart(scenes_and_tables):
-    groups = {}
-    for scene, table in scenes_and_tables:
-        for in_place in (True, False):
-            for key, cells in table.items():
-                if key.op == "batch_reduce" and key.in_place == in_place:
-                    title = f"{scene.title}, {'in place' if in_place else 'out of place'}"
-                    groups[title] = {title_of(name): cells[name].time_us / 1e3 for name in in_order(cells)}
-    return charts.bar_chart("Gradients of a model, one step", "ms", groups)
+def scene_verdict(table, failures=()):
+    """Who is ahead of ours in each kind of memory."""
+    lines = []
+    if summary.OURS in failures:
+        lines = ["**crossdevice failed here**: whatever follows is of the rounds before.", ""]
+    found = verdict_against(table, summary.OURS)
+    if not found:
+        has_peer = any(name not in NAMES_OF_OURS for cells in table.values() for name in cells)
+        found = ["Nothing can be said of who is ahead: ours was not measured." if has_peer else "No peer was measured.", ""]
+    lines += found
+    if any(summary.OURS_FOREIGN in cells for cells in table.values()):
+        lines += verdict_against(table, summary.OURS_FOREIGN)
+    return lines[:-1]
 
 
-def worker_chart(scenes_and_tables, size_bytes):
-    """Time against the number of workers of one host."""
-    points = {}
-    key = summary.Key("all_reduce", size_bytes, True)
-    for scene, table in scenes_and_tables:
-        if scene.workers and not scene.rate:
-            for name, cell in table.get(key, {}).items():
-                points.setdefault(name, []).append((scene.workers, cell.time_us))
-    series = [charts.Series(title_of(name), points[name]) for name in in_order(points) if len(points[name]) > 1]
-    return charts.line_chart(charts.Axes(f"All-reduce of {charts.byte_text(size_bytes)} in place, one host", "workers", "us"), series)
+def rounds_text(rows):
+    """"5 rounds; 3 of PyTorch (Gloo)"."""
+    by_contender = summary.rounds_of(rows)
+    most = max(by_contender.values(), default=0)
+    fewer = {}
+    for name in in_order(by_contender):
+        if by_contender[name] < most:
+            fewer.setdefault(by_contender[name], []).append(title_of(name))
+    return ", ".join([f"{most} round{'' if most == 1 else 's'}", *(f"{count} of {who.listed(names)}" for count, names in fewer.items())])
 
 
-def write(folder, machine, results):
-    """results: of turns.run_scene, by scene: {scene: (rows, failures, link speed, load before)}."""
+def circumstances(found, head):
+    """What a reader must know of a scene. head: the facts that stand at the top of the page."""
+    sentences = [rounds_text(found.rows)]
+    if found.busy_share is not None:
+        sentences.append(f"{100 * found.busy_share:.0f} % of the cores were busy before")
+    if found.link_bytes_per_second:
+        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way")
+    sentences += found.remarks
+    sentences += [f"Not here: {who.listed(title_of(name) for name in names)} ({reason})" for reason, names in found.absent.items()]
+    if found.failures:
+        sentences.append(f"**Failed**, so not shown in full: {who.listed(title_of(name) for name in found.failures)}")
+    others = [f"{name}: {value}" for name, value in found.facts.items() if head.get(name) != value]
+    if not found.facts:
+        sentences.append("An older state of the programs measured this; when, and under which load, is not noted")
+    elif others:
+        sentences.append(f"Measured apart from the rest. {', '.join(others)}")
+    return [*(f"- {sentence}." for sentence in sentences), *(f"- **{warning}**" for warning in found.warnings), ""]
+
+
+def read_notes(folder, names):
+    """{scene: text} of notes.md, which people write: why a peer is ahead. Each part has the name of its scene as a heading: ## workers-2."""
+    path = folder / "notes.md"
+    if not path.exists():
+        return {}
+    parts = re.split(r"^## +(.+?) *$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    notes = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    for name in notes.keys() - set(names):
+        print(f"{path}: no scene {name} is on the page", file=sys.stderr)
+    return notes
+
+
+def scene_part(found, table, head, note, pictures):
+    """One scene's lines of the page; adds its charts to pictures."""
+    title = found.scene.title
+    lines = [f"## {title[0].upper()}{title[1:]}", "", *circumstances(found, head), *scene_table(table), "", *scene_verdict(table, found.failures), ""]
+    lines += [note, ""] if note else []
+    if drawings.has_size_charts(table):
+        charts_here = drawings.size_charts(found.scene, table)
+        pictures |= charts_here
+        lines += [f"![{name}]({name})" for name in charts_here]
+        missing = drawings.not_drawn(found.scene, table)
+        placements = (drawings.is_drawn_in_place(found.scene), not drawings.is_drawn_in_place(found.scene))
+        lines += ["", f"Drawn {placement_text(placements[0])}" +
+                  (f"; only {placement_text(placements[1])}, so only in the table: {who.listed(title_of(name) for name in missing)}." if missing else "."), ""]
+    return lines
+
+
+def write(folder, head, measurements):
+    """measurements: {name of a scene: Measurement}; head: the facts of the latest."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"# Side by side with the peers: {machine['cpu']}, {machine['cores']} cores", ""]
-    lines += [f"{name}: {value}  " for name, value in machine.items() if name not in ("cpu", "cores")]
-    lines += ["",
-              "Times are medians of the rounds' medians, of the slowest worker. Behind a peer's time: its ratio to ours, the median of the rounds, in which all took "
-              "turns; above 1 ours is faster; **bold**: the peer is ahead. Behind ours, in percent: of the physical limit that was measured in the same "
-              "run, in turns with it (in place: scaling the same buffers in place; out of place: a non-temporal copy; by all workers at once), across links of the "
-              "bound 2(n-1)/n bytes over the speed of a plain TCP stream each way on that link. Everybody's values were checked, and buffers are rewritten before "
-              "each timed call.", ""]
+    lines = [f"# Side by side with the peers: {head['cpu']}, {head['cores']} cores", ""]
+    lines += [f"{name}: {value}  " for name, value in head.items() if name not in ("cpu", "cores")]
+    lines += ["", PREAMBLE, ""]
+    pictures = {}
     tables = []
-    for scene, (rows, failures, speed, load) in results.items():
-        table = summary.summarise(rows, speed)
-        tables.append((scene, table))
-        rounds = 1 + max((row["round"] for row in rows), default=-1)
-        lines += [f"## {scene.title[0].upper()}{scene.title[1:]}", "", f"{rounds} rounds. Load before: {load:.1f}."]
-        if speed:
-            lines[-1] += f" The link carries {speed * 8 / 1e6:.0f} Mbit/s each way."
-        if failures:
-            lines[-1] += f" Failed, so not shown in full: {', '.join(failures)}."
-        lines += ["", *scene_table(table), "", *scene_verdict(table), ""]
-        if not scene.name.startswith("gradients") and len({key.size_bytes for key in table}) > 2:
-            for name, drawing in size_charts(scene, table).items():
-                (folder / name).write_text(drawing, encoding="utf-8")
-                lines += [f"![{name}]({name})"]
-            lines.append("")
-    if any(key.op == "batch_reduce" for _, table in tables for key in table):
-        (folder / "gradients.svg").write_text(gradient_chart(tables), encoding="utf-8")
-        lines += ["## Gradients", "", "![gradients](gradients.svg)", ""]
-    if sum(1 for scene, _ in tables if scene.workers and not scene.rate) > 1:
-        lines += ["## Cost against the number of workers", ""]
-        for size in (8, 8 << 20):
-            name = f"workers-{charts.byte_text(size)}.svg"
-            (folder / name).write_text(worker_chart(tables, size), encoding="utf-8")
-            lines += [f"![{name}]({name})"]
-    (folder / "README.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-    with open(folder / "rows.jsonl", "w", encoding="utf-8") as file:
-        for rows, *_ in results.values():
-            for row in rows:
-                file.write(json.dumps({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}) + "\n")
+    notes = read_notes(folder, measurements)
+    for name, found in measurements.items():
+        table = summary.summarise(found.rows, found.link_bytes_per_second)
+        tables.append((found.scene, table))
+        lines += scene_part(found, table, head, notes.get(name), pictures)
+    for title, further in (("Gradients", drawings.gradient_charts(tables)), ("Cost against the number of workers", drawings.worker_charts(tables))):
+        if further:
+            lines += [f"## {title}", "", *(f"![{name}]({name})" for name in further), ""]
+            pictures |= further
+    measurement.write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
+    for name, drawing in pictures.items():
+        measurement.write_text(folder / name, drawing)
+    for path in folder.glob("*.svg"):  # of scenes that are no more
+        if path.name not in pictures and OWN_DRAWINGS.fullmatch(path.name):
+            path.unlink()

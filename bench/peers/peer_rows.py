@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What crossdevice-bench does around a call, for peers in Python: its flags, its patterns, its statistics and its rows."""
+"""What crossdevice-bench does around a call, for peers in Python: its flags, its statistics and its rows."""
 import argparse
 import csv
 import dataclasses
 import json
+import statistics
 import time
 
-import numpy as np
-
-PATTERN_PERIOD = 1021
-SHIFT_PER_TENSOR = 17
 SAMPLE_BYTES = 256 << 10
 SAMPLE_BYTES_ACROSS_HOSTS = 4 << 20
 MAX_CALLS_PER_SAMPLE = 64
@@ -68,30 +65,6 @@ def cases_of(arguments):
     return cases
 
 
-def _repeat(pattern, first_index, count):
-    return np.resize(np.roll(pattern, -(first_index % PATTERN_PERIOD)), count)
-
-
-def _one_period(replica):
-    k = np.arange(PATTERN_PERIOD)
-    return ((k * 7 + replica * 3 + k // 5) % 5 - 2).astype(np.float32)
-
-
-def inputs_of(case, replica):
-    """One array per tensor: small whole numbers that differ by replica and index, so every sum is exact."""
-    return [_repeat(_one_period(replica), t * SHIFT_PER_TENSOR, n) for t, n in enumerate(case.counts)]
-
-
-def sums_of(case, num_replicas):
-    period = sum(_one_period(r) for r in range(num_replicas))
-    return [_repeat(period, t * SHIFT_PER_TENSOR, n) for t, n in enumerate(case.counts)]
-
-
-def count_wrong(case, num_replicas, outputs):
-    expected = sums_of(case, num_replicas)
-    return int(sum(np.count_nonzero(np.asarray(o).ravel() != e) for o, e in zip(outputs, expected, strict=True)))
-
-
 def calls_per_sample(case, num_workers, num_hosts):
     if num_workers == 1:
         return 1
@@ -130,7 +103,8 @@ class Placing:
 
 def row_of(case, placing, ops, algorithm, in_place, samples_us, wrong):
     """The fields of crossdevice-bench's rows, in their order."""
-    median, p10, p99 = (float(np.quantile(samples_us, q)) for q in (0.5, 0.1, 0.99))
+    percentiles = statistics.quantiles(samples_us, n=100, method="inclusive")
+    median, p10, p99 = statistics.median(samples_us), percentiles[9], percentiles[98]
     bandwidth = case.size_bytes / median / 1e3
     n = placing.replicas
     return {
@@ -154,6 +128,7 @@ def row_of(case, placing, ops, algorithm, in_place, samples_us, wrong):
         "busbw_gbs": bandwidth * 2 * (n - 1) / n,
         "wrong": wrong,
         "traffic_gbs": 2 * n * bandwidth,
+        "raw_nccl_us_median": None,
         "limit": None,
         "limit_gbs": None,
         "percent_of_limit": None,

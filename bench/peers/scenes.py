@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+ROUNDS = 5
 WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
 
 
@@ -29,13 +30,14 @@ class Scene:
     name: str
     title: str
     work: tuple  # of Sizes and Gradients: each is one run of a program
-    slow_work: tuple = ()  # for contenders whose calls take long here; else the same
+    slow_work: tuple = ()  # for contenders whose calls take long here; empty: the same
     workers: int = 0  # 0: one process
     devices: int = 1  # of each process
     rate: str = ""  # of the link of each worker, which is in a namespace of its own; empty: one host
     iterations: int = 5
     warmup: int = 2
-    rounds: int = 5
+    rounds: int = ROUNDS
+    too_slow: tuple = ()  # names of contenders that would take minutes a round
 
     @property
     def replicas(self):
@@ -46,9 +48,10 @@ class Scene:
 
 
 ALL_SIZES = (Sizes("8", "64M", 2),)
-SOME_SIZES = (Sizes("8", "8M", 32), Sizes("64M", "64M", 2))
+LARGE = Sizes("64M", "64M", 2)
+SOME_SIZES = (Sizes("8", "8M", 32), LARGE)
 FEW_SIZES = (Sizes("8", "8M", 1024),)
-TWO_SIZES = (Sizes("8", "64M", 1 << 23),)
+PYTHON = ("torch", "tensorflow-workers")
 
 
 def scenes(num_cores):
@@ -56,18 +59,25 @@ def scenes(num_cores):
         return f"{workers} workers on {num_cores} cores" + (" (oversubscribed)" if workers > num_cores else "")
 
     yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
-    yield Scene("workers-4", on_cores(4), (Sizes("8", "64M", 2),), FEW_SIZES, workers=4, warmup=1, rounds=3)
-    for model, rounds in (("resnet50", 3), ("bert_base", 2)):
-        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=1, rounds=rounds)
+    yield Scene("workers-4", on_cores(4), ALL_SIZES, (*FEW_SIZES, LARGE), workers=4, warmup=1)
+    for model, too_slow in (("resnet50", ()), ("bert_base", ("mpich", "gloo", "gloo-reno", "tensorflow-workers"))):
+        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=0, too_slow=too_slow)
     for devices in (2, 4, 8):
-        yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices, rounds=3)
-    yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2, rounds=3)
+        yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices)
+    yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2)
     for workers in (3, 5, 8):
-        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, rounds=2)
-    network = (Sizes("8", "512K", 256),)
-    for rate, largest in (("1gbit", "64M"), ("200mbit", "16M")):
-        yield Scene(f"network-{rate}", f"4 workers in 4 network namespaces with links of {rate}", (*network, Sizes(largest, largest, 2)),
-                    (Sizes("8", "512K", 1 << 16), Sizes(largest, largest, 2)), workers=4, rate=rate, warmup=1, rounds=2)
+        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, too_slow=PYTHON)
+    yield from network_scenes()
+
+
+def network_scenes():
+    """A call takes up to some seconds here, of which warming up saves nothing: values were checked in an untimed call before."""
+    title = "4 workers in 4 network namespaces with links of"
+    for rate, largest, ends in (("1gbit", "64M", 1 << 23), ("200mbit", "4M", 1 << 19)):
+        yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
+                    workers=4, rate=rate, warmup=0)
+    yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
+                too_slow=PYTHON)
 
 
 def quick_scenes():

@@ -2,9 +2,12 @@
 """Medians over rounds, ratios within rounds, and percentages of the physical limit."""
 import collections
 import dataclasses
+import enum
 import statistics
 
 OURS = "crossdevice"
+OURS_FOREIGN = "crossdevice-foreign"
+REFERENCES = (OURS, OURS_FOREIGN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,16 +19,35 @@ class Key:
     in_place: bool
 
 
-@dataclasses.dataclass
+class Verdict(enum.Enum):
+    """Whether a contender or the one it is held against is faster."""
+
+    CONTENDER = "the contender, in every round"
+    REFERENCE = "the reference, in every round"
+    UNDECIDED = "the rounds disagree"
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Over rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    def verdict(self):
+        """Of ratios to the reference."""
+        if self.high < 1:
+            return Verdict.CONTENDER
+        return Verdict.REFERENCE if self.low > 1 else Verdict.UNDECIDED
+
+
+@dataclasses.dataclass(frozen=True)
 class Cell:
     """One contender's results for one key."""
 
-    time_us: float  # the median of the rounds' medians
-    low_us: float
-    high_us: float
-    ratio: float | None = None  # to ours of the same round: the median; above 1 ours is faster
-    low_ratio: float | None = None
-    high_ratio: float | None = None
+    time_us: Spread  # of the rounds' medians
+    ratios: dict  # {reference: Spread}: to a contender of ours in the same round; above 1 ours is faster
     percent: float | None = None  # of the limit
 
 
@@ -51,35 +73,48 @@ def summarise(rows, link_bytes_per_second=None):
         times[key][row["contender"]][row["round"]] = row["time_us_median"]
         if link_bytes_per_second:
             limits[key][row["round"]] = _bound_us(row, link_bytes_per_second)
-        elif row["contender"] == OURS and row["limit"] and row["limit_gbs"]:
-            share = 1.0 if row["op"] == "all_reduce" else row["percent_of_limit"] / 100
-            if row["limit"] != "flat_buffer":
-                limits[key][row["round"]] = row["time_us_median"] * row["traffic_gbs"] / row["limit_gbs"] * share
+        elif row["contender"] == OURS and row["limit_gbs"] and row["limit"] != "flat_buffer":
+            limits[key][row["round"]] = row["time_us_median"] * row["traffic_gbs"] / row["limit_gbs"]
     for key, found in list(times.items()):  # a batch is held against the limit of the same bytes in one buffer
         flat = Key("all_reduce", key.size_bytes, key.in_place)
         if key.op == "batch_reduce" and flat in limits:
             limits[key] = limits[flat]
-    return {key: {name: _cell(by_round, found.get(OURS, {}), limits[key]) for name, by_round in found.items()}
+    return {key: {name: _cell(by_round, found, limits[key]) for name, by_round in found.items()}
             for key, found in times.items()}
 
 
-def _cell(by_round, ours, limits):
-    values = list(by_round.values())
-    cell = Cell(statistics.median(values), min(values), max(values))
-    ratios = [time / ours[turn] for turn, time in by_round.items() if turn in ours]
-    if ratios:
-        cell.ratio, cell.low_ratio, cell.high_ratio = statistics.median(ratios), min(ratios), max(ratios)
+def _spread(values):
+    values = list(values)
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def _cell(by_round, found, limits):
+    ratios = {}
+    for reference in REFERENCES:
+        theirs = found.get(reference, {})
+        shared = [time / theirs[turn] for turn, time in by_round.items() if turn in theirs]
+        if shared:
+            ratios[reference] = _spread(shared)
     percents = [100 * limits[turn] / time for turn, time in by_round.items() if turn in limits]
-    if percents:
-        cell.percent = statistics.median(percents)
-    return cell
+    return Cell(_spread(by_round.values()), ratios, statistics.median(percents) if percents else None)
 
 
-def peers_ahead(table, names_of_ours):
-    """(key, contender, cell) of every peer that was faster than ours, in the median of the rounds."""
-    found = []
+def peers_by_verdict(table, reference, names_of_ours):
+    """{Verdict: [(key, contender, ratio)]} of every peer held against one of ours; the closest first."""
+    found = {verdict: [] for verdict in Verdict}
     for key, cells in table.items():
         for name, cell in cells.items():
-            if name not in names_of_ours and cell.ratio is not None and cell.ratio < 1:
-                found.append((key, name, cell))
-    return sorted(found, key=lambda item: item[2].ratio)
+            if name not in names_of_ours and reference in cell.ratios:
+                ratio = cell.ratios[reference]
+                found[ratio.verdict()].append((key, name, ratio))
+    for items in found.values():
+        items.sort(key=lambda item: item[2].median)
+    return found
+
+
+def rounds_of(rows):
+    """{contender: number of its rounds}."""
+    turns = collections.defaultdict(set)
+    for row in rows:
+        turns[row["contender"]].add(row["round"])
+    return {name: len(found) for name, found in turns.items()}

@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import peer_rows
+import peer_values
 import tensorflow as tf
 
 
@@ -19,7 +20,7 @@ def strategies(num_devices):
 
 def measure(case, arguments, algorithm, strategy):
     num_devices = strategy.num_replicas_in_sync
-    arrays = [peer_rows.inputs_of(case, replica) for replica in range(num_devices)]
+    arrays = [peer_values.inputs_of(case, replica) for replica in range(num_devices)]
 
     def in_replica(values):
         # Within a graph identity passes its buffer on, and says which device it is on.
@@ -53,7 +54,7 @@ def measure(case, arguments, algorithm, strategy):
     wrong = 0
     for replica in range(num_devices):
         outputs = [strategy.experimental_local_results(output)[replica].numpy() for output in state["outputs"]]
-        wrong += peer_rows.count_wrong(case, num_devices, outputs)
+        wrong += peer_values.count_wrong(case, num_devices, outputs)
     samples = peer_rows.time_samples(arguments, 1, prepare, lambda: None, run)
     return peer_rows.row_of(case, peer_rows.Placing(num_devices), "tensorflow", algorithm, False, samples, wrong)
 

@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import peer_rows
 import peer_team
+import peer_values
 import tensorflow as tf
 
 
@@ -29,7 +30,7 @@ def reducer(strategy):
 
 
 def measure(case, arguments, team, placing, strategy):
-    arrays = peer_rows.inputs_of(case, team.rank)
+    arrays = peer_values.inputs_of(case, team.rank)
     calls = peer_rows.calls_per_sample(case, team.num_workers, team.num_hosts)
     reduce = reducer(strategy)
     reduce_token = reducer(strategy)
@@ -50,7 +51,7 @@ def measure(case, arguments, team, placing, strategy):
     prepare(0)
     run(0)
     results = [strategy.experimental_local_results(output)[0].numpy() for output in outputs[0]]
-    wrong = sum(team.all_gather(peer_rows.count_wrong(case, team.num_workers, results)))
+    wrong = sum(team.all_gather(peer_values.count_wrong(case, team.num_workers, results)))
     samples = peer_rows.time_samples(arguments, calls, prepare, line_up, run)
     return peer_rows.row_of(case, placing, "tensorflow_workers", "ring", False, team.slowest(samples), wrong)
 

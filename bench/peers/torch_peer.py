@@ -5,6 +5,7 @@ import os
 
 import peer_rows
 import peer_team
+import peer_values
 import torch
 import torch.distributed as dist
 
@@ -17,7 +18,7 @@ class Buffers:
     """One call's: each tensor a part of the flat buffer of its bucket."""
 
     def __init__(self, case, replica):
-        self.inputs = [torch.from_numpy(array) for array in peer_rows.inputs_of(case, replica)]
+        self.inputs = [torch.from_numpy(array) for array in peer_values.inputs_of(case, replica)]
         reverse = list(reversed(range(len(case.counts))))  # the order in which back-propagation makes gradients
         if len(reverse) > 1:
             buckets, _ = dist._compute_bucket_assignment_by_size(
@@ -55,7 +56,7 @@ def measure(case, arguments, team, placing):
     sets = [Buffers(case, team.rank) for _ in range(calls)]
     sets[0].rewrite()
     sets[0].reduce()
-    wrong = sum(team.all_gather(peer_rows.count_wrong(case, team.num_workers, sets[0].tensors)))
+    wrong = sum(team.all_gather(peer_values.count_wrong(case, team.num_workers, sets[0].tensors)))
     samples = peer_rows.time_samples(
         arguments, calls, lambda i: sets[i].rewrite(), line_up, lambda i: sets[i].reduce())
     algorithm = "gloo" if case.op == "all_reduce" else "gloo, DDP's buckets"

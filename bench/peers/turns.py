@@ -10,12 +10,32 @@ import time
 
 import contenders as who
 import link_speed
+import machine
+import measurement
 
 TIMEOUT_SECONDS = 300
+NEEDED_FIELDS = ("op", "size_bytes", "in_place", "time_us_median", "algorithm", "wrong")
+SPEED_OF_LINK = "the speed of the link"
 
 
 class Failure(Exception):
     pass
+
+
+def read_rows(path, contender):
+    """What its program wrote."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        missing = [name for row in rows for name in NEEDED_FIELDS if name not in row]
+        missing += ["time_us_median"] if not missing and not all(row["time_us_median"] > 0 for row in rows) else []
+    except (OSError, ValueError, TypeError) as error:
+        raise Failure(f"{contender.name}: ended well, but its rows cannot be read: {error}") from error
+    if not rows or missing:
+        raise Failure(f"{contender.name}: ended well, but its rows lack {', '.join(sorted(set(missing))) or 'everything'}")
+    for row in rows:
+        if row["wrong"] != 0:
+            raise Failure(f"{contender.name}: {row['wrong']} wrong elements at {row['size_bytes']} bytes")
+    return rows
 
 
 def run_once(contender, scene, tools, work):
@@ -29,13 +49,14 @@ def run_once(contender, scene, tools, work):
         environment = os.environ | contender.environment() | {"GLOO_STORE": str(store), "PEER_STORE": str(store)}
         command = contender.command(scene, tools, arguments)
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
             raise Failure(f"{contender.name}: no end after {TIMEOUT_SECONDS} s: {' '.join(command)}") from error
+        except OSError as error:
+            raise Failure(f"{contender.name}: cannot be started: {error}") from error
         if done.returncode != 0:
             raise Failure(f"{contender.name}: status {done.returncode}: {' '.join(command)}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
-        with open(rows, encoding="utf-8") as file:
-            return json.load(file)
+        return read_rows(rows, contender)
 
 
 def label(row, contender):
@@ -43,25 +64,41 @@ def label(row, contender):
     return f"{contender.name}, {row['algorithm']}" if contender.name == "tensorflow" else contender.name
 
 
-def run_scene(scene, present, tools, rounds):
-    """All rows of all rounds, each with its scene, contender and round; what failed; and the link's speed where there is one."""
-    rows = []
-    failures = []
-    speed = link_speed.measure(tools, scene.rate) if scene.rate else None
-    for turn in range(rounds):
-        for contender in present:
-            is_slow = contender.is_slow(scene, tools)
-            if contender.name in failures or (is_slow and turn >= who.SLOW_ROUNDS):
+def measure_link(found, tools):
+    try:
+        found.link_bytes_per_second = link_speed.measure(tools, found.scene.rate)
+    except link_speed.ERRORS as error:
+        found.failures.append(SPEED_OF_LINK)
+        print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)
+
+
+def take_turn(found, contender, tools, turn):
+    """All or nothing of one contender's round."""
+    is_slow = contender.is_slow(found.scene, tools)
+    try:
+        rows = [row for work in found.scene.work_for(is_slow) for row in run_once(contender, found.scene, tools, work)]
+    except Failure as failure:
+        found.failures.append(contender.name)
+        print(failure, file=sys.stderr)
+        return
+    found.rows += [{"scene": found.scene.name, "contender": label(row, contender), "round": turn, **row} for row in rows]
+
+
+def measure(scene, present, tools, num_rounds):
+    """A Measurement with the rows of all rounds, each with its scene, contender and round."""
+    here = [contender for contender in present if who.reason_of_absence(contender, scene, tools) is None]
+    found = measurement.Measurement(scene, busy_share=machine.busy_share(), remarks=who.remarks(scene, here, tools))
+    warning = machine.busy_warning(found.busy_share)
+    if warning:
+        found.warnings.append(warning)
+        print(f"{scene.name}: {warning}", file=sys.stderr)
+    if scene.rate:
+        measure_link(found, tools)
+    for turn in range(num_rounds):
+        for contender in here:
+            if contender.name in found.failures or turn >= contender.max_rounds():
                 continue
             begin = time.monotonic()
-            try:
-                for work in scene.work_for(is_slow):
-                    for row in run_once(contender, scene, tools, work):
-                        if row["wrong"] != 0:
-                            raise Failure(f"{contender.name}: {row['wrong']} wrong elements at {row['size_bytes']} bytes")
-                        rows.append({"scene": scene.name, "contender": label(row, contender), "round": turn, **row})
-            except Failure as failure:
-                failures.append(contender.name)
-                print(failure, file=sys.stderr)
-            print(f"{scene.name}, round {turn + 1} of {rounds}: {contender.name} {time.monotonic() - begin:.1f} s", flush=True)
-    return rows, failures, speed
+            take_turn(found, contender, tools, turn)
+            print(f"{scene.name}, round {turn + 1} of {num_rounds}: {contender.name} {time.monotonic() - begin:.1f} s", flush=True)
+    return found

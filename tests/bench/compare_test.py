@@ -1,20 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what bench/compare makes of rows: medians, ratios, limits, the verdict, charts. compare_test.py BENCH_DIRECTORY"""
+"""Tests of bench/compare: what it makes of rows (medians, ratios, limits, verdicts, charts), of programs that fail, and of a folder that has
+results already. compare_test.py BENCH_DIRECTORY CROSSDEVICE_BENCH"""
+import contextlib
+import dataclasses
+import importlib.machinery
+import importlib.util
+import io
+import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
-BENCH = pathlib.Path(sys.argv.pop(1))
+PROGRAM = sys.argv.pop(2)
+BENCH = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(BENCH / "peers"))
 sys.dont_write_bytecode = True
 
 import charts  # noqa: E402
 import contenders  # noqa: E402
+import drawings  # noqa: E402
+import link_speed  # noqa: E402
+import machine  # noqa: E402
+import measurement  # noqa: E402
 import page  # noqa: E402
+import peer_rows  # noqa: E402
 import scenes  # noqa: E402
 import summary  # noqa: E402
+import turns  # noqa: E402
+
+TOOLS = contenders.Tools(pathlib.Path("/bin"), pathlib.Path("/venv/bin/python"), 2)
+FACTS = {"cpu": "a < b", "cores": 2, "Date": "today"}
+SCENE = scenes.Scene("s", "some scene", (scenes.Sizes("8", "8", 2),), workers=2)
+
+
+def load_program():
+    loader = importlib.machinery.SourceFileLoader("compare", str(BENCH / "compare"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", loader))
+    loader.exec_module(module)
+    return module
 
 
 def row(contender, turn, time_us, **more):
@@ -23,20 +50,23 @@ def row(contender, turn, time_us, **more):
     return fields | {"scene": "s", "contender": contender, "round": turn, "time_us_median": time_us} | more
 
 
+def rounds(contender, *times_us, **more):
+    return [row(contender, turn, time_us, **more) for turn, time_us in enumerate(times_us)]
+
+
 KEY = summary.Key("all_reduce", 1000, True)
 
 
 class SummaryTest(unittest.TestCase):
     def test_medians_over_rounds_and_ratios_within_them(self):
-        rows = [row("crossdevice", t, us) for t, us in enumerate((10, 20, 40))] + [row("mpich", t, us) for t, us in enumerate((30, 40, 20))]
-        cells = summary.summarise(rows)[KEY]
-        self.assertEqual(cells["crossdevice"].time_us, 20)
-        self.assertEqual(cells["mpich"].time_us, 30)
-        self.assertEqual((cells["mpich"].low_ratio, cells["mpich"].ratio, cells["mpich"].high_ratio), (0.5, 2, 3))
+        cells = summary.summarise(rounds("crossdevice", 10, 20, 40) + rounds("mpich", 30, 40, 20))[KEY]
+        self.assertEqual(cells["crossdevice"].time_us, summary.Spread(20, 10, 40))
+        self.assertEqual(cells["mpich"].time_us, summary.Spread(30, 20, 40))
+        self.assertEqual(cells["mpich"].ratios, {"crossdevice": summary.Spread(2, 0.5, 3)})
         self.assertIsNone(cells["mpich"].percent)
 
     def test_a_contender_without_ours_in_its_round_has_no_ratio(self):
-        self.assertIsNone(summary.summarise([row("mpich", 0, 5)])[KEY]["mpich"].ratio)
+        self.assertEqual(summary.summarise([row("mpich", 0, 5)])[KEY]["mpich"].ratios, {})
 
     def test_the_limit_of_ours_is_everybodys(self):
         limit = {"limit": "in_place_scale", "limit_gbs": 2.0, "traffic_gbs": 1.0}
@@ -55,40 +85,127 @@ class SummaryTest(unittest.TestCase):
         cell = summary.summarise([row("crossdevice", 0, 20)], 1.5e8)[KEY]["crossdevice"]
         self.assertAlmostEqual(cell.percent, 50)
 
-    def test_peers_that_are_ahead_are_told_and_ours_are_no_peers(self):
-        rows = [row("crossdevice", 0, 10), row("crossdevice-foreign", 0, 5), row("openmpi", 0, 8), row("mpich", 0, 12)]
-        table = summary.summarise(rows)
-        self.assertEqual([name for _, name, _ in summary.peers_ahead(table, page.NAMES_OF_OURS)], ["openmpi"])
-        verdict = "\n".join(page.scene_verdict(table))
-        self.assertIn("1000 all_reduce in place: Open MPI takes 0.80 times ours, in every round", verdict)
-        self.assertIn("**0.80x**", "\n".join(page.scene_table(table)))
-        without = summary.summarise([r for r in rows if r["contender"] != "openmpi"])
-        self.assertEqual(page.scene_verdict(without), ["No peer is ahead: the closest takes 1.20 times ours."])
+    def test_rounds_that_disagree_decide_nothing(self):
+        self.assertIs(summary.Spread(0.8, 0.7, 0.99).verdict(), summary.Verdict.CONTENDER)
+        self.assertIs(summary.Spread(0.8, 0.7, 1.0).verdict(), summary.Verdict.UNDECIDED)
+        self.assertIs(summary.Spread(1.2, 1.0, 1.3).verdict(), summary.Verdict.UNDECIDED)
+        self.assertIs(summary.Spread(1.2, 1.01, 1.3).verdict(), summary.Verdict.REFERENCE)
+
+
+class VerdictTest(unittest.TestCase):
+    def verdict(self, *parts, failures=()):
+        return "\n".join(page.scene_verdict(summary.summarise([r for part in parts for r in part]), failures))
+
+    def test_a_peer_that_is_ahead_in_every_round_is_told_and_bold(self):
+        parts = (rounds("crossdevice", 10, 10), rounds("openmpi", 8, 9), rounds("mpich", 12, 12))
+        text = self.verdict(*parts)
+        self.assertIn("A peer is ahead here, in every round (its time in how many times ours):\n\n"
+                      "- Open MPI, all_reduce in place, 1000: 0.85x (0.80-0.90)", text)
+        self.assertNotIn("MPICH", text)
+        self.assertIn("**0.85x (0.80-0.90)**", "\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))))
+
+    def test_where_rounds_disagree_no_one_is_said_to_be_ahead_nor_not_to_be(self):
+        for times in ((8, 12), (8, 13), (12, 9)):
+            parts = (rounds("crossdevice", 10, 10), rounds("openmpi", *times))
+            text = self.verdict(*parts)
+            self.assertNotIn("ahead", text)
+            self.assertIn("Undecided, as the rounds disagree:\n\n- Open MPI, all_reduce in place, 1000: ", text)
+            self.assertRegex("\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))), r"[^*]\*[01]\.\d\dx \(.*\)\*[^*]")
+
+    def test_no_peer_is_ahead_and_the_closest(self):
+        text = self.verdict(rounds("crossdevice", 10, 10), rounds("mpich", 12, 14), rounds("gloo", 30, 30))
+        self.assertEqual(text, "No peer is ahead in any round: the closest is MPICH, 1000 in place, with 1.30x (1.20-1.40).")
+
+    def test_peers_are_held_against_ours_in_foreign_memory_too_and_ours_are_no_peers(self):
+        text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 20, 20), rounds("openmpi", 15, 15))
+        self.assertIn("No peer is ahead in any round: the closest is Open MPI", text)
+        self.assertIn("A peer is ahead of crossdevice, memory not from its pool here, in every round", text)
+        self.assertIn("- Open MPI, all_reduce in place, 1000: 0.75x", text)
+        text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 5, 5), rounds("openmpi", 15, 15))
+        self.assertIn("No peer is ahead of crossdevice, memory not from its pool in any round", text)
+
+    def test_where_ours_failed_it_is_said(self):
+        self.assertIn("**crossdevice failed here**", self.verdict(rounds("openmpi", 8), failures=["crossdevice"]))
+        self.assertIn("Nothing can be said of who is ahead", self.verdict(rounds("openmpi", 8), failures=["crossdevice"]))
+        self.assertEqual(self.verdict(rounds("crossdevice", 8)), "No peer was measured.")
+
+    def test_texts(self):
+        self.assertEqual(page.ratio_text(summary.Spread(427.48, 95.34, 1234.5)), "427x (95.3-1234)")
+        self.assertEqual(page.ratio_text(summary.Spread(2, 2, 2)), "2.00x")
+        self.assertEqual(page.span_text(summary.Spread(900, 800, 1100)), "0.8-1.1")
+        self.assertEqual(page.span_text(summary.Spread(2e6, 1.421e6, 2.5e6)), "1421-2500")
+        cell = summary.Cell(summary.Spread(10, 9, 12), {}, 50)
+        self.assertEqual(page.cell_text("crossdevice", cell), "10 us (9-12; 50 %)")
+        rows = rounds("crossdevice", 1, 1, 1) + rounds("torch", 1) + rounds("gloo-reno", 1)
+        self.assertEqual(page.rounds_text(rows), "3 rounds, 1 of Gloo, TCP reno; PyTorch (Gloo)")
+
+
+def some_measurement(scene, **more):
+    rows = [row(name, 0, 10.0 * size, size_bytes=size, in_place=in_place, workers=max(1, scene.workers), op=op, scene=scene.name)
+            for name in ("crossdevice", "openmpi") for size in (8, 1 << 10, 8 << 20) for in_place in (True, False)
+            for op in ("all_reduce", "batch_reduce")]
+    return measurement.Measurement(scene, rows, facts=FACTS, **more)
 
 
 class PageTest(unittest.TestCase):
-    def test_writes_a_page_charts_that_are_xml_and_rows(self):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.folder = pathlib.Path(self.directory.name) / "machine"
+
+    def write(self, *measurements, head=None):
+        page.write(self.folder, head or FACTS, {found.scene.name: found for found in measurements})
+        return (self.folder / "README.md").read_text()
+
+    def test_writes_a_page_and_charts_that_are_xml(self):
         every = list(scenes.scenes(2))
-        results = {}
+        text = self.write(*(some_measurement(scene, failures=["gloo", turns.SPEED_OF_LINK], busy_share=0.25, warnings=["It was loud."],
+                                             absent={"no reason": ["mpich"]}, link_bytes_per_second=1e8 if scene.rate else None) for scene in every))
         for scene in every:
-            rows = [row(name, 0, 10.0 * size, size_bytes=size, in_place=in_place, workers=max(1, scene.workers), op=op)
-                    for name in ("crossdevice", "openmpi") for size in (8, 1 << 10, 8 << 20) for in_place in (True, False)
-                    for op in ("all_reduce", "batch_reduce")]
-            results[scene] = (rows, ["gloo"], 1e8 if scene.rate else None, 0.5)
-        with tempfile.TemporaryDirectory() as directory:
-            folder = pathlib.Path(directory) / "machine"
-            page.write(folder, {"cpu": "a < b", "cores": 2, "Kernel": "1"}, results)
-            text = (folder / "README.md").read_text()
-            for scene in every:
-                self.assertIn(scene.title[1:], text)
-            self.assertIn("Failed, so not shown in full: gloo", text)
-            drawings = list(folder.glob("*.svg"))
-            self.assertGreater(len(drawings), 8)
-            for drawing in drawings:
-                xml.etree.ElementTree.parse(drawing)
-                self.assertIn(f"({drawing.name})", text)
-            lines = (folder / "rows.jsonl").read_text().splitlines()
-            self.assertEqual(len(lines), sum(len(rows) for rows, *_ in results.values()))
+            self.assertIn(scene.title[1:], text)
+        for part in ("- **Failed**, so not shown in full: Gloo; the speed of the link.", "- 25 % of the cores were busy before.", "- **It was loud.**",
+                     "- Not here: MPICH (no reason)."):
+            self.assertEqual(text.count(part), len(every), part)
+        pictures = list(self.folder.glob("*.svg"))
+        self.assertGreater(len(pictures), 8)
+        for picture in pictures:
+            xml.etree.ElementTree.parse(picture)
+            self.assertIn(f"({picture.name})", text)
+
+    def test_drawings_of_scenes_that_are_no_more_go_and_others_stay(self):
+        self.folder.mkdir()
+        for name in ("gone-time.svg", "workers-4-bandwidth.svg", "gradients.svg", "workers-8.svg", "somebodys.svg"):
+            (self.folder / name).write_text("<svg/>")
+        self.write(measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS))
+        self.assertEqual({path.name for path in self.folder.iterdir()}, {"README.md", "somebodys.svg"})
+
+    def test_each_chart_has_one_placement_and_says_which(self):
+        two_placements = rounds("crossdevice", 1, in_place=True) + rounds("crossdevice", 2, in_place=False)
+        rows = [{**r, "size_bytes": size} for r in two_placements + rounds("tensorflow-workers", 9, in_place=False) for size in (8, 16, 32)]
+        for workers, drawn in ((2, "in place"), (0, "out of place")):
+            scene = dataclasses.replace(SCENE, workers=workers, devices=2)
+            picture = drawings.size_charts(scene, summary.summarise(rows))["s-time.svg"]
+            self.assertIn(f"All-reduce {drawn}, some scene", picture)
+            self.assertEqual("TensorFlow" in picture, workers == 0)
+            text = self.write(measurement.Measurement(scene, rows, facts=FACTS))
+            self.assertIn(f"Drawn {drawn}" + ("; only out of place, so only in the table: TensorFlow workers." if workers else "."), text)
+
+    def test_notes_that_people_wrote_stand_below_the_verdict(self):
+        self.folder.mkdir()
+        (self.folder / "notes.md").write_text("Not for the page.\n\n## s\n\nIt is so because.\n\n## other\n\nNever.\n")
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            for _ in range(2):
+                text = self.write(measurement.Measurement(SCENE, rounds("crossdevice", 10) + rounds("openmpi", 5), facts=FACTS))
+        self.assertIn("all_reduce in place, 1000: 0.50x\n\nIt is so because.\n", text)
+        self.assertNotIn("Never", text)
+        self.assertIn("no scene other", errors.getvalue())
+
+    def test_a_scene_that_was_measured_apart_says_when(self):
+        found = measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS)
+        self.assertNotIn("apart", self.write(found))
+        self.assertIn("- Measured apart from the rest. Date: today.", self.write(found, head=FACTS | {"Date": "tomorrow"}))
+        found.facts = {}
+        self.assertIn("is not noted.", self.write(found))
 
     def test_charts_of_nothing_one_point_and_strange_names_are_xml(self):
         axes = charts.Axes("a & b", "x", "y", True)
@@ -99,22 +216,183 @@ class PageTest(unittest.TestCase):
         xml.etree.ElementTree.fromstring(charts.bar_chart("t", "ms", {}))
 
 
+class FolderTest(unittest.TestCase):
+    """What a folder has of other scenes stays."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.folder = pathlib.Path(self.directory.name)
+        self.compare = load_program()
+        self.known = {scene.name: scene for scene in scenes.scenes(2)}
+
+    def write(self, *measurements):
+        self.compare.write(self.folder, FACTS, {found.scene.name: found for found in measurements}, TOOLS)
+
+    def contenders_by_scene(self):
+        return {name: {row["contender"] for row in found.rows} for name, found in measurement.read(self.folder, self.known.values()).items()}
+
+    def test_scenes_measured_now_replace_theirs_and_the_others_stay(self):
+        first, second = self.known["workers-2"], self.known["devices-2"]
+        kept = measurement.Measurement(second, rounds("gloo", 7, scene=second.name), failures=["mpich"], absent={"why": ["torch"]}, remarks=["so"],
+                                       warnings=["loud"], facts=FACTS, busy_share=0.5, link_bytes_per_second=3.0)
+        self.write(kept, measurement.Measurement(first, rounds("openmpi", 1, 2, scene=first.name), facts=FACTS))
+        self.write(measurement.Measurement(first, rounds("mpich", 3, scene=first.name), facts=FACTS))
+        self.assertEqual(self.contenders_by_scene(), {"workers-2": {"mpich"}, "devices-2": {"gloo"}})
+        self.assertEqual(measurement.read(self.folder, self.known.values())["devices-2"], kept)
+        self.assertFalse(list(self.folder.glob("*.part")))
+
+    def test_rows_without_circumstances_stay_and_scenes_that_are_no_more_go(self):
+        (self.folder / "rows.jsonl").write_text("".join(json.dumps(row("gloo", 0, 1.0, scene=name)) + "\n" for name in ("workers-4", "gone")))
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.write(measurement.Measurement(self.known["workers-2"], rounds("mpich", 3, scene="workers-2"), facts=FACTS))
+        self.assertIn("gone is left out", errors.getvalue())
+        self.assertEqual(list(self.contenders_by_scene()), ["workers-2", "workers-4"])
+        self.assertIn("is not noted", (self.folder / "README.md").read_text())
+
+    def test_a_part_of_a_comparison_goes_to_a_folder_of_its_own_unless_told(self):
+        def folder_of(*flags):
+            with unittest.mock.patch.object(sys, "argv", ["compare", *flags]):
+                return self.compare.output_folder(self.compare.parse_arguments())
+
+        results = BENCH / "results"
+        self.assertEqual(folder_of().parent, results)
+        self.assertEqual(folder_of("--scenes", "workers", "--rounds", "6").parent, results)
+        for flags in (["--quick"], ["--only", "gloo"], ["--rounds", "2"]):
+            folder = folder_of(*flags)
+            self.assertNotIn(results, folder.parents)
+            folder.rmdir()
+            self.assertEqual(folder_of(*flags, "--output", "there"), pathlib.Path("there"))
+
+
+WRITE_ROWS = "import sys, json; open(sys.argv[sys.argv.index('--json') + 1], 'w').write({text!r})"
+GOOD_ROW = {"op": "all_reduce", "size_bytes": 8, "in_place": True, "time_us_median": 1.0, "algorithm": "a", "wrong": 0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake(contenders.Contender):
+    code: str = ""
+    most: int = 99
+
+    def absence(self, scene, tools):
+        return None
+
+    def command(self, scene, tools, arguments):
+        return [sys.executable, "-c", self.code, *arguments] if self.code else ["/no/such/program"]
+
+    def max_rounds(self):
+        return self.most
+
+
+def writer(name, rows, **more):
+    return Fake(name, name, code=WRITE_ROWS.format(text=rows if isinstance(rows, str) else json.dumps(rows)), **more)
+
+
+class TurnsTest(unittest.TestCase):
+    def measure(self, *fakes, scene=SCENE, num_rounds=2, busy_share=0.0):
+        with contextlib.redirect_stderr(io.StringIO()) as errors, contextlib.redirect_stdout(io.StringIO()), \
+             unittest.mock.patch.object(machine, "busy_share", return_value=busy_share):
+            found = turns.measure(scene, fakes, TOOLS, num_rounds)
+        self.errors = errors.getvalue()
+        return found
+
+    def test_a_program_that_fails_in_whatever_way_ends_only_its_own_turns(self):
+        broken = {"without-rows": Fake("", "", code="0"), "no-json": writer("", "[{"), "not-rows": writer("", "[1]"), "empty": writer("", "[]"),
+                  "a-number": writer("", "7"), "lacking": writer("", [{"op": "all_reduce"}]), "wrong": writer("", [GOOD_ROW | {"wrong": 3}]),
+                  "no-time": writer("", [GOOD_ROW | {"time_us_median": None}]), "zero": writer("", [GOOD_ROW | {"time_us_median": 0}]),
+                  "status": Fake("", "", code="raise SystemExit(3)"), "no-program": Fake("", "")}
+        fakes = [dataclasses.replace(fake, name=name) for name, fake in broken.items()]
+        found = self.measure(*fakes, writer("good", [GOOD_ROW]))
+        self.assertEqual(found.failures, list(broken))
+        for name in broken:
+            self.assertIn(f"{name}: ", self.errors)
+        self.assertEqual([(r["contender"], r["round"], r["scene"]) for r in found.rows], [("good", 0, "s"), ("good", 1, "s")])
+
+    def test_rounds_of_each(self):
+        found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW], most=3), num_rounds=5)
+        self.assertEqual(summary.rounds_of(found.rows), {"crossdevice": 5, "torch": 3})
+
+    def test_a_link_that_cannot_be_measured_is_a_failure_of_the_scene(self):
+        for error in (subprocess.CalledProcessError(3, "run"), subprocess.TimeoutExpired("run", 60), OSError("no"), ValueError("not a number")):
+            with unittest.mock.patch.object(link_speed, "measure", side_effect=error):
+                found = self.measure(writer("good", [GOOD_ROW]), scene=dataclasses.replace(SCENE, rate="1gbit"))
+            self.assertEqual(found.failures, [turns.SPEED_OF_LINK])
+            self.assertIsNone(found.link_bytes_per_second)
+            self.assertEqual(len(found.rows), 2)
+
+    def test_other_peoples_work_is_warned_of(self):
+        self.assertEqual(self.measure().warnings, [])
+        self.assertEqual(len(self.measure(busy_share=0.3).warnings), 1)
+        self.assertIn("30 % of the cores were busy", self.errors)
+        with unittest.mock.patch.object(machine, "num_cores", return_value=2):
+            self.assertIsNone(machine.load_warning(0.9))
+            self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
+
+    def test_busy_share_is_that_of_the_quietest_second(self):
+        # Ticks of /proc/stat: (busy, all) before and after each second.
+        for ticks, share, waits in (([(0, 0), (2, 200)], 0.01, 1), ([(0, 0), (100, 200), (100, 200), (110, 400)], 0.05, 2),
+                                    ([(0, 0), (100, 200)] * machine.MAX_IDLE_WAITS, 0.5, machine.MAX_IDLE_WAITS)):
+            with unittest.mock.patch.object(machine, "_processor_times", side_effect=ticks), unittest.mock.patch("time.sleep") as sleep:
+                self.assertEqual(machine.busy_share(), share)
+            self.assertEqual(sleep.call_count, waits)
+        busy, every = machine._processor_times()
+        self.assertLess(0, busy)
+        self.assertLess(busy, every)
+
+
 class ScenesTest(unittest.TestCase):
     def test_names_are_single_and_every_scene_has_a_contender_with_a_command(self):
-        tools = contenders.Tools(pathlib.Path("/bin"), pathlib.Path("/venv/bin/python"), 2)
         for every in (list(scenes.scenes(2)), list(scenes.quick_scenes())):
             self.assertEqual(len({scene.name for scene in every}), len(every))
             for scene in every:
-                here = [c for c in contenders.CONTENDERS if c.fits(scene, tools) and not isinstance(c, contenders.Mpi)]
+                here = [c for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and not isinstance(c, contenders.Mpi)]
                 self.assertGreaterEqual(len(here), 2)
                 for contender in here:
-                    self.assertIn("-n", contender.command(scene, tools, ["-n", "5"]))
+                    self.assertIn("-n", contender.command(scene, TOOLS, ["-n", "5"]))
+
+    def test_five_rounds_and_three_of_peers_in_python(self):
+        for scene in scenes.scenes(2):
+            self.assertEqual(scene.rounds, 5)
+        for contender in contenders.CONTENDERS:
+            self.assertEqual(min(5, contender.max_rounds()), 3 if contender.is_python else 5)
+
+    def test_who_is_not_in_a_scene_is_named_with_a_reason(self):
+        for scene in scenes.scenes(2):
+            self.assertLessEqual(set(scene.too_slow), {c.name for c in contenders.CONTENDERS})
+            absent = [name for names in contenders.absences(scene, TOOLS, {"torch": "no --environment"}).values() for name in names]
+            present = [c.name for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and c.name != "torch"]
+            self.assertEqual(sorted(absent + present), sorted(c.name for c in contenders.CONTENDERS))
+
+    def test_workers_are_bound_alike_where_there_are_cores_for_them(self):
+        mpi = {c.name: c for c in contenders.CONTENDERS if isinstance(c, contenders.Mpi)}
+        two, four = (next(s for s in scenes.scenes(2) if s.name == name) for name in ("workers-2", "workers-4"))
+        with unittest.mock.patch("shutil.which", return_value="mpirun"):
+            for scene, openmpi, mpich in ((two, "--bind-to core", "-bind-to core"), (four, "--oversubscribe --bind-to none", "-bind-to none")):
+                self.assertIn(f"mpirun {openmpi} -n", " ".join(mpi["openmpi"].command(scene, TOOLS, [])))
+                self.assertIn(f"mpirun {mpich} -n", " ".join(mpi["mpich"].command(scene, TOOLS, [])))
+        bound, free = contenders.binding_remark(two, contenders.CONTENDERS, TOOLS).split("Not bound")
+        for contender in contenders.CONTENDERS:
+            self.assertIn(contender.title, bound if contender.has_own_cores() else free)
+        self.assertIn("Nobody", contenders.binding_remark(four, contenders.CONTENDERS, TOOLS))
 
     def test_gradient_lists_are_there(self):
         for scene in scenes.scenes(2):
             for work in scene.work:
                 if isinstance(work, scenes.Gradients):
                     self.assertTrue(pathlib.Path(work.flags()[1]).exists())
+
+
+class PeerRowsTest(unittest.TestCase):
+    def test_rows_of_peers_in_python_have_the_fields_of_ours(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "rows.json"
+            subprocess.run([PROGRAM, "--devices", "CPU:0,CPU:1", "-b", "8", "-e", "8", "-n", "5", "-w", "0", "--json", str(path)],
+                           check=True, capture_output=True, timeout=60)
+            ours = json.loads(path.read_text())[0]
+        case = peer_rows.Case("all_reduce", [2])
+        theirs = peer_rows.row_of(case, peer_rows.Placing(2), "x", "y", True, [1.0, 2.0, 3.0, 4.0, 5.0], 0)
+        self.assertEqual(list(theirs), list(ours))
+        self.assertEqual([theirs[name] for name in ("time_us_p10", "time_us_median", "time_us_p99")], [1.4, 3.0, 4.96])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured of each scene, and when, as a folder of results keeps it: rows.jsonl has the rows, scenes.json all else. A scene that is
+measured again replaces what there was of it; the others stay as they are."""
+import dataclasses
+import json
+import os
+import sys
+
+import scenes
+
+
+@dataclasses.dataclass
+class Measurement:
+    """Of one scene."""
+
+    scene: scenes.Scene
+    rows: list = dataclasses.field(default_factory=list)
+    failures: list = dataclasses.field(default_factory=list)  # names of contenders, or of what else could not be measured
+    absent: dict = dataclasses.field(default_factory=dict)  # {reason: [name of a contender]}
+    remarks: list = dataclasses.field(default_factory=list)  # what a reader must know; sentences without their full stops
+    warnings: list = dataclasses.field(default_factory=list)  # why the figures may be wrong
+    facts: dict = dataclasses.field(default_factory=dict)  # of the machine and all versions, then; empty: nobody has noted them
+    busy_share: float | None = None  # of all cores, by others, before
+    link_bytes_per_second: float | None = None  # each way
+
+
+KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second")
+
+
+def write_text(path, text):
+    """All of it or, where this is interrupted, nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def read(folder, known):
+    """{name: Measurement} of the scenes that are known, in their order. Rows that an older state wrote without scenes.json are taken too."""
+    known = list(known)
+    rows = {}
+    if (folder / "rows.jsonl").exists():
+        for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            rows.setdefault(row["scene"], []).append(row)
+    path = folder / "scenes.json"
+    circumstances = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in rows.keys() - {scene.name for scene in known}:
+        print(f"{folder}: {name} is left out: there is no such scene any more", file=sys.stderr)
+    return {scene.name: Measurement(scene, rows.get(scene.name, []), **circumstances.get(scene.name, {}))
+            for scene in known if scene.name in rows or scene.name in circumstances}
+
+
+def write(folder, measurements):
+    """measurements: as read() gives them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    circumstances = {name: {field: getattr(found, field) for field in KEPT} for name, found in measurements.items()}
+    write_text(folder / "scenes.json", json.dumps(circumstances, indent=1) + "\n")
+    lines = []
+    for found in measurements.values():
+        for row in found.rows:
+            lines.append(json.dumps({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}) + "\n")
+    write_text(folder / "rows.jsonl", "".join(lines))
