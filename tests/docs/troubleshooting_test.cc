@@ -76,7 +76,7 @@ constexpr const char* kRowsVariable = "TEST_ROWS";
 
 void note_row(const std::string& quoted) {
   if (const char* path = std::getenv(kRowsVariable)) {
-    std::ofstream(path, std::ios::app) << quoted << std::endl;
+    std::ofstream(path, std::ios::app) << quoted << '\n';
   }
 }
 
