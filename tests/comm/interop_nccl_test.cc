@@ -32,6 +32,11 @@ class InteropNcclTest : public testing::NcclCliqueFixture {
   }
 };
 
+TEST_F(InteropNcclTest, TheLibrarysCopyIsNamed) {
+  EXPECT_EQ(nccl_library_path(), emulated_nccl().path());
+  EXPECT_FALSE(nccl_library_path().empty());
+}
+
 TEST_F(InteropNcclTest, LentOnesAreTheLibrarysOwn) {
   const LentNcclCommunicators lent(kPair);
   const auto clique = NcclClique::of(kPair);

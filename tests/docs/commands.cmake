@@ -1,43 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-# How each line of a shell block of the guide is kept true. A line that is not here fails the test guide.complete.
+# How each command of the guide is kept true, of its shell blocks and between its lines in backticks. One that is not here fails the test guide.complete,
+# and so does one that the guide does not have.
 #
-#   run([[line]])              it is run as it stands, with the built programs in the PATH
-#   run_with(PROGRAM [[line]]) the same where that program is installed, else it is left out, which the test says
-#   covered([[line]] TEST)     too long, or needs what no test has: a file of the test suite that does the same
-#   not_run([[line]] WHY)      nothing in the test suite does the same
+#   run([[line]])               it is run as it stands, with the built programs in the PATH
+#     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
+#     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
+#   run_with(PROGRAM [[line]] ...) the same where that program is installed, else the test of this line is skipped
+#   covered([[line]] FILE [[words]]) too long, or needs what no test has: a test, or a step of .ci/run, that does the same, and what it says there
+#   not_run([[line]] WHY)       nobody runs it; guide.complete lists these
 # Comments behind two blanks and a hash are no part of a line.
 
-covered([[git clone <this repository> crossdevice && cd crossdevice]] .ci/run)
-covered([[./cmake/install-dependencies && cmake --workflow --preset demo]] tests/bench/train_smoke.cmake) # one epoch, where the data set is there
-covered([[./cmake/install-dependencies && cmake --workflow --preset test]] .ci/run)
-covered([[crossdevice-run -n 4 -- crossdevice-train]] tests/bench/train_smoke.cmake)
-covered([[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]] tests/bench/elastic_training_test.cc)
-run([[crossdevice-run -n 4 -- ./my_trainer --its-own-options]])
-covered([[crossdevice-run --hosts node1:4,node2:4 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc)
-covered([[crossdevice-run -n 4 --netns 2 --rate 1gbit -- ./my_trainer]] tests/bench/network_namespaces_test.cc)
-covered([[crossdevice-bench --workers 2]] tests/bench/bench_workers_test.cc) # with smaller sizes
-run([[crossdevice-doctor]])
-not_run([[cmake/install-dependencies --with-peers]] "needs a package registry")
-covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/CMakeLists.txt) # peers.build
-not_run([[bench/peers/make-environment ~/peers]] "fetches some gigabytes")
-covered([[bench/compare --environment ~/peers]] tests/bench/CMakeLists.txt) # compare.quick, without Python's peers
+# What docs/launchers.md promises of two workers.
+guide_says(docs/launchers.md "`rank 0 of 2: 3` and `rank 1 of 2: 3`")
+set(rank_0 "rank 0 of 2: 3\n")
+set(rank_1 "rank 1 of 2: 3\n")
 
-run([[CROSSDEVICE_TRACE=step.json ./my_trainer]])
-run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]])
-run([[crossdevice-run -n 2 -- ./my_trainer]])
-run_with(torchrun [[torchrun --nproc-per-node=2 --no-python ./my_trainer]])
-run_with(mpirun.openmpi [[mpirun.openmpi -n 2 ./my_trainer]])
-run_with(mpirun.mpich [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29511 mpirun.mpich -n 2 ./my_trainer]])
+# README.md
+not_run([[git clone <this repository> crossdevice && cd crossdevice]] "what it fetches is what is tested")
+covered([[./cmake/install-dependencies && cmake --workflow --preset demo]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset demo]])
+covered([[./cmake/install-dependencies && cmake --workflow --preset test]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset test]])
+covered([[cmake --install build/release]] tests/install/consume.cmake [[--install "${BUILD}"]])
+covered([[cmake --build build/release --target docs]] .ci/run [[cmake --build build/release --target docs]])
+covered([[crossdevice-run -n 4 -- crossdevice-train]] tests/bench/train_smoke.cmake [["${RUN}" -n ${workers} -- "${PROGRAM}"]]) # one epoch
+run([[crossdevice-run -n 4 -- ./my_trainer --its-own-options]] SAYS "[0] rank 0 of 4: 10\n" "[1] rank 1 of 4: 10\n" "[2] rank 2 of 4: 10\n" "[3] rank 3 of 4: 10\n")
+covered([[crossdevice-run --hosts node1:4,node2:4 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
+covered([[crossdevice-bench --workers 2]] tests/bench/bench_workers_test.cc [[{"--workers", "2"}]]) # with smaller sizes
+run([[CROSSDEVICE_TRACE=step.json ./my_trainer]] SAYS "rank 0 of 1: 1\n" MAKES_JSON step.json)
+run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]] SAYS "rank 0 of 4: 10\n" "rank 3 of 4: 10\n" MAKES_JSON job.json)
+covered([[cpack -G DEB]] .ci/run [[(cd build/release && cpack)]]) # DEB is what CPACK_GENERATOR says
+not_run([[bash .ci/run]] "the test suite is one of its steps")
+not_run([[bench/record]] "takes some minutes alone on the machine; its result is bench/results/amd-epyc-2-cores.md")
+
+# docs/workers.md
+covered([[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]] tests/bench/elastic_training_test.cc [[elastic]])
+covered([[crossdevice-run -n 4 --netns 2 --rate 1gbit -- ./my_trainer]] tests/bench/network_namespaces_test.cc [["--netns"]])
+covered([[crossdevice-bench --workers 2 --foreign]] tests/bench/bench_workers_test.cc [["--foreign"]])
+covered([[crossdevice-bench --workers N --explain]] tests/bench/bench_workers_test.cc [["--workers", "2", "--explain"]])
+covered([[crossdevice-run --hosts node1:4,node2:4]] tests/bench/remote_hosts_test.cc [["--hosts", hosts, "--remote-shell"]])
+
+# docs/launchers.md
+run([[crossdevice-run -n 2 -- ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
+run_with(torchrun [[torchrun --nproc-per-node=2 --no-python ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
+run_with(mpirun.openmpi [[mpirun.openmpi -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
+run_with(mpirun.mpich [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29511 mpirun.mpich -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 not_run([[srun -n 2 ./my_trainer]] "needs Slurm; the variables that it sets are read in tests/comm/launcher_cluster_resolvers_test.cc")
 run([[cluster='{"worker": ["127.0.0.1:29521", "127.0.0.1:29522"]}']])
-run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 1}}' ./my_trainer &]])
-run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 0}}' ./my_trainer]])
-run([[CROSSDEVICE_RANK=1 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer &]])
-run([[CROSSDEVICE_RANK=0 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer]])
-run([[wait]])
-run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]])
-run([[CROSSDEVICE_SECRET_FILE=$PWD/job.secret crossdevice-run -n 2 -- ./my_trainer]])
+run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 1}}' ./my_trainer &]] SAYS "${rank_1}")
+run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 0}}' ./my_trainer]] SAYS "${rank_0}")
+run([[CROSSDEVICE_RANK=1 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer &]] SAYS "${rank_1}")
+run([[CROSSDEVICE_RANK=0 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer]] SAYS "${rank_0}")
+run([[wait $!]])
+run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]] MAKES job.secret)
+run([[CROSSDEVICE_SECRET_FILE=$PWD/job.secret crossdevice-run -n 2 -- ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]] "needs two hosts; on one mpirun is run, see above")
-covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc)
+covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 
-run([[crossdevice-doctor --json --only launcher,network]])
+# docs/troubleshooting.md, docs/extending.md, docs/gpus.md
+run([[crossdevice-doctor]] SAYS "All that is required works.")
+run([[crossdevice-doctor --json --only launcher,network]] SAYS "\"healthy\": true" "\"name\": \"launcher\"" "\"name\": \"network\"")
+covered([[crossdevice-bench --workers 4 --explain]] tests/bench/bench_workers_test.cc [["--workers", "2", "--explain"]])
+not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it measures is tested over emulated ones in tests/bench/measure_gpu_test.cc")
+
+# docs/testing.md
+covered([[cmake --workflow --preset test]] .ci/run [[cmake --workflow --preset test]])
+not_run([[cmake --workflow --preset full]] "takes long, and every GPU's code; its result is bench/results/full.md")
+covered([[bin/campaign --minutes N --seed S]] tests/chaos/CMakeLists.txt [[COMMAND campaign --count 24 --seed 20]])
+covered([[bin/soak]] tests/chaos/CMakeLists.txt [[COMMAND soak --calls 20000]])
+not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
+not_run([[ctest --preset release -L gpu]] "needs a GPU; without one each of these tests is skipped, in every run")
+not_run([[bin/bench_gpu_kernels]] "needs a GPU")
+not_run([[cmake/install-dependencies --with-peers]] "needs a package registry")
+covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/CMakeLists.txt [["${PROJECT_BINARY_DIR}" --target peers]])
+not_run([[bench/peers/make-environment ~/peers]] "fetches some gigabytes")
+covered([[bench/compare --environment ~/peers]] tests/bench/CMakeLists.txt [[bench/compare" --quick]]) # without Python's peers

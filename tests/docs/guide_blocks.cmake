@@ -3,6 +3,7 @@
 #
 # crossdevice_guide_file(FILE): calls, for every block in its order,
 #   guide_block(FILE LINE LANGUAGE TEXT NOTE)
+# and for what stands between them guide_prose(FILE LINE TEXT).
 # LINE is that of the block's first line; NOTE what an HTML comment on the line before the fence says ("compiled, not run: why"), else empty.
 # Texts go by name of a variable: lists would lose brackets and semicolons.
 function(crossdevice_guide_file file)
@@ -12,9 +13,11 @@ function(crossdevice_guide_file file)
   while(TRUE)
     string(FIND "${rest}" "\n```" at)
     if(at EQUAL -1)
+      guide_prose("${file}" ${line} rest)
       break()
     endif()
     string(SUBSTRING "${rest}" 0 ${at} before)
+    guide_prose("${file}" ${line} before)
     guide_count_lines(skipped "${before}")
     math(EXPR after "${at} + 4")
     string(SUBSTRING "${rest}" ${after} -1 rest)

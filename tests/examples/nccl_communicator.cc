@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 
 #include <crossdevice/comm/interop_nccl.h>
-#include <crossdevice/comm/nccl_library.h>
 #include <crossdevice/crossdevice.h>
 
 namespace cd = crossdevice;
@@ -21,8 +20,7 @@ constexpr int kSkipped = 77;
 /// Of the copy of NCCL that the library has loaded: communicators belong to the copy that made them.
 template <class F>
 F* function_of(const char* name) {
-  void* const handle =
-      ::dlopen(cd::detail::nccl_library().api->path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const handle = ::dlopen(cd::nccl_library_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
   return handle == nullptr ? nullptr : reinterpret_cast<F*>(::dlsym(handle, name));
 }
 
@@ -45,7 +43,7 @@ bool sums_are_right(const cd::Devices& devices) {
 
 int main() {
   const int count = cd::num_gpus();
-  if (count == 0 || cd::detail::nccl_library().api == nullptr) {
+  if (count == 0 || cd::nccl_library_path().empty()) {
     std::printf("SKIPPED: %s\n", count == 0 ? "no GPU" : "no NCCL");
     return kSkipped;
   }

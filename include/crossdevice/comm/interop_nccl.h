@@ -3,20 +3,31 @@
 ///
 /// For programs with NCCL's headers (and CUDA's, which those include); this one calls nothing of either. A communicator belongs to the copy of NCCL that
 /// made it, so the program and the library must use one copy: the library takes the one that is in the process already, if the program has loaded it
-/// before (nccl_library.h).
+/// before, and nccl_library_path() says which one it is.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <nccl.h>
 
 #include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/device/device.h"
 
 namespace crossdevice {
+
+/// The file of the copy of NCCL that the library uses, which it has loaded by then: dlopen(path, RTLD_NOLOAD) finds its functions. Empty: the library has none.
+///
+/// Errors   FailedPreconditionError: in a child of fork() of a process that used the library.
+/// Threads  any.
+[[nodiscard]] inline std::string nccl_library_path() {
+  const std::shared_ptr<detail::NcclApi>& api = detail::nccl_library().api;
+  return api == nullptr ? std::string() : api->path();
+}
 
 /// The library's communicators of some GPUs of this process, one each, in the order of `devices`. Never destroy or abort them.
 ///
