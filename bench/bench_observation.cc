@@ -57,9 +57,9 @@ BENCHMARK(MessageBelowTheLevel);
 class SmallestCall {
  public:
   SmallestCall() : storage_(2, std::vector<float>(2, 0.0F)) {
-    value_ = cd::PerReplica(std::vector<cd::Tensor>{
-        cd::Tensor::view(std::span(storage_[0]), "CPU:0"),
-        cd::Tensor::view(std::span(storage_[1]), "CPU:1")});
+    value_ =
+        cd::PerReplica(std::vector<cd::Tensor>{cd::Tensor::view(std::span(storage_[0]), "CPU:0"),
+                                               cd::Tensor::view(std::span(storage_[1]), "CPU:1")});
   }
   void run() { ops_.reduce_into(cd::ReduceOp::SUM, value_, value_); }
   /// Spans that one call opens.

@@ -51,8 +51,7 @@ class HostSide {
     const bool is_input = given_.data() == input.given_.data() &&
                           given_.dtype() == input.given_.dtype() &&
                           given_.num_elements() == input.given_.num_elements();
-    stand_in_ =
-        is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+    stand_in_ = is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
   }
   [[nodiscard]] const Tensor& tensor() const { return is_here() ? given_ : stand_in_; }
   void put_back() const {

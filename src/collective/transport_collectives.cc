@@ -316,8 +316,8 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
       state.reduce_inline(request, values, size.inline_bytes);
       return;
     }
-    const bool doubles = !request.deterministic &&
-                         state.takes(AllReduceAlgorithm::DOUBLING, size.inline_bytes);
+    const bool doubles =
+        !request.deterministic && state.takes(AllReduceAlgorithm::DOUBLING, size.inline_bytes);
     for (std::size_t done = 0; done < values.size();) {
       done += state.batch.lay_out(request.op, values.subspan(done));
       if (doubles) {

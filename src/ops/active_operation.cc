@@ -12,7 +12,8 @@ namespace crossdevice::detail {
 
 ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& name,
                                  const CommunicationOptions& options,
-                                 std::optional<OperationQueue::Ticket> ticket, PendingBatchState* pending)
+                                 std::optional<OperationQueue::Ticket> ticket,
+                                 PendingBatchState* pending)
     : queue_(queue),
       outer_(!ticket.has_value() && queue.is_held_by_this_thread() ? queue.active() : nullptr),
       kind_(name.kind),

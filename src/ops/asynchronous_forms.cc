@@ -100,7 +100,8 @@ struct CrossDeviceOps::Async {
   }
 
   static void run(PendingBatchState& state, const OperationName& name,
-                  const CommunicationOptions& options, OperationQueue::Ticket ticket, const Body& body) {
+                  const CommunicationOptions& options, OperationQueue::Ticket ticket,
+                  const Body& body) {
     detail::carries_out_operations() = true;
     if (!state.work->start()) {  // cancelled
       skip(state, ticket, /*was_made=*/true);

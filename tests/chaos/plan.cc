@@ -437,8 +437,8 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   }
   if (dice.happens(70)) {
     plan.algorithm = dice.one_of({AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::DOUBLING,
-                                  AllReduceAlgorithm::SHUFFLE,
-                                  AllReduceAlgorithm::HALVING_DOUBLING, AllReduceAlgorithm::RING});
+                                  AllReduceAlgorithm::SHUFFLE, AllReduceAlgorithm::HALVING_DOUBLING,
+                                  AllReduceAlgorithm::RING});
   }
   plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25);
   const double slowness = abilities.slowness;

@@ -106,29 +106,29 @@ TEST_P(RecursiveDoublingTest, AllRanksHaveTheBitsOfOneOrder) {
 
 TEST_P(RecursiveDoublingTest, MeansExtremesAndNothing) {
   const std::size_t n = GetParam();
-  EXPECT_THAT(
-      run(n,
-          [&](Transport& transport) {
-            RecursiveDoubling doubling(transport);
-            const Deadline deadline = Deadline::after_timeout_seconds(kPatience);
-            std::vector<double> means(5, 2.0 * transport.rank());
-            doubling.run({.op = ReduceOp::MEAN,
-                          .dtype = DType::FLOAT64,
-                          .num_elements = means.size(),
-                          .elements = reinterpret_cast<std::byte*>(means.data()),
-                          .divisor = static_cast<double>(n)},
-                         deadline);
-            EXPECT_THAT(means, ::testing::Each(static_cast<double>(n - 1)));
-            std::vector<std::int16_t> largest(3, static_cast<std::int16_t>(transport.rank()));
-            doubling.run({.op = ReduceOp::MAX,
-                          .dtype = DType::INT16,
-                          .num_elements = largest.size(),
-                          .elements = reinterpret_cast<std::byte*>(largest.data())},
-                         deadline);
-            EXPECT_THAT(largest, ::testing::Each(static_cast<std::int16_t>(n - 1)));
-            doubling.run({}, deadline);
-          }),
-      ::testing::Each(""));
+  EXPECT_THAT(run(n,
+                  [&](Transport& transport) {
+                    RecursiveDoubling doubling(transport);
+                    const Deadline deadline = Deadline::after_timeout_seconds(kPatience);
+                    std::vector<double> means(5, 2.0 * transport.rank());
+                    doubling.run({.op = ReduceOp::MEAN,
+                                  .dtype = DType::FLOAT64,
+                                  .num_elements = means.size(),
+                                  .elements = reinterpret_cast<std::byte*>(means.data()),
+                                  .divisor = static_cast<double>(n)},
+                                 deadline);
+                    EXPECT_THAT(means, ::testing::Each(static_cast<double>(n - 1)));
+                    std::vector<std::int16_t> largest(3,
+                                                      static_cast<std::int16_t>(transport.rank()));
+                    doubling.run({.op = ReduceOp::MAX,
+                                  .dtype = DType::INT16,
+                                  .num_elements = largest.size(),
+                                  .elements = reinterpret_cast<std::byte*>(largest.data())},
+                                 deadline);
+                    EXPECT_THAT(largest, ::testing::Each(static_cast<std::int16_t>(n - 1)));
+                    doubling.run({}, deadline);
+                  }),
+              ::testing::Each(""));
 }
 
 TEST(RecursiveDoubling, WhoDoesNotComeIsWaitedForUntilTheDeadline) {

@@ -201,8 +201,8 @@ TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
       const auto rank = static_cast<std::uint64_t>(group.rank());
       const std::uint64_t mine = 1000 * i + rank;
       std::memcpy(group.slot().data(), &mine, sizeof mine);
-      const auto touches = i % 3 == 0 ? SharedMemoryGroup::Touches::MEMORY
-                                      : SharedMemoryGroup::Touches::SLOTS;
+      const auto touches =
+          i % 3 == 0 ? SharedMemoryGroup::Touches::MEMORY : SharedMemoryGroup::Touches::SLOTS;
       group.announce({.kind = "test", .fingerprint = i}, i, touches,
                      std::as_bytes(std::span<const std::uint64_t>(&mine, 1)));
       group.await_announcements(soon());

@@ -15,9 +15,9 @@ namespace crossdevice {
 
 /// How n ranks reduce S bytes each.
 enum class AllReduceAlgorithm : std::uint8_t {
-  EXCHANGE,          ///< everybody sends everything to everybody: 1 round, (n - 1) S bytes
+  EXCHANGE,  ///< everybody sends everything to everybody: 1 round, (n - 1) S bytes
   DOUBLING,  ///< in pairs, pairs of pairs, ..., everything each time: log2 n rounds, log2 n S bytes, more off powers of two
-  SHUFFLE,           ///< every rank reduces a part of all: 2 rounds, 2(n - 1)/n S bytes
+  SHUFFLE,   ///< every rank reduces a part of all: 2 rounds, 2(n - 1)/n S bytes
   HALVING_DOUBLING,  ///< in pairs: 2 log2 n rounds, 2(n - 1)/n S bytes, more off powers of two
   RING,              ///< to the next neighbour alone: 2(n - 1) rounds, 2(n - 1)/n S bytes
 };

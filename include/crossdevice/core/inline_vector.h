@@ -24,7 +24,8 @@ class InlineVector {
   static_assert(N > 0);
   static_assert(std::is_nothrow_move_constructible_v<T>, "spilling must not fail half way");
 
-  InlineVector() noexcept {}  // not `= default`, by which InlineVector() would fill the room with zeros
+  InlineVector() noexcept {
+  }  // not `= default`, by which InlineVector() would fill the room with zeros
   InlineVector(const InlineVector& other) : InlineVector() {
     if (other.is_spilled()) {
       spilled_ = other.spilled_;
