@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 
@@ -54,21 +55,26 @@ Finding find_set_variables(const std::vector<std::string>& all) {
   return finding;
 }
 
-/// The secret must be its owner's alone, and must be there.
+/// As the library itself reads it.
 void add_secret_file(Findings& findings) {
   const std::string path = process_environment()(kSecretFileVariable).value_or("");
   if (path.empty()) return;
   Finding finding{.name = "secret file", .text = path};
-  struct stat status {};
-  constexpr unsigned kOthers = 077;
-  if (::stat(path.c_str(), &status) != 0 || ::access(path.c_str(), R_OK) != 0) {
+  try {
+    (void)detail::read_secret(path);
+  } catch (const ValueError& error) {
     finding.status = Status::FAILURE;
-    finding.text += " cannot be read";
-    finding.advice = "put the same file on every machine: head -c 32 /dev/urandom | xxd -p -c 64";
-  } else if ((status.st_mode & kOthers) != 0U) {
-    finding.status = Status::FAILURE;
-    finding.text += fmt::format(" has the mode {:o}", status.st_mode & 07777U);
-    finding.advice = fmt::format("chmod 600 {}", path);
+    finding.text = error.what();
+    struct stat status {};
+    constexpr unsigned kOthers = 077;
+    const bool is_open_to_others = ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+                                   (status.st_mode & kOthers) != 0U;
+    finding.advice = is_open_to_others
+                         ? fmt::format("chmod 600 {}", path)
+                         : fmt::format(
+                               "put the same file on every machine, for its owner only: "
+                               "(umask 077; head -c 32 /dev/urandom | xxd -p -c 64 > {})",
+                               path);
   }
   findings.push_back(std::move(finding));
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The limits of this process: ulimit.
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "doctor/probes.h"
+#include "doctor/system_file.h"
 #include "support/byte_size.h"
 
 namespace crossdevice::doctor {
@@ -60,9 +59,7 @@ Finding find_address_space() {
 
 /// Only RDMA pins memory of the process.
 Finding find_locked_memory() {
-  std::error_code error;
-  const bool has_rdma = std::filesystem::exists("/sys/class/infiniband", error) &&
-                        !std::filesystem::is_empty("/sys/class/infiniband", error);
+  const bool has_rdma = !rdma_devices().empty();
   const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
   Finding finding{
       .name = "locked memory",

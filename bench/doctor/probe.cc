@@ -4,30 +4,75 @@
 #include <algorithm>
 #include <array>
 
+#include "crossdevice/core/environment.h"
+
 #include "doctor/probes.h"
 
 namespace crossdevice::doctor {
 namespace {
 
+constexpr const char* kReadSystem =
+    "see whether /proc and /sys can be read here: a container may hide them";
+constexpr const char* kGpusAreIll =
+    "nvidia-smi, and lines with NVRM or Xid in dmesg, say what ails driver and GPUs; "
+    "CUDA_VISIBLE_DEVICES=0 (1, ...) shows which one it is, and empty it goes without GPUs";
+
 constexpr std::array kProbes{
-    Probe{"machine", probe_machine},
-    Probe{"limits", probe_limits},
-    Probe{"environment", probe_environment},
-    Probe{"launcher", probe_launcher},
-    Probe{"shared-memory", probe_shared_memory},
-    Probe{"foreign-memory", probe_foreign_memory},
-    Probe{"network", probe_network},
-    Probe{"devices", probe_devices},
-    Probe{"nccl", probe_nccl},
-    Probe{"ucx", probe_ucx},
-    Probe{"copies", probe_copies},
-    Probe{"all-reduce-hosts", probe_host_all_reduce},
-    Probe{"all-reduce-gpus", probe_gpu_all_reduce},
-    Probe{"all-reduce-nccl", probe_nccl_all_reduce},
-    Probe{"all-reduce-shared-memory", probe_shared_memory_workers},
-    Probe{"all-reduce-tcp", probe_tcp_workers},
-    Probe{"all-reduce-ucx", probe_ucx_workers},
+    Probe{"machine", probe_machine, "processor", kReadSystem},
+    Probe{"limits", probe_limits, "open files", kReadSystem},
+    Probe{"environment", probe_environment, "environment",
+          "env | grep CROSSDEVICE_ shows what is set: unset what is not needed"},
+    Probe{"launcher", probe_launcher, "launcher",
+          "CROSSDEVICE_LAUNCHER=none looks at no launcher; or say it yourself: CROSSDEVICE_RANK, "
+          "CROSSDEVICE_NUM_WORKERS and CROSSDEVICE_CHIEF_ADDRESS"},
+    Probe{"shared-memory", probe_shared_memory, "shared memory",
+          "free -h and ulimit -v show whether memory is short, docker run --security-opt "
+          "seccomp=unconfined whether a container's profile refuses it"},
+    Probe{"foreign-memory", probe_foreign_memory, "process_vm_readv", "nothing: nobody needs it",
+          Need::WHEN_ASKED_FOR},
+    Probe{"network", probe_network, "network",
+          "ip addr shows whether the loopback is up and which interfaces have addresses"},
+    Probe{"devices", probe_devices, "GPUs", kGpusAreIll},
+    Probe{"nccl", probe_nccl, "NCCL",
+          "set CROSSDEVICE_NCCL_LIBRARY to another libnccl.so.2, of version 2.14 or newer; ldd "
+          "shows what the file itself needs",
+          Need::WHERE_IT_WORKS},
+    Probe{"ucx", probe_ucx, "UCX",
+          "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; ucx_info -d shows what "
+          "UCX itself makes of this machine",
+          Need::WHEN_ASKED_FOR},
+    Probe{"copies", probe_copies, "copies", kGpusAreIll},
+    Probe{
+        "all-reduce-hosts", probe_host_all_reduce, "all-reduce, one process",
+        "CROSSDEVICE_NUM_THREADS=1 shows whether it is the threads: ulimit -u, and in a container "
+        "--pids-limit, must admit them"},
+    Probe{"all-reduce-gpus", probe_gpu_all_reduce, "all-reduce, GPUs", kGpusAreIll},
+    Probe{
+        "all-reduce-nccl", probe_nccl_all_reduce, "all-reduce, NCCL",
+        "NCCL_DEBUG=INFO says what NCCL was about to do; NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 "
+        "shows whether it is the way between GPUs; ReductionToOneDevice and "
+        "HierarchicalCopyAllReduce go without NCCL",
+        Need::WHERE_IT_WORKS},
+    Probe{"all-reduce-shared-memory", probe_shared_memory_workers, "all-reduce, shared memory",
+          "workers meet at 127.0.0.1: the loopback must be up and no firewall in the way (iptables "
+          "-S, nft list ruleset); they share memory files: free -h and, in a container, its limit "
+          "must leave room; CROSSDEVICE_LOG_LEVEL=info says how far they came"},
+    Probe{"all-reduce-tcp", probe_tcp_workers, "all-reduce, TCP",
+          "workers connect to each other at this machine's own addresses, on any port: no firewall "
+          "may be in the way (iptables -S, nft list ruleset); CROSSDEVICE_SOCKET_IFNAME picks the "
+          "interface; CROSSDEVICE_LOG_LEVEL=info says how far they came"},
+    Probe{
+        "all-reduce-ucx", probe_ucx_workers, "all-reduce, UCX",
+        "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; UCX_LOG_LEVEL=info says "
+        "what UCX was about to do, UCX_TLS what it may use",
+        Need::WHEN_ASKED_FOR},
 };
+
+bool is_asked_for(const Probe& probe) {
+  const std::string_view name = probe.name;
+  const bool is_ucx = name == "ucx" || name == "all-reduce-ucx";
+  return is_ucx && process_environment()("CROSSDEVICE_TRANSPORT").value_or("") == "ucx";
+}
 
 }  // namespace
 
@@ -37,6 +82,15 @@ const Probe* find_probe(std::string_view name) {
   const auto* const found = std::find_if(kProbes.begin(), kProbes.end(),
                                          [&](const Probe& each) { return name == each.name; });
   return found == kProbes.end() ? nullptr : found;
+}
+
+Findings weighed(const Probe& probe, End end, Findings findings) {
+  const bool is_dispensable = (probe.need == Need::WHEN_ASKED_FOR && !is_asked_for(probe)) ||
+                              (probe.need == Need::WHERE_IT_WORKS && end == End::ERROR);
+  for (Finding& finding : findings) {
+    if (is_dispensable && finding.status == Status::FAILURE) finding.status = Status::SHORTFALL;
+  }
+  return findings;
 }
 
 }  // namespace crossdevice::doctor

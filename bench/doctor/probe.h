@@ -2,6 +2,7 @@
 /// What is looked at, and in which order.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -9,10 +10,31 @@
 
 namespace crossdevice::doctor {
 
+/// What the library does without what a probe looks at.
+enum class Need : std::uint8_t {
+  ALWAYS,          ///< it cannot
+  WHERE_IT_WORKS,  ///< it is taken unasked, and the library goes on where it says that it does not work; a crash or a wrong value ends or spoils programs
+  WHEN_ASKED_FOR,  ///< it is never taken unasked
+};
+
 struct Probe {
   const char* name;   ///< "shared-memory"
   Findings (*run)();  ///< may throw, crash or hang: it has a process of its own
+  const char*
+      finding;  ///< its main one's name, and that of what is found where it throws, crashes or hangs
+  const char* advice;  ///< for that; else it is the findings' own
+  Need need = Need::ALWAYS;
 };
+
+/// How the process of a probe ended.
+enum class End : std::uint8_t {
+  REPORT,  ///< with findings
+  ERROR,   ///< with an exception
+  CRASH,   ///< or it was stopped
+};
+
+/// Failures of what nobody needs become shortfalls.
+[[nodiscard]] Findings weighed(const Probe& probe, End end, Findings findings);
 
 /// All of them, in the order of the report.
 [[nodiscard]] std::span<const Probe> all_probes();

@@ -115,14 +115,16 @@ std::string last_line(std::string text) {
 /// The first: what comes behind it is mostly its consequence.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-Findings failure(const Probe& probe, std::string what, const ProbeProcess& process,
-                 std::string advice) {
+/// What there is to say of a probe that has found nothing.
+Findings failure(const Probe& probe, End end, std::string what, const ProbeProcess& process) {
   const std::string said = first_line(process.errors());
   if (!said.empty()) what += ": " + said;
-  return {{.name = probe.name,
-           .status = Status::FAILURE,
-           .text = std::move(what),
-           .advice = std::move(advice)}};
+  return weighed(probe, end,
+                 {{.name = probe.finding,
+                   .status = Status::FAILURE,
+                   .text = std::move(what),
+                   .advice = fmt::format("{}; crossdevice-doctor --probe {} shows it alone",
+                                         probe.advice, probe.name)}});
 }
 
 }  // namespace
@@ -133,26 +135,27 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
   const bool has_ended = process.read_to_the_end(Clock::now() + limit);
   if (!has_ended) process.kill();
   const std::optional<int> status = process.wait(Clock::now() + std::chrono::seconds(2));
-  const std::string again = fmt::format("crossdevice-doctor --probe {} shows it alone", probe.name);
   if (!has_ended || !status.has_value()) {
-    return failure(
-        probe, fmt::format("has not ended after {:g} s, and was stopped", timeout.count()), process,
-        again + "; --timeout-seconds gives it more time where the machine is busy");
+    return failure(probe, End::CRASH,
+                   fmt::format("has not ended after {:g} s, and was stopped (--timeout-seconds "
+                               "gives it more time where the machine is busy)",
+                               timeout.count()),
+                   process);
   }
   if (WIFSIGNALED(*status)) {
-    return failure(probe,
+    return failure(probe, End::CRASH,
                    fmt::format("was ended by signal {} ({})", WTERMSIG(*status),
                                ::sigabbrev_np(WTERMSIG(*status))),
-                   process, again);
+                   process);
   }
   if (WEXITSTATUS(*status) != programs::kExitOk) {
-    return failure(probe, fmt::format("ended with status {}", WEXITSTATUS(*status)), process,
-                   again);
+    return failure(probe, End::ERROR, fmt::format("ended with status {}", WEXITSTATUS(*status)),
+                   process);
   }
   try {
-    return findings_from_json(last_line(process.out()));
+    return weighed(probe, End::REPORT, findings_from_json(last_line(process.out())));
   } catch (const std::runtime_error& error) {
-    return failure(probe, fmt::format("gave no report ({})", error.what()), process, again);
+    return failure(probe, End::CRASH, fmt::format("gave no report ({})", error.what()), process);
   }
 }
 

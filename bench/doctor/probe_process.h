@@ -10,7 +10,7 @@
 namespace crossdevice::doctor {
 
 /// This program again, with --probe and the name. Ends at the latest some two seconds behind the timeout: the process is killed, and what it was
-/// to find is a FAILURE that says so, as is what an exception or a signal ends.
+/// to find is a FAILURE that says so, as is what an exception or a signal ends; a SHORTFALL where nobody needs it.
 ///
 /// Errors   std::runtime_error: no process can be started.
 [[nodiscard]] Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeout);

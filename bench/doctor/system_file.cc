@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace crossdevice::doctor {
 
@@ -35,6 +36,16 @@ std::optional<std::string> group_limit(const std::string& file) {
     if (limit.has_value() && !limit->starts_with("max")) return limit;
     if (group == root || group == group.root_path() || group.empty()) return std::nullopt;
   }
+}
+
+std::set<std::string> rdma_devices() {
+  std::set<std::string> names;
+  std::error_code error;  // a folder that is not there has none
+  for (std::filesystem::directory_iterator each("/sys/class/infiniband", error), end;
+       !error && each != end; each.increment(error)) {
+    names.insert(each->path().filename().string());
+  }
+  return names;
 }
 
 }  // namespace crossdevice::doctor

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 namespace crossdevice::doctor {
@@ -15,5 +16,8 @@ namespace crossdevice::doctor {
 
 /// What a file of this process's control group says ("memory.max"), from the group upwards: the first that sets a limit. Nothing where none does.
 [[nodiscard]] std::optional<std::string> group_limit(const std::string& file);
+
+/// RDMA devices, by name.
+[[nodiscard]] std::set<std::string> rdma_devices();
 
 }  // namespace crossdevice::doctor

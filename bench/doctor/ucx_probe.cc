@@ -2,28 +2,18 @@
 /// UCX: whether it can be used, and over what.
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
-#include <system_error>
 
 #include "crossdevice/comm/ucx_transport.h"
+#include "crossdevice/core/environment.h"
 
 #include "doctor/probes.h"
+#include "doctor/system_file.h"
 
 namespace crossdevice::doctor {
 namespace {
-
-std::set<std::string> rdma_devices() {
-  std::set<std::string> names;
-  std::error_code error;  // a folder that is not there has none
-  for (std::filesystem::directory_iterator each("/sys/class/infiniband", error), end;
-       !error && each != end; each.increment(error)) {
-    names.insert(each->path().filename().string());
-  }
-  return names;
-}
 
 /// As ucx_info lists them: what the library itself uses of UCX does not name them. Empty where that program is not there.
 std::set<std::string> transports() {
@@ -59,7 +49,12 @@ Findings probe_ucx() {
   if (!reason.empty()) {
     finding.text = "none: " + reason + "; " + rdma;
     finding.status = devices.empty() ? Status::ABSENT : Status::SHORTFALL;
-    if (!devices.empty()) {
+    if (environment().transport == "ucx") {
+      finding.status = Status::FAILURE;
+      finding.text += "; yet CROSSDEVICE_TRANSPORT = ucx";
+      finding.advice =
+          "unset CROSSDEVICE_TRANSPORT, or install libucx0 (to build: libucx-dev), which it needs";
+    } else if (!devices.empty()) {
       finding.advice =
           "messages go over TCP; for RDMA install libucx0 (to build: libucx-dev) and set "
           "CROSSDEVICE_TRANSPORT=ucx";

@@ -18,6 +18,7 @@
 #include "crossdevice/core/environment.h"
 
 #include "doctor/probes.h"
+#include "doctor/system_file.h"
 #include "doctor/worker.h"
 #include "run/job.h"
 
@@ -93,14 +94,14 @@ Findings probe_ucx_workers() {
     return {{.name = "all-reduce, UCX", .status = Status::ABSENT, .text = reason}};
   }
   std::vector<std::string> variables{"CROSSDEVICE_TRANSPORT=ucx"};
-  std::error_code error;
-  const bool has_rdma = std::filesystem::exists("/sys/class/infiniband", error);
   const bool is_configured = process_environment()("UCX_TLS").has_value();
-  if (has_rdma || is_configured) return apart("UCX", std::move(variables));
+  if (is_configured || !rdma_devices().empty()) return apart("UCX", std::move(variables));
   // UCX has nothing else on one machine that would notice the loss of a peer.
   variables.insert(variables.end(), {"UCX_TLS=posix,sysv,self", "UCX_POSIX_ERROR_HANDLING=y",
                                      "UCX_SYSV_ERROR_HANDLING=y"});
-  return apart("UCX's memory", std::move(variables));
+  Findings findings = apart("UCX", std::move(variables));
+  for (Finding& finding : findings) finding.text += "; over its shared memory: no RDMA device";
+  return findings;
 }
 
 }  // namespace crossdevice::doctor

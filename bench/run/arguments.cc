@@ -25,7 +25,8 @@ constexpr const char* kHead =
     "it who it is, "
     "and shows their output line by line with the rank in front.\n"
     "usage: crossdevice-run -n N [OPTIONS] -- PROGRAM [ARGUMENTS...]\n"
-    "       crossdevice-run --hosts A:4,B:4 [OPTIONS] -- PROGRAM [ARGUMENTS...]";
+    "       crossdevice-run --hosts A:4,B:4 [OPTIONS] -- PROGRAM [ARGUMENTS...]\n"
+    "       crossdevice-run --merge-trace OUT PART...";
 
 constexpr const char* kFooter = R"(
 Each worker finds CROSSDEVICE_RANK, _NUM_WORKERS, _LOCAL_RANK, _LOCAL_NUM_WORKERS, _CHIEF_ADDRESS, _SECRET_FILE and _LAUNCHER in its
@@ -43,7 +44,10 @@ and all else go over the shell's standard input. When this program or the connec
 at an address the others must reach.
 
 --trace: each worker writes a file beside FILE, which become one when the job has ended. Those of other machines are among them where they share this
-directory; their clocks are taken from the system's.
+directory. Their clocks are compared with rank 0's while the job runs, and their times are moved by that; by the system's clocks where they never were.
+
+--merge-trace OUT PART...: runs nothing, and makes one timeline of those that workers under mpirun, torchrun or srun have written
+(CROSSDEVICE_TRACE=t.%r.%p.json), in this order. OUT must not exist; the parts stay.
 
 --netns needs root and the programs ip and tc (Debian package iproute2); --rate needs a kernel with tc's token bucket filter. Each namespace
 counts as a host (CROSSDEVICE_HOST_ID, CROSSDEVICE_SOCKET_IFNAME are set); the workers are dealt to them in contiguous blocks, and rank 0
@@ -73,11 +77,28 @@ void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
       ->allow_extra_args(false);
 }
 
-/// Where the variable asks for a file for each process, that is what it gets.
-std::string trace_of_environment() {
-  std::string path = process_environment()("CROSSDEVICE_TRACE").value_or("");
-  const bool is_many = path.find("%p") != std::string::npos || path.find("%r") != std::string::npos;
-  return is_many ? std::string() : path;
+void add_trace_options(CLI::App& app, Arguments& arguments) {
+  constexpr int kMostFiles = 1 << 20;
+  app.add_option("--trace", arguments.trace,
+                 "Make one timeline of all workers' here, for chrome://tracing and ui.perfetto.dev "
+                 "(default: CROSSDEVICE_TRACE, where it has no %p and no %r)")
+      ->type_name("FILE");
+  app.add_option("--merge-trace", arguments.traces_to_merge,
+                 "Make one timeline, OUT, of several that are there, and run nothing")
+      ->type_name("OUT PART")
+      ->expected(2, kMostFiles);
+}
+
+/// What makes no sense beside --merge-trace is refused, so that nobody waits for a job that does not come.
+void check_merge(const CLI::App& app, bool has_program) {
+  const auto options = app.get_options([](const CLI::Option* each) {
+    return each->count() > 0 && !each->check_name("--merge-trace");
+  });
+  if (!options.empty() || has_program) {
+    throw programs::ArgumentError(
+        fmt::format("--merge-trace runs nothing: it does not go with {}",
+                    has_program ? "a program" : options.front()->get_name()));
+  }
 }
 
 /// How many workers the hosts take together.
@@ -145,11 +166,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
       ->check(CLI::Range(1, kMaxNamespaces));
   app.add_option("--rate", arguments.rate,
                  "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)");
-  arguments.trace = trace_of_environment();
-  app.add_option("--trace", arguments.trace,
-                 "Make one timeline of all workers' here, for chrome://tracing and ui.perfetto.dev "
-                 "(default: CROSSDEVICE_TRACE, where it has no %p and no %r)")
-      ->type_name("FILE");
+  add_trace_options(app, arguments);
   add_host_options(app, arguments, hosts, hostfile);
 
   // What follows "--" is the program's own, whatever it looks like.
@@ -162,6 +179,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     throw programs::ArgumentError(error.what());
+  }
+  if (!arguments.traces_to_merge.empty()) {
+    check_merge(app, separator != end);
+    return arguments;
   }
   if (app.count("--hosts") > 0) arguments.hosts = parse_hosts(hosts);
   if (app.count("--hostfile") > 0) arguments.hosts = read_hostfile(hostfile);

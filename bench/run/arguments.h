@@ -36,7 +36,8 @@ struct Arguments {
   std::string remote_shell = kDefaultRemoteShell;  ///< its words, separated by blanks
   int port = 0;                                    ///< where rank 0 listens; 0: one that is free
   std::vector<std::string> exported;               ///< NAME or NAME=VALUE, for every worker
-  std::string trace;                               ///< the file of the job's timeline; empty: none
+  std::string trace;                               ///< the job's timeline; empty: as run_job() says
+  std::vector<std::string> traces_to_merge;        ///< the result and the parts; else empty
   std::vector<std::string> command;                ///< the program and its arguments
 };
 

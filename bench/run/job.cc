@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/usable_cores.h"
 
 #include "run/core_share.h"
@@ -51,10 +52,17 @@ int run_job_here(const Arguments& arguments) {
   return supervisor.run();
 }
 
+/// Where the variable asks for a file for each process, that is what it gets.
+std::string trace_of_environment() {
+  std::string path = process_environment()("CROSSDEVICE_TRACE").value_or("");
+  const bool is_many = path.find("%p") != std::string::npos || path.find("%r") != std::string::npos;
+  return is_many ? std::string() : path;
+}
+
 }  // namespace
 
 int run_job(const Arguments& given) {
-  const JobTrace trace(given.trace);
+  const JobTrace trace(given.trace.empty() ? trace_of_environment() : given.trace);
   Arguments arguments = given;
   for (std::string& variable : trace.variables()) arguments.exported.push_back(std::move(variable));
   const int code = arguments.hosts.empty() ? run_job_here(arguments) : run_job_on_hosts(arguments);

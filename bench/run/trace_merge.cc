@@ -101,7 +101,8 @@ std::vector<std::string> find_trace_parts(const std::string& path) {
   return parts;
 }
 
-void merge_traces(const std::vector<std::string>& parts, std::ostream& into) {
+std::vector<std::size_t> merge_traces(const std::vector<std::string>& parts, std::ostream& into) {
+  std::vector<std::size_t> num_events(parts.size());
   TraceClocks clocks;
   std::vector<std::string> clock_of;
   clock_of.reserve(parts.size());
@@ -114,6 +115,7 @@ void merge_traces(const std::vector<std::string>& parts, std::ostream& into) {
   bool is_first = true;
   for (std::size_t part = 0; part < parts.size(); ++part) {
     for_events(parts[part], "", [&](nlohmann::json& event) {
+      ++num_events[part];
       event["pid"] = part;
       if (const auto ts = event.find("ts"); ts != event.end() && ts->is_number()) {
         const double us = ts->get<double>();
@@ -128,6 +130,29 @@ void merge_traces(const std::vector<std::string>& parts, std::ostream& into) {
     });
   }
   into << "\n]\n";
+  return num_events;
+}
+
+void merge_trace_files(const std::vector<std::string>& parts, const std::string& path) {
+  // Not over one that is there: where the name was forgotten, the first part stands in its place.
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    throw std::runtime_error(path + " is there already: the result comes first, and is a new file");
+  }
+  std::ofstream file(path);
+  try {
+    const std::vector<std::size_t> num_events = merge_traces(parts, file);
+    file.close();
+    if (!file) throw std::runtime_error("cannot write " + path);
+    const auto empty = std::ranges::find(num_events, std::size_t{0});
+    if (empty != num_events.end()) {
+      const auto which = static_cast<std::size_t>(empty - num_events.begin());
+      throw std::runtime_error(parts[which] + " is no timeline that a worker has written");
+    }
+  } catch (...) {
+    std::filesystem::remove(path, error);
+    throw;
+  }
 }
 
 JobTrace::JobTrace(std::string path) : path_(std::move(path)) {
@@ -151,7 +176,12 @@ void JobTrace::finish(int num_workers) const {
     merge_traces(parts, file);
     file.close();
     if (!file) throw std::runtime_error("cannot write it");
-    for (const std::string& part : parts) std::filesystem::remove(part);
+    for (const std::string& part : parts) {
+      std::error_code error;
+      if (std::filesystem::remove(part, error) || !error) continue;
+      fmt::print(stderr, "crossdevice-run: {} is complete; its part {} cannot be removed: {}\n",
+                 path_, part, error.message());
+    }
     for (int rank = 0; rank < num_workers; ++rank) {
       if (ranks.contains(rank)) continue;
       fmt::print(stderr, "crossdevice-run: {}: rank {} has left nothing here\n", path_, rank);

@@ -18,10 +18,15 @@ namespace crossdevice::run {
 /// Writes the events of all `parts` to `into` as one list: every part is a process of its own, and times are by the first clock that a part names. Parts of one
 /// machine have one clock (CLOCK_MONOTONIC, while it runs); those of others are moved by what their workers found when they compared theirs with the chief's,
 /// or failing that by what their system clocks said when they began.
-/// Parts may end anywhere: what is no whole event is left out.
+/// Parts may end anywhere: what is no whole event is left out. How many events each part had.
 ///
 /// Errors   std::runtime_error: a part cannot be read.
-void merge_traces(const std::vector<std::string>& parts, std::ostream& into);
+std::vector<std::size_t> merge_traces(const std::vector<std::string>& parts, std::ostream& into);
+
+/// The same into a new file; the parts stay.
+///
+/// Errors   std::runtime_error: there is such a file already, it cannot be written, or a part cannot be read or is no timeline. No file is left then.
+void merge_trace_files(const std::vector<std::string>& parts, const std::string& path);
 
 /// From construction to finish(): where the workers of a job write, and then one file of it.
 class JobTrace {

@@ -2,9 +2,12 @@
 #include "crossdevice/collective/communicator.h"
 
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
@@ -19,8 +22,15 @@
 namespace crossdevice {
 namespace {
 
+/// The other engines say what they have chosen where they know what the links are worth.
 std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cluster) {
   if (cluster->num_local_workers() == cluster->num_workers()) {
+    if (cluster->rank() == 0) {
+      const std::string message =
+          fmt::format("all-reduce by shared_memory, in one pass: all {} workers are on one machine",
+                      cluster->num_workers());
+      log_once(message, LogSeverity::INFO, message);
+    }
     return std::make_unique<SharedCollectives>(cluster);
   }
   const std::vector<int> machines = machines_of(*cluster);

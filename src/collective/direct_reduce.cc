@@ -21,6 +21,7 @@
 #include "collective/detail/cache_size.h"
 #include "collective/detail/chunk_plan.h"
 #include "collective/detail/operation_gate.h"
+#include "collective/detail/pack_times.h"
 
 namespace crossdevice {
 namespace {
@@ -71,10 +72,12 @@ class ChunkedReduction {
         stores_(plan_.traffic_bytes() > detail::second_level_cache_bytes() ? StoreMode::STREAMING
                                                                            : StoreMode::CACHED) {}
 
-  void run_chunk(std::size_t chunk) {
+  /// `times`: Untimed or PackTimes.
+  template <class Times>
+  void run_chunk(std::size_t chunk, Times& times) {
     if (!gate_.may_continue()) return;
     for (const ElementRange& piece : plan_.chunk(chunk)) {
-      reduce_piece(request_, piece, stores_);
+      times.work_on(piece, [&] { reduce_piece(request_, piece, stores_); });
       if (request_.observer == nullptr) continue;
       if (pieces_left_[piece.tensor].fetch_sub(1, std::memory_order_acq_rel) == 1) {
         request_.observer->tensor_completed(piece.tensor);
@@ -93,6 +96,10 @@ class ChunkedReduction {
   StoreMode stores_;
 };
 
+bool has_pack_bars(const DirectReduceRequest& request) {
+  return !request.packs.empty() && detail::PackTimes::are_wanted();
+}
+
 DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
   HostThreadPool& pool = HostThreadPool::instance();
   const DirectReduceShare& share = request.share;
@@ -109,17 +116,29 @@ DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
   // Neighbouring chunks to one process, so that no two write to one page.
   const std::size_t first = num_chunks * share.index / share.count;
   const std::size_t last = num_chunks * (share.index + 1) / share.count;
-  if (share.is_single_threaded || scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
-    for (std::size_t chunk = first; chunk < last; ++chunk) reduction.run_chunk(chunk);
+  const auto run_chunks = [&](auto& times) {
+    if (share.is_single_threaded || scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
+      for (std::size_t chunk = first; chunk < last; ++chunk) reduction.run_chunk(chunk, times);
+    } else {
+      pool.run(last - first, [&reduction, &times, first](std::size_t chunk) {
+        reduction.run_chunk(first + chunk, times);
+      });
+    }
+  };
+  if (has_pack_bars(request)) {
+    detail::PackTimes times(scratch.plan);
+    run_chunks(times);
+    for (const Pack& pack : request.packs) times.record(pack);
   } else {
-    pool.run(last - first,
-             [&reduction, first](std::size_t chunk) { reduction.run_chunk(first + chunk); });
+    detail::Untimed untimed;
+    run_chunks(untimed);
   }
   return reduction.outcome();
 }
 
 /// Whether no plan is needed: little to do, and nobody watches in which order it is done.
 bool is_small(const DirectReduceRequest& request) {
+  if (has_pack_bars(request)) return false;
   if (request.observer != nullptr && !request.packs.empty()) return false;
   if (request.share.count > 1) return false;
   std::size_t traffic_bytes = 0;

@@ -17,6 +17,7 @@
 #include "collective/detail/cache_size.h"
 #include "collective/detail/chunk_plan.h"
 #include "collective/detail/operation_gate.h"
+#include "collective/detail/pack_times.h"
 #include "collective/detail/recipe_runner.h"
 
 namespace crossdevice {
@@ -101,11 +102,12 @@ class ScheduledReduction {
                     ? StoreMode::STREAMING
                     : StoreMode::CACHED) {}
 
-  /// Does not throw: the pool's threads could not pass it on.
-  void run_chunk(std::size_t chunk) noexcept {
+  /// Does not throw: the pool's threads could not pass it on. `times`: Untimed or PackTimes.
+  template <class Times>
+  void run_chunk(std::size_t chunk, Times& times) noexcept {
     if (!gate_.may_continue()) return;
     try {
-      run_pieces(chunk);
+      run_pieces(chunk, times);
     } catch (...) {
       gate_.stop();
       if (!has_failed_.exchange(true)) error_ = std::current_exception();
@@ -120,14 +122,16 @@ class ScheduledReduction {
   }
 
  private:
-  void run_pieces(std::size_t chunk) {
+  template <class Times>
+  void run_pieces(std::size_t chunk, Times& times) {
     const detail::ScratchLease<detail::RecipeRunner> runner;
     for (const ElementRange& piece : scratch_.plan.chunk(chunk)) {
       const Stretch& stretch = scratch_.stretches[piece.tensor];
-      if (stretch.recipe != nullptr) {
+      times.work_on(piece, [&] {
+        if (stretch.recipe == nullptr) return;
         runner->run(request_.op, request_.tensors[stretch.tensor], *stretch.recipe,
                     {.begin = stretch.begin + piece.begin, .count = piece.count}, stores_);
-      }
+      });
       if (request_.observer == nullptr) continue;
       // Acquire and release, as in direct_reduce.cc: who takes it to zero sees what the other pieces' threads have written.
       if (scratch_.pieces_left[stretch.tensor].fetch_sub(1, std::memory_order_acq_rel) == 1) {
@@ -156,10 +160,20 @@ DirectReduceOutcome scheduled_reduce(const ScheduledReduceRequest& request) {
 
   ScheduledReduction reduction(request, scratch);
   const std::size_t num_chunks = scratch.plan.num_chunks();
-  if (scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
-    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) reduction.run_chunk(chunk);
+  const auto run_chunks = [&](auto& times) {
+    if (scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
+      for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) reduction.run_chunk(chunk, times);
+    } else {
+      pool.run(num_chunks, [&](std::size_t chunk) { reduction.run_chunk(chunk, times); });
+    }
+  };
+  if (detail::PackTimes::are_wanted()) {
+    detail::PackTimes times(scratch.plan);
+    run_chunks(times);
+    for (const ScheduledPack& pack : request.packs) times.record(pack.pack);
   } else {
-    pool.run(num_chunks, [&reduction](std::size_t chunk) { reduction.run_chunk(chunk); });
+    detail::Untimed untimed;
+    run_chunks(untimed);
   }
   return reduction.finish();
 }

@@ -11,11 +11,11 @@
 
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/comm/multi_worker_util.h"
+#include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/trace.h"
 
-#include "comm/detail/authentication.h"
 #include "comm/detail/chief_address.h"
 #include "comm/detail/control_plane.h"
 #include "comm/detail/host_name.h"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 
-#include "comm/detail/authentication.h"
 #include "comm/detail/local_addresses.h"
 #include "comm/detail/wire.h"
 

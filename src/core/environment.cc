@@ -113,7 +113,9 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.nccl_library = text_of(lookup, "CROSSDEVICE_NCCL_LIBRARY").value_or("");
   result.flight_record = text_of(lookup, "CROSSDEVICE_FLIGHT_RECORD").value_or("");
   result.trace = text_of(lookup, "CROSSDEVICE_TRACE").value_or("");
-  result.log_level = parse_log_level(lookup, "CROSSDEVICE_LOG_LEVEL", result.log_level);
+  const bool has_level = text_of(lookup, "CROSSDEVICE_LOG_LEVEL").has_value();
+  result.log_level = parse_log_level(
+      lookup, has_level ? "CROSSDEVICE_LOG_LEVEL" : "CROSSDEVICE_LOG", result.log_level);
   return result;
 }
 

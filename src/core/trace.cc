@@ -81,7 +81,9 @@ void add_samples(std::vector<CounterSample>& samples) {
 /// Writes the rings to the file until the process ends.
 class TraceWriter {
  public:
-  TraceWriter(const std::string& path, std::string_view rank) : file_(path, rank), path_(path) {}
+  TraceWriter(const std::string& path, std::string_view rank) : file_(path, rank) {}
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
 
   void start() {
     try {
@@ -117,7 +119,8 @@ class TraceWriter {
     complain();
     if (dropped == 0) return;
     log(LogSeverity::WARNING,
-        fmt::format("{} bars are missing in {}: more came than could be written", dropped, path_));
+        fmt::format("{} bars are missing in {}: more came than could be written", dropped,
+                    file_.path()));
   }
   /// Does not wait for the file: whoever says it has heartbeats to send.
   void note_clock(const ClockOffset& offset) {
@@ -152,13 +155,12 @@ class TraceWriter {
   void complain() {
     if (file_.error() == 0 || has_complained_) return;
     has_complained_ = true;
-    log(LogSeverity::WARNING, fmt::format("the trace could not be written to {}: {}", path_,
+    log(LogSeverity::WARNING, fmt::format("the trace could not be written to {}: {}", file_.path(),
                                           std::generic_category().message(file_.error())));
   }
 
   std::mutex drain_mutex_;  // guards the file, and the consumers' side of the rings
   TraceFile file_;
-  std::string path_;
   bool is_closed_ = false;
   bool has_complained_ = false;
   std::mutex clock_mutex_;                  // guards the following
@@ -189,10 +191,12 @@ void close_at_exit() {
 
 void stop_in_child() { trace_state.store(0, std::memory_order_relaxed); }
 
-void start_writer(const std::string& wanted) {
+/// What there is to warn of; empty: nothing.
+std::string start_writer(const std::string& wanted) {
   const EnvironmentSource look_up = process_environment();
   const std::string rank = look_up(kRankVariable).value_or("");
   const std::string path = expand_trace_path(wanted, rank);
+  std::string warning;
   try {
     auto made = std::make_unique<TraceWriter>(path, rank);
     owner = ::getpid();
@@ -201,16 +205,23 @@ void start_writer(const std::string& wanted) {
     (void)std::atexit(&close_at_exit);
     add_counter_source(&add_samples);
     made->start();
+    if (made->path() != path) {
+      warning = fmt::format(
+          "another process writes its trace to {}, so this one's is {}; %p or %r in "
+          "CROSSDEVICE_TRACE gives each a name of its own",
+          path, made->path());
+    }
     writer.store(made.release(), std::memory_order_release);
     trace_state.fetch_or(kTraceToFile, std::memory_order_relaxed);
   } catch (const std::exception& error) {
-    log(LogSeverity::WARNING,
-        fmt::format("no trace is written (CROSSDEVICE_TRACE): {}", error.what()));
+    warning = fmt::format("no trace is written (CROSSDEVICE_TRACE): {}", error.what());
   }
+  return warning;
 }
 
 /// What the environment says, once.
 [[gnu::noinline]] void look_at_environment() noexcept {
+  std::string warning;
   try {
     const std::lock_guard lock(start_mutex);
     if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) == 0) return;
@@ -220,11 +231,13 @@ void start_writer(const std::string& wanted) {
     } catch (...) {
       // Whoever asks for the environment itself gets the error.
     }
-    if (!path.empty()) start_writer(path);
+    if (!path.empty()) warning = start_writer(path);
     // NOLINTNEXTLINE(bugprone-empty-catch): a trace that cannot be must not end the operation
   } catch (...) {
   }
   trace_state.fetch_and(~kTraceUnknown, std::memory_order_relaxed);
+  // Without the lock, and when it is known: the program's sink may have bars of its own.
+  if (!warning.empty()) log(LogSeverity::WARNING, warning);
 }
 
 }  // namespace
@@ -238,6 +251,21 @@ void set_span_hook(const SpanHook* hook) noexcept {
   } else {
     trace_state.fetch_and(~kTraceToHook, std::memory_order_relaxed);
   }
+}
+
+void record_bar(const TraceEvent& bar) noexcept {
+  if ((trace_state.load(std::memory_order_relaxed) & kTraceToFile) == 0) return;
+  TraceRing* const ring = ring_of_this_thread();
+  if (ring == nullptr) return;
+  TraceEvent event = bar;
+  if (innermost != nullptr) {
+    const TraceArguments& around = innermost->event.arguments;
+    TraceArguments& own = event.arguments;
+    if (own.sequence == 0) own.sequence = around.sequence;
+    if (own.tracks == nullptr) own.tracks = around.tracks;
+    if (own.algorithm == nullptr) own.algorithm = around.algorithm;
+  }
+  ring->push(event);
 }
 
 void set_trace_rank(int rank, std::string_view host) {

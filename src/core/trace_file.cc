@@ -4,10 +4,13 @@
 #include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <stdexcept>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace crossdevice::detail {
@@ -16,20 +19,19 @@ namespace {
 constexpr ::mode_t kMode = 0666;
 constexpr std::size_t kEnoughBytes = std::size_t{64} << 10;
 constexpr double kNanosecondsPerMicrosecond = 1000;
+constexpr int kMostAttempts = 100;  // processes on other machines may have this one's number
+
+/// As the inside of a JSON string; control characters become blanks.
+void append_escaped(std::string& to, std::string_view text) {
+  for (const char each : text) {
+    if (each == '"' || each == '\\') to += '\\';
+    to += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
+  }
+}
 
 std::string escaped(std::string_view text) {
   std::string result;
-  result.reserve(text.size());
-  for (const char each : text) {
-    if (each == '"' || each == '\\') {
-      result += '\\';
-      result += each;
-    } else if (static_cast<unsigned char>(each) < ' ') {
-      result += ' ';
-    } else {
-      result += each;
-    }
-  }
+  append_escaped(result, text);
   return result;
 }
 
@@ -37,6 +39,25 @@ std::int64_t system_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+/// Opens the file and empties it; -1: another process writes to it, and it is as it was. The lock is that process's as long as it has the file open. Where
+/// there are no locks (some network file systems), and for devices and pipes, it is opened all the same.
+int open_alone(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kMode);
+  if (file < 0) throw std::system_error(errno, std::generic_category(), path);
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return file;
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    (void)::close(file);
+    return -1;
+  }
+  if (::ftruncate(file, 0) != 0) {
+    const int error = errno;
+    (void)::close(file);
+    throw std::system_error(error, std::generic_category(), path);
+  }
+  return file;
 }
 
 }  // namespace
@@ -55,9 +76,15 @@ std::string expand_trace_path(std::string path, std::string_view rank) {
 }
 
 TraceFile::TraceFile(const std::string& path, std::string_view rank)
-    : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode)),
-      pid_(::getpid()) {
-  if (file_ < 0) throw std::system_error(errno, std::generic_category(), path);
+    : path_(path), file_(open_alone(path)), pid_(::getpid()) {
+  for (int attempt = 1; file_ < 0; ++attempt) {
+    if (attempt > kMostAttempts) {
+      throw std::runtime_error("other processes write to " + path_);
+    }
+    path_ = fmt::format("{}.{}", path, pid_);
+    if (attempt > 1) path_ += fmt::format(".{}", attempt);
+    file_ = open_alone(path_);
+  }
   put("[\n");
   // Both clocks at one moment: what brings the files of several machines together where nothing better is known.
   put_metadata("crossdevice_clock", 0,
@@ -112,22 +139,31 @@ void TraceFile::note_clock(const ClockOffset& offset) {
 void TraceFile::write(const TraceEvent& event, std::uint32_t thread) {
   const TraceArguments& about = event.arguments;
   const std::size_t num_tracks = about.tracks == nullptr ? 0 : about.tracks->names.size();
+  const auto put_text = [this](const char* what, std::string_view text) {
+    if (text.empty()) return;
+    line_ += '"';
+    line_ += what;
+    line_ += "\":\"";
+    append_escaped(line_, text);
+    line_ += "\",";
+  };
   for (std::size_t i = 0; i == 0 || i < num_tracks; ++i) {
     const int tid = track(num_tracks == 0 ? std::string_view() : about.tracks->names[i], thread);
     line_.clear();
     auto out = std::back_inserter(line_);
-    fmt::format_to(out,
-                   "{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},"
-                   "\"pid\":{},\"tid\":{},\"args\":{{",
-                   event.name, event.category,
-                   static_cast<double>(event.begin_ns) / kNanosecondsPerMicrosecond,
-                   static_cast<double>(event.end_ns - event.begin_ns) / kNanosecondsPerMicrosecond,
-                   pid_, tid);
+    line_ += "{\"name\":\"";
+    append_escaped(line_, event.name);  // a program's own bars are called what it likes
+    line_ += "\",\"cat\":\"";
+    append_escaped(line_, event.category);
+    fmt::format_to(
+        out, "\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{{",
+        static_cast<double>(event.begin_ns) / kNanosecondsPerMicrosecond,
+        static_cast<double>(event.end_ns - event.begin_ns) / kNanosecondsPerMicrosecond, pid_, tid);
     const std::size_t without_arguments = line_.size();
     if (about.sequence != 0) fmt::format_to(out, "\"sequence\":{},", about.sequence);
     if (about.num_bytes != 0) fmt::format_to(out, "\"bytes\":{},", about.num_bytes);
-    if (!about.dtype.empty()) fmt::format_to(out, "\"dtype\":\"{}\",", about.dtype);
-    if (about.algorithm != nullptr) fmt::format_to(out, "\"algorithm\":\"{}\",", about.algorithm);
+    put_text("dtype", about.dtype);
+    if (about.algorithm != nullptr) put_text("algorithm", about.algorithm);
     if (line_.size() != without_arguments) line_.pop_back();
     line_ += "}},\n";
     put(line_);
@@ -152,6 +188,8 @@ void TraceFile::close(std::uint64_t num_dropped) {
                   "\"dropped\":{}}}}}\n]\n",
                   pid_, num_dropped));
   flush();
+  // In so many words: a child of fork() that lives on has the file open too.
+  if (file_ >= 0) (void)::flock(file_, LOCK_UN);
   if (file_ >= 0 && ::close(file_) != 0 && error_ == 0) error_ = errno;
   file_ = -1;
 }

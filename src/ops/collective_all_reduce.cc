@@ -15,6 +15,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/core/trace.h"
 
 #include "ops/detail/active_operation.h"
@@ -247,9 +248,17 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   state_->devices = devices;
   state_->options = options;
   state_->cluster = std::move(cluster);
-  if (num_workers == 1) return;
-  state_->workers.emplace(state_->cluster);
+  if (num_workers == 1) {
+    log_once("CollectiveAllReduce alone", LogSeverity::INFO,
+             "CollectiveAllReduce: direct, since this worker is alone");
+    return;
+  }
+  state_->workers.emplace(state_->cluster);  // says how its engine reduces
   if (takes_nccl) state_->nccl = make_reducer(state_->cluster, devices);
+  if (state_->nccl != nullptr && state_->cluster->rank() == 0) {
+    log_once("CollectiveAllReduce by NCCL", LogSeverity::INFO,
+             "CollectiveAllReduce: nccl where values lie on GPUs, since it serves all workers'");
+  }
 }
 
 CollectiveAllReduce::~CollectiveAllReduce() = default;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 
+#include <string>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/device_spec.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -82,7 +85,13 @@ struct ScheduledItems {
 MultiWorkerAllReduce::MultiWorkerAllReduce(const Devices& worker_devices, int num_gpus_per_worker,
                                            const MultiWorkerAllReduceOptions& options)
     : AllReduceCrossDeviceOps(options.num_packs),
-      plans_(make_plans(worker_devices, num_gpus_per_worker, options)) {}
+      plans_(make_plans(worker_devices, num_gpus_per_worker, options)) {
+  const std::string message = fmt::format(
+      "MultiWorkerAllReduce: scheduled, by all_reduce_spec {}; direct where values lie on GPUs, "
+      "destinations are other devices or deterministic is set",
+      all_reduce_spec().to_string());
+  log_once(message, LogSeverity::INFO, message);
+}
 
 MultiWorkerAllReduce::~MultiWorkerAllReduce() = default;
 

@@ -10,6 +10,7 @@
 
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/gpu_device.h"
 
 #include "ops/detail/nccl_fallback.h"
@@ -49,7 +50,13 @@ void NcclAllReduce::prepare(const PerReplica& value, const CommunicationOptions&
   }
   std::string reason;
   std::unique_ptr<NcclReducer> reducer = make_reducer(devices, reason);
-  if (reducer == nullptr) detail::announce_nccl_fallback("NcclAllReduce", devices, reason);
+  if (reducer == nullptr) {
+    detail::announce_nccl_fallback("NcclAllReduce", devices, reason);
+  } else {
+    const std::string message =
+        fmt::format("NcclAllReduce over {}: nccl, which serves all of them", devices.to_string());
+    log_once(message, LogSeverity::INFO, message);
+  }
   engines_.push_back({devices, std::move(reducer)});
 }
 

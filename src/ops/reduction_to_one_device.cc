@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/component_reduce.h"
@@ -33,9 +34,20 @@ Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
 
 }  // namespace
 
+ReductionToOneDevice::ReductionToOneDevice()
+    : ReductionToOneDevice(ReductionToOneDeviceOptions()) {}
+
 ReductionToOneDevice::ReductionToOneDevice(ReductionToOneDeviceOptions options)
     : options_(std::move(options)) {
   if (options_.reduce_to_device.has_value()) options_.reduce_to_device->require_present();
+  if (options_.accumulation_fn) {
+    log_once("ReductionToOneDevice with accumulation_fn", LogSeverity::INFO,
+             "ReductionToOneDevice: by accumulation_fn, since the program gave one");
+  } else {
+    log_once("ReductionToOneDevice", LogSeverity::INFO,
+             "ReductionToOneDevice: direct, all components in one pass, since one device reduces; "
+             "gpu_kernels where values lie on GPUs");
+  }
 }
 
 Mirrored ReductionToOneDevice::reduce_implementation(ReduceOp op, const PerReplica& value,

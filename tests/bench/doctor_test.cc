@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // crossdevice-doctor as users start it: its report, and what it says where something falls short.
 #include <algorithm>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -108,6 +109,12 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
   EXPECT_GE(findings.size(), all_probes().size());
+  const bool has_gpus = names.count("GPUs") == 0;  // then each has a line of its own
+  for (const Probe& probe : all_probes()) {
+    const std::string name =
+        has_gpus && probe.finding == std::string("GPUs") ? "GPU:0" : probe.finding;
+    EXPECT_EQ(names.count(name), 1U) << probe.name << " calls its finding otherwise: " << name;
+  }
   for (const char* const path :
        {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, TCP", "copies"}) {
     EXPECT_EQ(named(findings, path).status, Status::OK) << named(findings, path).text;
@@ -165,19 +172,32 @@ TEST(DoctorTest, AVariableThatNobodyReads) {
             1);
 }
 
-TEST(DoctorTest, ASecretThatOthersMayRead) {
+TEST(DoctorTest, ASecretThatTheLibraryWouldRefuse) {
   const std::string path = ::testing::TempDir() + "doctor_secret_" + std::to_string(::getpid());
-  const int fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  ASSERT_GE(fd, 0);
-  ::close(fd);
   const std::vector<std::string> variables{"CROSSDEVICE_SECRET_FILE=" + path};
-  EXPECT_EQ(named(find("environment", variables, 0), "secret file").status, Status::OK);
+  const auto secret = [&](const std::string& text, int code) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(::chmod(path.c_str(), 0600), 0);
+    return named(find("environment", variables, code), "secret file");
+  };
+  EXPECT_EQ(secret("hush\n", 0).status, Status::OK);
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
-  expect_failure(named(find("environment", variables, 1), "secret file"), "644",
+  expect_failure(named(find("environment", variables, 1), "secret file"), "owner only",
                  "chmod 600 " + path);
+  expect_failure(secret("", 1), "is empty", "same file on every machine");
+  expect_failure(secret(std::string(4097, 'x'), 1), "larger than 4 KiB", "/dev/urandom");
   ::unlink(path.c_str());
-  expect_failure(named(find("environment", variables, 1), "secret file"), "cannot be read",
+  expect_failure(named(find("environment", variables, 1), "secret file"), path,
                  "same file on every machine");
+  expect_failure(
+      named(find("environment", {"CROSSDEVICE_SECRET_FILE=/dev/null"}, 1), "secret file"),
+      "no regular file", "same file on every machine");
+}
+
+TEST(DoctorTest, BothNamesOfTheLogLevelAreKnown) {
+  const Findings findings =
+      find("environment", {"CROSSDEVICE_LOG=info", "CROSSDEVICE_LOG_LEVEL=warning"}, 0);
+  EXPECT_EQ(findings.size(), 1U);
 }
 
 TEST(DoctorTest, AnInterfaceThatHasNoAddress) {
@@ -202,7 +222,42 @@ TEST(DoctorTest, WhatDoesNotEndIsStopped) {
   const auto report = nlohmann::json::parse(result.out);
   const Findings findings = findings_from_json(report.at("findings").dump());
   ASSERT_EQ(findings.size(), 1U);
-  expect_failure(findings[0], "has not ended after 0.001 s", "--timeout-seconds");
+  expect_failure(findings[0], "has not ended after 0.001 s", "firewall");
+  EXPECT_THAT(findings[0].text, HasSubstr("--timeout-seconds"));
+  EXPECT_THAT(findings[0].advice, HasSubstr("--probe all-reduce-tcp"));
+  EXPECT_EQ(findings[0].name, "all-reduce, TCP");  // as where it works
+}
+
+TEST(DoctorTest, WhatIsTakenOnlyWhenAskedForIsNoFailureWhereItIsNot) {
+  const auto report = [](const std::vector<std::string>& variables) {
+    return run_doctor({"--json", "--timeout-seconds", "0.001", "--only", "all-reduce-ucx"},
+                      variables);
+  };
+  const Outcome unasked = report({"-u", "CROSSDEVICE_TRANSPORT"});
+  EXPECT_EQ(unasked.code, 0) << unasked.out;
+  const Findings findings =
+      findings_from_json(nlohmann::json::parse(unasked.out).at("findings").dump());
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].name, "all-reduce, UCX");
+  EXPECT_EQ(findings[0].status, Status::SHORTFALL);
+  EXPECT_EQ(report({"CROSSDEVICE_TRANSPORT=ucx"}).code, 1);
+}
+
+TEST(DoctorProbesTest, EachSaysWhatToDoAndFailuresWeighWhatTheyCost) {
+  for (const Probe& probe : all_probes()) {
+    EXPECT_FALSE(std::string(probe.finding).empty()) << probe.name;
+    EXPECT_FALSE(std::string(probe.advice).empty()) << probe.name;
+  }
+  const auto status_of = [](const char* name, End end) {
+    const Findings broken{{.name = "x", .status = Status::FAILURE}};
+    return weighed(*find_probe(name), end, broken)[0].status;
+  };
+  EXPECT_EQ(status_of("all-reduce-tcp", End::ERROR), Status::FAILURE);
+  // The library's kernels reduce where NCCL says that it cannot, but nobody survives its crash or sees its wrong sums.
+  EXPECT_EQ(status_of("all-reduce-nccl", End::ERROR), Status::SHORTFALL);
+  EXPECT_EQ(status_of("all-reduce-nccl", End::CRASH), Status::FAILURE);
+  EXPECT_EQ(status_of("all-reduce-nccl", End::REPORT), Status::FAILURE);
+  EXPECT_EQ(status_of("foreign-memory", End::CRASH), Status::SHORTFALL);
 }
 
 TEST(DoctorTest, WrongArguments) {

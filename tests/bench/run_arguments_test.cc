@@ -71,6 +71,15 @@ TEST(RunArgumentsTest, WrongOnesAreRefused) {
   }
 }
 
+TEST(RunArgumentsTest, MergingNeedsNoProgramAndTakesNone) {
+  const auto arguments = parse({"--merge-trace", "out", "one", "two"});
+  ASSERT_TRUE(arguments.has_value());
+  EXPECT_THAT(arguments->traces_to_merge, ElementsAre("out", "one", "two"));
+  expect_error({"--merge-trace", "out"}, "--merge-trace");
+  expect_error({"--merge-trace", "out", "one", "--", "prog"}, "does not go with a program");
+  expect_error({"-n", "2", "--merge-trace", "out", "one"}, "does not go with --workers");
+}
+
 TEST(RunArgumentsTest, RatesInBitsPerSecond) {
   EXPECT_EQ(bits_per_second("1kbit"), 1e3);
   EXPECT_EQ(bits_per_second("200mbit"), 2e8);

@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -188,6 +189,8 @@ TEST_F(TraceMergeTest, TwoWorkersOfAJobBecomeOneFile) {
     EXPECT_EQ(arguments.at("algorithm"), "shared_memory");
     EXPECT_EQ(arguments.at("dtype"), "float32");
   }
+  // Whoever comes last need not wait.
+  EXPECT_TRUE(names[0].contains("wait") || names[1].contains("wait"));
   // Neither ends before the other has begun: their clocks are one.
   const auto begin = [&](int rank) { return operations[rank].at("ts").get<double>(); };
   const auto end = [&](int rank) { return begin(rank) + operations[rank].at("dur").get<double>(); };
@@ -224,6 +227,65 @@ TEST_F(TraceMergeTest, WorkersWithOtherClocksAreCompared) {
   };
   EXPECT_LE(first.at("ts"), end(second));
   EXPECT_LE(second.at("ts"), end(first));
+}
+
+TEST_F(TraceMergeTest, TheBenchsWorkersBecomeOneFileToo) {
+  const std::string whole = path("bench.json");
+  RunningJob job({"CROSSDEVICE_TRACE=" + whole, CROSSDEVICE_BENCH_PROGRAM, "--workers", "2", "-b",
+                  "4K", "-e", "4K", "-n", "1"},
+                 "/usr/bin/env");
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  std::ifstream file(whole);
+  const nlohmann::json events = nlohmann::json::parse(file);
+  EXPECT_THAT(find_trace_parts(whole), IsEmpty());
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_FALSE(find_of(events, "communicate", rank).is_null()) << rank;
+    EXPECT_FALSE(find_of(events, "crossdevice_end", rank).is_null()) << rank;
+  }
+}
+
+TEST_F(TraceMergeTest, FilesOfOtherLaunchersAreMergedOnRequest) {
+  const std::string one = write("one", "[\n" + clock("m", 0, 1'000'000) + bar("one", 10));
+  const std::string two = write("two", "[\n" + clock("n", 600'000, 1'000'000) + bar("two", 620));
+  const std::string whole = path("whole.json");
+  const auto merge = [](const std::vector<std::string>& words) {
+    RunningJob job(words);
+    const int code = job.finish();
+    return std::pair(code, job.err);
+  };
+  EXPECT_EQ(merge({"--merge-trace", whole, one, two}), std::pair(0, std::string()));
+  std::ifstream file(whole);
+  const nlohmann::json events = nlohmann::json::parse(file);
+  EXPECT_DOUBLE_EQ(find_of(events, "one", 0).at("ts"), 10);
+  EXPECT_DOUBLE_EQ(find_of(events, "two", 1).at("ts"), 20);
+  EXPECT_TRUE(std::filesystem::exists(one));
+  // The result's name was forgotten.
+  const auto [code, said] = merge({"--merge-trace", one, two});
+  EXPECT_EQ(code, 3);
+  EXPECT_THAT(said, HasSubstr("is there already"));
+  EXPECT_EQ(std::filesystem::file_size(one),
+            clock("m", 0, 1'000'000).size() + bar("one", 10).size() + 2);
+  // Not a timeline, or nothing at all: no half result stays.
+  EXPECT_THAT(merge({"--merge-trace", path("new"), one, write("text", "words\n")}).second,
+              HasSubstr("is no timeline"));
+  EXPECT_THAT(merge({"--merge-trace", path("new"), one, path("absent")}).second,
+              HasSubstr("cannot read"));
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+}
+
+TEST_F(TraceMergeTest, APartThatCannotBeRemovedDoesNotHideTheTimeline) {
+  const std::string whole = path("kept.json");
+  const std::string part = path("kept.json.0.1.part");
+  // A mount is what not even root removes.
+  const std::string script = "touch " + part + " && mount --bind " + part + " " + part +
+                             " && exec " + std::string(CROSSDEVICE_RUN_PROGRAM) + " -n 1 --trace " +
+                             whole + " -- true";
+  if (std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "needs root";
+  RunningJob job({"--mount", "sh", "-c", script}, "/usr/bin/unshare");
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_THAT(job.err, HasSubstr("is complete; its part " + part + " cannot be removed"));
+  EXPECT_THAT(job.err, ::testing::Not(HasSubstr("no timeline")));
+  EXPECT_TRUE(std::filesystem::exists(whole));
 }
 
 TEST_F(TraceMergeTest, AWorkerThatLeavesNothingIsNamed) {

@@ -2,15 +2,9 @@
 #include "comm/detail/authentication.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "crossdevice/core/error.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -24,26 +18,6 @@ std::string hex(const Mac& mac) {
   }
   return text;
 }
-
-class SecretFile {
- public:
-  SecretFile(const std::string& contents, mode_t mode) {
-    std::string path = ::testing::TempDir() + "crossdevice-secret-XXXXXX";
-    const int fd = ::mkstemp(path.data());
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(::write(fd, contents.data(), contents.size()), static_cast<ssize_t>(contents.size()));
-    EXPECT_EQ(::fchmod(fd, mode), 0);
-    ::close(fd);
-    path_ = path;
-  }
-  ~SecretFile() { ::unlink(path_.c_str()); }
-  SecretFile(const SecretFile&) = delete;
-  SecretFile& operator=(const SecretFile&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The message is the part's length as 8 bytes, least significant first, then the part.
 TEST(AuthenticationTest, IsHmacSha256OfThePartsWithTheirLengths) {
@@ -65,19 +39,6 @@ TEST(AuthenticationTest, DependsOnTheSecretAndOnWhereThePartsEnd) {
 }
 
 TEST(AuthenticationTest, NoncesDiffer) { EXPECT_NE(make_nonce(), make_nonce()); }
-
-TEST(AuthenticationTest, ASecretIsReadFromAFileForItsOwnerOnly) {
-  EXPECT_EQ(read_secret(SecretFile("hush\n", 0600).path()), "hush");
-  EXPECT_EQ(read_secret(SecretFile("hush", 0400).path()), "hush");
-  EXPECT_EQ(read_secret(SecretFile(std::string(4096, 'x'), 0600).path()), std::string(4096, 'x'));
-  EXPECT_THROW((void)read_secret(SecretFile("hush", 0640).path()), ValueError);
-  EXPECT_THROW((void)read_secret(SecretFile("hush", 0604).path()), ValueError);
-  EXPECT_THROW((void)read_secret(SecretFile("", 0600).path()), ValueError);
-  EXPECT_THROW((void)read_secret(SecretFile("\n", 0600).path()), ValueError);
-  EXPECT_THROW((void)read_secret(SecretFile(std::string(4097, 'x'), 0600).path()), ValueError);
-  EXPECT_THROW((void)read_secret("/nonexistent/secret"), ValueError);
-  EXPECT_THROW((void)read_secret("/dev/null"), ValueError);
-}
 
 }  // namespace
 }  // namespace crossdevice::detail

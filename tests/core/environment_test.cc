@@ -130,6 +130,13 @@ TEST(ParseEnvironmentTest, LogLevelsAreTheSeveritiesAndNone) {
   EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "warning"}}).log_level, LogSeverity::WARNING);
   EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "failure"}}).log_level, LogSeverity::FAILURE);
   EXPECT_EQ(parse({{"CROSSDEVICE_LOG_LEVEL", "none"}}).log_level, std::nullopt);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG", "info"}}).log_level, LogSeverity::INFO);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG", "info"}, {"CROSSDEVICE_LOG_LEVEL", ""}}).log_level,
+            LogSeverity::INFO);
+  EXPECT_EQ(parse({{"CROSSDEVICE_LOG", "info"}, {"CROSSDEVICE_LOG_LEVEL", "failure"}}).log_level,
+            LogSeverity::FAILURE);
+  expect_error("CROSSDEVICE_LOG", "all",
+               "CROSSDEVICE_LOG: expected info, warning, failure or none, got 'all'");
   expect_error("CROSSDEVICE_LOG_LEVEL", "WARNING",
                "CROSSDEVICE_LOG_LEVEL: expected info, warning, failure or none, got 'WARNING'");
   expect_error("CROSSDEVICE_LOG_LEVEL", "3",

@@ -244,6 +244,64 @@ TEST(TraceTest, AChildOfForkWritesNothing) {
   EXPECT_EQ(bars[0].at("name"), "parent");
 }
 
+/// As when mpirun or torchrun starts several with one CROSSDEVICE_TRACE.
+TEST(TraceTest, AnotherProcessWithTheSameFileWritesBesideIt) {
+  const std::string path = path_of("shared.json");
+  const std::string number = path_of("number");
+  const auto trace_beside = [&] {
+    detail::trace_state.store(detail::kTraceUnknown);  // a process of its own
+    std::ofstream(number) << ::getpid();
+    { const TraceSpan span("second"); }
+    std::exit(0);
+  };
+  ASSERT_EQ(run_in_child(path,
+                         [&] {
+                           { const TraceSpan span("first"); }
+                           flush_trace();
+                           const pid_t other = fork();
+                           if (other == 0) trace_beside();
+                           int status = -1;
+                           waitpid(other, &status, 0);
+                           if (status != 0) _exit(3);
+                           const TraceSpan span("third");
+                         }),
+            0);
+  const std::vector<nlohmann::json> bars = bars_of(nlohmann::json::parse(text_of(path)));
+  ASSERT_EQ(bars.size(), 2u);
+  EXPECT_EQ(bars[0].at("name"), "first");
+  EXPECT_EQ(bars[1].at("name"), "third");
+  const std::string beside = path + "." + text_of(number);
+  const std::vector<nlohmann::json> others = bars_of(nlohmann::json::parse(text_of(beside)));
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].at("name"), "second");
+}
+
+TEST(TraceTest, AFileOfAProcessThatHasEndedIsReplaced) {
+  const std::string path = path_of("again.json");
+  for (const char* const name : {"a bar of the first with a long name", "second"}) {
+    ASSERT_EQ(run_in_child(path, [name] { const TraceSpan span(name); }), 0);
+    const std::vector<nlohmann::json> bars = bars_of(nlohmann::json::parse(text_of(path)));
+    ASSERT_EQ(bars.size(), 1u);
+    EXPECT_EQ(bars[0].at("name"), name);
+  }
+}
+
+TEST(TraceTest, NamesMayHoldWhatJsonMayNot) {
+  const std::string path = path_of("names.json");
+  ASSERT_EQ(run_in_child(path,
+                         [] {
+                           const TraceSpan span("read \"x\"\\\n", "a\"b", [] {
+                             return TraceArguments{.dtype = "\"", .algorithm = "\\"};
+                           });
+                         }),
+            0);
+  const std::vector<nlohmann::json> bars = bars_of(nlohmann::json::parse(text_of(path)));
+  ASSERT_EQ(bars.size(), 1u);
+  EXPECT_EQ(bars[0].at("name"), "read \"x\"\\ ");
+  EXPECT_EQ(bars[0].at("cat"), "a\"b");
+  EXPECT_EQ(bars[0].at("args"), (nlohmann::json{{"dtype", "\""}, {"algorithm", "\\"}}));
+}
+
 TEST(TraceTest, TheProcessIsNamedAfterItsRank) {
   const std::string path = path_of("rank.json");
   ASSERT_EQ(run_in_child(path,

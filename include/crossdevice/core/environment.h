@@ -31,7 +31,7 @@ struct CROSSDEVICE_EXPORT Environment {
   /// documented fallback.
   bool strict = false;
   /// CROSSDEVICE_LOG_LEVEL: the lowest severity that is written: info, warning (default), failure,
-  /// or none (empty here).
+  /// or none (empty here). CROSSDEVICE_LOG is another name for it, read where this one is not set.
   std::optional<LogSeverity> log_level = LogSeverity::WARNING;
   /// CROSSDEVICE_TUNING_FILE: rank 0's file with the links, or with the algorithms to take (see all_reduce_choice.h; default: none,
   /// the links are measured).
@@ -44,7 +44,8 @@ struct CROSSDEVICE_EXPORT Environment {
   /// number (see flight_record.h; default: none).
   std::string flight_record{};
   /// CROSSDEVICE_TRACE: the file that a timeline is written to (see trace.h), "%p" in it being the process's number, "%r" the rank that the launcher gave
-  /// (CROSSDEVICE_RANK; "pid" and the process's number without one). crossdevice-run makes one file of all workers' (default: none).
+  /// (CROSSDEVICE_RANK; "pid" and the process's number without one). Where another process is writing to that file already, this one appends its number to
+  /// the name and says so. crossdevice-run makes one file of all workers' (default: none).
   std::string trace{};
 };
 

@@ -10,7 +10,7 @@
 
 namespace crossdevice {
 
-/// CROSSDEVICE_LOG_LEVEL picks the lowest one that is written (core/environment.h).
+/// CROSSDEVICE_LOG_LEVEL, or CROSSDEVICE_LOG, picks the lowest one that is written (core/environment.h).
 enum class LogSeverity : std::uint8_t { INFO, WARNING, FAILURE };
 
 [[nodiscard]] CROSSDEVICE_EXPORT std::string_view to_string(LogSeverity severity);

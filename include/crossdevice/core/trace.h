@@ -49,6 +49,10 @@ struct TraceEvent {
   TraceArguments arguments;
 };
 
+/// A bar that has ended already, and lies in this thread's innermost open span: what it does not say of itself that one says for it. Bars that are recorded one
+/// after the other must not overlap. For the file alone; nothing where none is written.
+CROSSDEVICE_EXPORT void record_bar(const TraceEvent& bar) noexcept;
+
 }  // namespace detail
 
 /// A bar from construction to destruction, on the tracks of the thread's innermost open span that has some, or else on a track of the thread. A program
@@ -86,6 +90,8 @@ class CROSSDEVICE_EXPORT TraceSpan {
   }
 
  private:
+  friend void detail::record_bar(const detail::TraceEvent& bar) noexcept;
+
   [[nodiscard]] static bool is_wanted() noexcept;
   void begin(const char* name, const char* category, const TraceArguments& arguments) noexcept;
   void end() noexcept;

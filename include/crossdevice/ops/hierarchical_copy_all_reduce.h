@@ -15,7 +15,7 @@ namespace crossdevice {
 class CROSSDEVICE_EXPORT HierarchicalCopyAllReduce : public AllReduceCrossDeviceOps {
  public:
   /// Errors   ValueError: num_packs is negative.
-  explicit HierarchicalCopyAllReduce(int num_packs = 1) : AllReduceCrossDeviceOps(num_packs) {}
+  explicit HierarchicalCopyAllReduce(int num_packs = 1);
 
  protected:
   [[nodiscard]] std::size_t first_group(std::size_t num_replicas) const override;

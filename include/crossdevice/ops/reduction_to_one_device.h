@@ -28,7 +28,7 @@ struct ReductionToOneDeviceOptions {
 /// TF       batches are reduced one by one, in order, through reduce_implementation.
 class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
  public:
-  ReductionToOneDevice() = default;
+  ReductionToOneDevice();
   /// Errors   ValueError: reduce_to_device is not present.
   explicit ReductionToOneDevice(ReductionToOneDeviceOptions options);
 

@@ -26,6 +26,8 @@ class ChunkPlan {
     const std::size_t begin = chunk == 0 ? 0 : chunk_ends_[chunk - 1];
     return std::span(pieces_).subspan(begin, chunk_ends_[chunk] - begin);
   }
+  /// Those of all chunks, one after the other: in the order of the packs.
+  [[nodiscard]] std::span<const ElementRange> pieces() const { return pieces_; }
   /// Of each tensor: in how many pieces it lies.
   [[nodiscard]] std::span<const std::uint32_t> pieces_per_tensor() const {
     return pieces_per_tensor_;

@@ -33,9 +33,4 @@ using Nonce = std::array<unsigned char, kNonceBytes>;
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The secret of the job: the contents of the file that CROSSDEVICE_SECRET_FILE names, without a final newline; empty when it is unset.
-///
-/// Errors   ValueError: the file cannot be read, is empty, larger than 4 KiB, or readable by others than its owner.
-[[nodiscard]] std::string read_secret(const std::string& file);
-
 }  // namespace crossdevice::detail

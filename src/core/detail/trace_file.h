@@ -17,14 +17,16 @@ namespace crossdevice::detail {
 /// Threads  one at a time.
 class TraceFile {
  public:
-  /// `rank`: as the launcher gave it; may be empty.
+  /// `rank`: as the launcher gave it; may be empty. Where another process has the file open as its own trace, this one's is `path`.PID.
   ///
-  /// Errors   std::system_error: it cannot be made.
+  /// Errors   std::system_error, std::runtime_error: it cannot be made.
   TraceFile(const std::string& path, std::string_view rank);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
+  /// Where it is.
+  [[nodiscard]] const std::string& path() const { return path_; }
   /// What the process is called from now on.
   void name_process(int rank, std::string_view host);
   void note_clock(const ClockOffset& offset);
@@ -41,6 +43,7 @@ class TraceFile {
   void put_metadata(std::string_view what, int track, std::string_view arguments);
   void put(std::string_view text);
 
+  std::string path_;
   // No std::FILE: a child of fork() would write what its parent's holds once more.
   int file_;
   std::int64_t pid_;

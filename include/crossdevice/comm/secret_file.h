@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The file with the secret that the workers of a job prove to each other (CROSSDEVICE_SECRET_FILE in core/environment.h).
+#pragma once
+
+#include <string>
+
+#include "crossdevice/core/export.h"
+
+namespace crossdevice::detail {
+
+/// What the file holds, without a final newline.
+///
+/// Errors   ValueError: the file cannot be read, is no regular file, is empty, larger than 4 KiB, or readable by others than its owner.
+[[nodiscard]] CROSSDEVICE_EXPORT std::string read_secret(const std::string& file);
+
+}  // namespace crossdevice::detail
