@@ -55,6 +55,10 @@ run([[CROSSDEVICE_SECRET_FILE=$PWD/job.secret crossdevice-run -n 2 -- ./my_train
 not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]] "needs two hosts; on one mpirun is run, see above")
 covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 
+# docs/observing.md
+covered([[CROSSDEVICE_TRACE=t.%p.json mpirun.openmpi -n 2 ./my_trainer]] tests/core/trace_test.cc [[expand_trace_path("a%r.%p.%r", "1")]])
+covered([[crossdevice-run --merge-trace job.json t.*.json]] tests/bench/trace_merge_test.cc [[merge({"--merge-trace", whole, one, two})]])
+
 # docs/troubleshooting.md, docs/extending.md, docs/gpus.md
 run([[crossdevice-doctor]] SAYS "All that is required works.")
 run([[crossdevice-doctor --json --only launcher,network]] SAYS "\"healthy\": true" "\"name\": \"launcher\"" "\"name\": \"network\"")
