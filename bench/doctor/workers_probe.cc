@@ -66,6 +66,7 @@ Findings among_workers(const std::string& path, std::vector<std::string> command
   job.rank_prefix = run::RankPrefix::ERROR_OUTPUT;
   job.grace = std::chrono::seconds(1);
   job.exported = std::move(variables);
+  job.exported.emplace_back("CROSSDEVICE_TRACE=");  // a timeline that is asked for is the program's
   job.command = std::move(command_head);
   job.command.insert(job.command.end(),
                      {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", path});

@@ -177,6 +177,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   } catch (const CLI::Success& success) {
     app.exit(success);
     return std::nullopt;
+  } catch (const CLI::ExtrasError& error) {
+    throw programs::ArgumentError(
+        fmt::format("{} (the program comes behind two dashes: crossdevice-run -n 2 -- ./program)",
+                    error.what()));
   } catch (const CLI::ParseError& error) {
     throw programs::ArgumentError(error.what());
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/job.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -53,7 +54,12 @@ int run_job_here(const Arguments& arguments) {
 }
 
 /// Where the variable asks for a file for each process, that is what it gets.
-std::string trace_of_environment() {
+std::string trace_of(const Arguments& given) {
+  if (!given.trace.empty()) return given.trace;
+  const auto is_trace = [](const std::string& variable) {
+    return variable.starts_with("CROSSDEVICE_TRACE=");
+  };
+  if (std::ranges::any_of(given.exported, is_trace)) return {};  // whoever starts the job has said
   std::string path = process_environment()("CROSSDEVICE_TRACE").value_or("");
   const bool is_many = path.find("%p") != std::string::npos || path.find("%r") != std::string::npos;
   return is_many ? std::string() : path;
@@ -62,7 +68,7 @@ std::string trace_of_environment() {
 }  // namespace
 
 int run_job(const Arguments& given) {
-  const JobTrace trace(given.trace.empty() ? trace_of_environment() : given.trace);
+  const JobTrace trace(trace_of(given));
   Arguments arguments = given;
   for (std::string& variable : trace.variables()) arguments.exported.push_back(std::move(variable));
   const int code = arguments.hosts.empty() ? run_job_here(arguments) : run_job_on_hosts(arguments);

@@ -2,6 +2,7 @@
 #include "run/trace_merge.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -14,8 +15,11 @@
 #include <string_view>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "run/trace_clocks.h"
 
@@ -34,6 +38,15 @@ std::optional<int> rank_of(const std::string& file_name, const std::string& stem
   const auto [end, error] = std::from_chars(begin, file_name.data() + file_name.size(), rank);
   if (error != std::errc() || *end != '.') return std::nullopt;
   return rank;
+}
+
+/// Whether a process that lives has the file open for its timeline.
+bool is_written(const std::string& part) {
+  const int file = ::open(part.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool is_locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  (void)::close(file);
+  return is_locked;
 }
 
 std::vector<std::pair<int, std::string>> ranked_parts(const std::string& path) {
@@ -155,8 +168,15 @@ void merge_trace_files(const std::vector<std::string>& parts, const std::string&
   }
 }
 
+/// Another job that lives has these parts: they stay what they are.
 JobTrace::JobTrace(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
+  if (std::ranges::any_of(find_trace_parts(path_), is_written)) {
+    const std::string taken = path_;
+    path_ += fmt::format(".{}", ::getpid());
+    fmt::print(stderr, "crossdevice-run: another job writes to {}: this one's timeline is {}\n",
+               taken, path_);
+  }
   std::error_code error;
   for (const std::string& part : find_trace_parts(path_)) std::filesystem::remove(part, error);
 }

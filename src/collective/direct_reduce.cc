@@ -125,10 +125,11 @@ DirectReduceOutcome reduce_in_chunks(const DirectReduceRequest& request) {
       });
     }
   };
-  if (has_pack_bars(request)) {
-    detail::PackTimes times(scratch.plan);
-    run_chunks(times);
-    for (const Pack& pack : request.packs) times.record(pack);
+  std::optional<detail::PackTimes> times =
+      request.packs.empty() ? std::nullopt : detail::PackTimes::if_wanted(scratch.plan);
+  if (times.has_value()) {
+    run_chunks(*times);
+    for (const Pack& pack : request.packs) times->record(pack);
   } else {
     detail::Untimed untimed;
     run_chunks(untimed);

@@ -167,10 +167,9 @@ DirectReduceOutcome scheduled_reduce(const ScheduledReduceRequest& request) {
       pool.run(num_chunks, [&](std::size_t chunk) { reduction.run_chunk(chunk, times); });
     }
   };
-  if (detail::PackTimes::are_wanted()) {
-    detail::PackTimes times(scratch.plan);
-    run_chunks(times);
-    for (const ScheduledPack& pack : request.packs) times.record(pack.pack);
+  if (std::optional<detail::PackTimes> times = detail::PackTimes::if_wanted(scratch.plan)) {
+    run_chunks(*times);
+    for (const ScheduledPack& pack : request.packs) times->record(pack.pack);
   } else {
     detail::Untimed untimed;
     run_chunks(untimed);

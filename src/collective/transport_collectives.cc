@@ -52,10 +52,16 @@ const detail::ReductionAlgorithm& algorithm_of(Kind kind) {
   return detail::kShuffleReduction;
 }
 
-/// Sums of integers are divided when they have arrived.
-ReduceOp row_op(const CollectiveRequest& request, const detail::BatchRow& row) {
-  const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
-  return is_integer_sum ? ReduceOp::SUM : request.op;
+/// Whether a batch may be reduced in pairs. It is one row then, as wide as its values; and no partial result is rounded to 16 bits or fewer, so that no value
+/// is lost by an algorithm that the links' measurement has chosen. (The order of additions is another one than EXCHANGE's.)
+bool may_double(const CollectiveRequest& request, std::span<const CollectiveValue> values) {
+  const DType dtype = values[0].inputs[0].dtype();
+  const bool is_small_float = is_floating(dtype) && size_in_bytes(dtype) <= 2;
+  const bool is_integer_mean = request.op == ReduceOp::MEAN && is_integer(dtype);
+  return !request.deterministic && !is_small_float && !is_integer_mean &&
+         std::all_of(values.begin(), values.end(), [dtype](const CollectiveValue& value) {
+           return value.inputs[0].dtype() == dtype;
+         });
 }
 
 }  // namespace
@@ -109,7 +115,9 @@ struct TransportCollectives::State final : OperationObserver {
   void agree(const Deadline& deadline) { group->agree(deadline); }
   std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
                                                       const Deadline& deadline);
-  [[nodiscard]] bool takes(AllReduceAlgorithm small, std::size_t inline_bytes) const;
+  [[nodiscard]] std::optional<AllReduceAlgorithm> small_algorithm(
+      const CollectiveRequest& request, std::span<const CollectiveValue> values,
+      std::size_t inline_bytes) const;
   [[nodiscard]] Kind all_reduce_kind(const CollectiveRequest& request, std::size_t bytes) const;
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      std::size_t block_bytes);
@@ -163,10 +171,23 @@ Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& reque
   return detail::kind_of(choose_all_reduce(num_ranks, bytes, is_mesh, tuning));
 }
 
-/// Whether a whole batch takes one of the algorithms for few bytes.
-bool TransportCollectives::State::takes(AllReduceAlgorithm small, std::size_t inline_bytes) const {
-  return inline_bytes <= kMaxExchangeBytes &&
-         choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning) == small;
+/// EXCHANGE or DOUBLING, where a whole batch takes one of them; equal on all workers. Nothing: row by row.
+std::optional<AllReduceAlgorithm> TransportCollectives::State::small_algorithm(
+    const CollectiveRequest& request, std::span<const CollectiveValue> values,
+    std::size_t inline_bytes) const {
+  if (inline_bytes > kMaxExchangeBytes) return std::nullopt;
+  const AllReduceAlgorithm choice = choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning);
+  const bool doubles = choice == AllReduceAlgorithm::DOUBLING;
+  if (doubles && may_double(request, values)) return choice;
+  // Each worker's own values are combined before, where that decides the bits.
+  if (!is_mesh || (request.deterministic && values[0].inputs.size() > 1)) return std::nullopt;
+  const auto seconds = [&](AllReduceAlgorithm algorithm) {
+    return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, *tuning.links);
+  };
+  const bool is_next_best =
+      doubles && seconds(AllReduceAlgorithm::EXCHANGE) <= seconds(AllReduceAlgorithm::SHUFFLE);
+  if (choice != AllReduceAlgorithm::EXCHANGE && !is_next_best) return std::nullopt;
+  return AllReduceAlgorithm::EXCHANGE;
 }
 
 void TransportCollectives::State::reduce_inline(const CollectiveRequest& request,
@@ -197,13 +218,13 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   (void)direct_reduce({.op = request.op, .tensors = inline_batch.tensors(values, blocks)});
 }
 
-/// Of small values, which are staged.
+/// Small values, which are staged: one row, or none where all are empty.
 void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& request) {
   for (const detail::BatchRow& row : batch.rows()) {
     const detail::ReductionSpan span(detail::kDoublingReduction,
                                      row.num_elements * size_in_bytes(row.dtype), row.dtype);
     batch.fill(row);
-    doubling.run({.op = row_op(request, row),
+    doubling.run({.op = request.op,
                   .dtype = row.dtype,
                   .num_elements = row.num_elements,
                   .elements = row.output,
@@ -227,8 +248,9 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
     running.push_back(
         find_program({.kind = kind, .num_elements = row.num_elements, .element_size = element_size},
                      request.deadline));
+    const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
     jobs.push_back({.program = running.back().get(),
-                    .op = row_op(request, row),
+                    .op = is_integer_sum ? ReduceOp::SUM : request.op,
                     .dtype = row.dtype,
                     .input = row.input,
                     .output = row.output,
@@ -310,17 +332,15 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
   state.run(request, detail::operation_of(request, values, size), [&] {
     state.is_in_place = detail::is_in_place(values);
     state.divisor = num_inputs * state.num_ranks;
-    // Each worker's own values are combined before, where that decides the bits.
-    const bool combines_own_first = request.deterministic && num_inputs > 1;
-    if (!combines_own_first && state.takes(AllReduceAlgorithm::EXCHANGE, size.inline_bytes)) {
+    const std::optional<AllReduceAlgorithm> small =
+        state.small_algorithm(request, values, size.inline_bytes);
+    if (small == AllReduceAlgorithm::EXCHANGE) {
       state.reduce_inline(request, values, size.inline_bytes);
       return;
     }
-    const bool doubles =
-        !request.deterministic && state.takes(AllReduceAlgorithm::DOUBLING, size.inline_bytes);
     for (std::size_t done = 0; done < values.size();) {
       done += state.batch.lay_out(request.op, values.subspan(done));
-      if (doubles) {
+      if (small == AllReduceAlgorithm::DOUBLING) {
         state.reduce_by_doubling(request);
       } else {
         state.reduce_rows(request);

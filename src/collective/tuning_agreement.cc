@@ -63,7 +63,9 @@ class LinkProbe {
     LinkModel links;
     const int repetitions = static_cast<int>(
         std::clamp(kEmptyRoundsSeconds / rough_latency_seconds, 1.0, kMaxEmptyRounds));
-    links.latency_seconds = seconds_of_a_barrier(repetitions) / barrier_.num_rounds();
+    links.latency_seconds = repetitions == 1
+                                ? rough_latency_seconds
+                                : seconds_of_a_barrier(repetitions) / barrier_.num_rounds();
     const auto bandwidth = [&](int num_distances) {
       const double seconds = fastest(1, [&] { send_round(probe_bytes, num_distances); });
       // A time below the latency is noise.

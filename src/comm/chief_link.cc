@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/log.h"
 #include "crossdevice/core/trace_clock.h"
 #include "crossdevice/core/version.h"
 
@@ -43,7 +44,8 @@ ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, M
       events_(std::move(events)),
       resolver_(io),
       retry_timer_(io),
-      next_retry_(kFirstRetry) {}
+      next_retry_(kFirstRetry),
+      next_warning_(Clock::now() + whole_time(options.stall_warning)) {}
 
 void ChiefLink::connect() {
   const std::size_t num_addresses = options_.more_chief_addresses.size() + 1;
@@ -93,7 +95,21 @@ void ChiefLink::send(ControlKind kind, const std::string& payload) {
   if (is_welcome_) connection_->send(encode_frame(kind, payload));
 }
 
+/// Who waits for somebody who never comes would else hear nothing until the deadline.
+void ChiefLink::warn_of_absence() {
+  if (is_kept_ || is_leaving_ || Clock::now() < next_warning_) return;
+  next_warning_ = Clock::now() + whole_time(options_.stall_warning);
+  log(LogSeverity::WARNING,
+      is_welcome_
+          ? fmt::format("rank {} still waits for other workers to come to the chief at {}, which "
+                        "says who they are",
+                        self_.rank, options_.chief_address)
+          : fmt::format("rank {} still waits for the chief (rank 0) at {}: {}", self_.rank,
+                        options_.chief_address, last_error_));
+}
+
 void ChiefLink::beat(bool was_asleep) {
+  warn_of_absence();
   if (!connection_ || is_leaving_) return;
   if (was_asleep) last_heard_ = Clock::now();
   if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return compare_clocks();
@@ -189,6 +205,7 @@ void ChiefLink::end(const std::string& why) {
 
 void ChiefLink::retry(const std::string& why) {
   events_.on_retry(why);
+  last_error_ = why;
   if (connection_) connection_->close();
   connection_.reset();
   is_welcome_ = false;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/core/trace_clock.h"
 #include "crossdevice/core/version.h"
 
@@ -34,6 +35,7 @@ ChiefService::ChiefService(asio::io_context& io, const ControlPlaneOptions& opti
       self_(std::move(self)),
       to_self_(std::move(to_self)),
       cluster_id_(make_cluster_id()),
+      next_warning_(Clock::now() + whole_time(options.stall_warning)),
       chief_({.num_workers = options.num_workers,
               .library_version = library_version_string(),
               .job = options.job,
@@ -156,7 +158,17 @@ std::optional<Refused> ChiefService::cancel_meeting() {
                   options_.num_workers, options_.chief_address, chief_.describe_absent()));
 }
 
+/// Who waits for somebody who never comes would else hear nothing until the deadline.
+void ChiefService::warn_of_absence() {
+  if (chief_.is_complete() || Clock::now() < next_warning_) return;
+  next_warning_ = Clock::now() + whole_time(options_.stall_warning);
+  log(LogSeverity::WARNING, fmt::format("rank {} at {} still waits for {} of {} workers: {}",
+                                        self_.rank, options_.chief_address, chief_.absent().size(),
+                                        options_.num_workers, chief_.describe_absent()));
+}
+
 void ChiefService::beat(bool was_asleep) {
+  warn_of_absence();
   const Clock::time_point now = Clock::now();
   std::vector<int> silent;
   for (auto& [rank, heard] : last_heard_of_) {

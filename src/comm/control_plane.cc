@@ -50,10 +50,6 @@ constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory fo
 /// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
 constexpr std::chrono::seconds kVerdictTime{1};
 
-std::chrono::nanoseconds nanoseconds(std::chrono::duration<double> time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
-}
-
 /// The moment, or one that a condition variable can still count to.
 Clock::time_point wake_up(const Deadline& deadline, Clock::time_point latest) {
   return std::min(deadline.moment(), latest);
@@ -341,7 +337,7 @@ void ControlPlane::State::lose_chief(const std::string& why) {
 }
 
 void ControlPlane::State::beat() {
-  const auto limit = nanoseconds(options_.heartbeat_timeout);
+  const auto limit = whole_time(options_.heartbeat_timeout);
   // Who was stopped itself has heard nobody, which says nothing about them.
   const bool was_asleep = Clock::now() - last_beat_ > limit / 2;
   last_beat_ = Clock::now();
@@ -386,7 +382,7 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
   }
   Pending pending{.kind = kind, .parts = std::nullopt, .failure = std::nullopt};
   const Clock::time_point begin = Clock::now();
-  const auto stall = nanoseconds(options_.stall_warning);
+  const auto stall = whole_time(options_.stall_warning);
   std::unique_lock lock(mutex_);
   if (end_.has_value()) {
     const End reason = *end_;

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/environment_cluster_resolver.h"
 
+#include <optional>
+#include <string>
 #include <utility>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
 
 #include "comm/detail/launcher_variables.h"
 
@@ -24,7 +30,15 @@ WorkerIdentity EnvironmentClusterResolver::identity_implementation() const {
     identity.local_rank = local->rank;
     identity.local_num_workers = local->size;
   }
-  if (place.size > 1) identity.chief_address = variables.require(kChiefAddressVariable);
+  if (place.size == 1) return identity;
+  const std::optional<std::string> chief = variables.find(kChiefAddressVariable);
+  if (!chief.has_value()) {
+    throw ValueError(fmt::format(
+        "rank {} of {}, as {} says: {} is not set; give all workers the same host:port, where "
+        "rank 0 listens",
+        place.rank, place.size, kRankVariable, kChiefAddressVariable));
+  }
+  identity.chief_address = *chief;
   return identity;
 }
 

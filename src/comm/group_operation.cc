@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::uint32_t kNumReduceOps = static_cast<std::uint32_t>(ReduceOp::PROD) + 1;
 
+/// To the byte, so that two that differ look different.
+std::string size_text(std::uint64_t size_bytes) {
+  std::string text = format_bytes(size_bytes);
+  if (size_bytes >= 1024) text += fmt::format(" = {} B", size_bytes);
+  return text;
+}
+
 }  // namespace
 
 GroupOperation pack_operation(const GroupOperationInfo& info) {
@@ -41,7 +48,7 @@ std::string to_string(const GroupOperation& operation) {
                                           : "unknown",
       operation.num_values,
       operation.dtype < kNumDTypes ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
-      format_bytes(operation.size_bytes), operation.fingerprint);
+      size_text(operation.size_bytes), operation.fingerprint);
 }
 
 }  // namespace crossdevice

@@ -42,8 +42,12 @@ std::shared_ptr<ListeningSocket> ListeningSocket::open(const std::string& host, 
   if (!error) acceptor.listen(4096, error);
   if (!error) endpoint = acceptor.local_endpoint(error);
   if (error) {
-    throw UnavailableError(fmt::format("{} cannot listen at {}: {}", who,
-                                       join_host_port(host, port), error.message()));
+    const bool is_taken = error == asio::error::address_in_use;
+    throw UnavailableError(fmt::format(
+        "{} cannot listen at {}: {}{}", who, join_host_port(host, port), error.message(),
+        is_taken ? " (by another job, or by this process, where it has joined already "
+                   "and has still that cluster)"
+                 : ""));
   }
   return std::make_shared<ListeningSocket>(Passkey(), endpoint, acceptor.release());
 }

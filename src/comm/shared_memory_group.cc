@@ -323,7 +323,7 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
   if (!is_end && news.kind() == GroupNews::Kind::ABORTED) {
     fail_because(GroupNews::Kind::ABORTED, deadline, is_end);
   }
-  // Of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
+  // Where memory is exposed: of a member that has given up and this one at least one knows of the other; if it is this one, it touches nothing.
   for (const GroupFlags* const each : flags) {
     if (has_given_up(*each)) fail(deadline, is_end);
   }

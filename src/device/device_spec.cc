@@ -48,7 +48,7 @@ std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\
   throw ValueError("Unknown attribute '" + std::string(word) + "' in device string " +
                    quoted(spec) +
                    ": expected parts job:<name>, replica:<int>, task:<int>, CPU:<int>, GPU:<int> "
-                   "or device:<TYPE>:<int>");
+                   "or device:<TYPE>:<int>, for example \"GPU:0\"");
 }
 
 std::int64_t parse_integer(std::string_view text, std::string_view part, std::string_view spec) {

@@ -14,9 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "bench/running_job.h"
@@ -242,6 +244,23 @@ TEST_F(TraceMergeTest, TheBenchsWorkersBecomeOneFileToo) {
     EXPECT_FALSE(find_of(events, "communicate", rank).is_null()) << rank;
     EXPECT_FALSE(find_of(events, "crossdevice_end", rank).is_null()) << rank;
   }
+}
+
+TEST_F(TraceMergeTest, PartsOfAJobThatLivesAreLeftAlone) {
+  const std::string whole = path("whole.json");
+  const std::string old = write("whole.json.0.1.part", "[\n" + bar("old", 1));
+  const std::string live = write("whole.json.1.2.part", "[\n" + bar("live", 1));
+  const int file = ::open(live.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(file, LOCK_EX), 0);
+  const JobTrace beside(whole);
+  EXPECT_TRUE(std::filesystem::exists(live));
+  EXPECT_TRUE(std::filesystem::exists(old));
+  EXPECT_THAT(beside.variables(),
+              ElementsAre(HasSubstr(whole + "." + std::to_string(::getpid()) + ".")));
+  ::close(file);
+  const JobTrace next(whole);  // that job has ended
+  EXPECT_FALSE(std::filesystem::exists(live));
+  EXPECT_FALSE(std::filesystem::exists(old));
 }
 
 TEST_F(TraceMergeTest, FilesOfOtherLaunchersAreMergedOnRequest) {

@@ -403,6 +403,35 @@ TEST(ControlPlaneTest, AStallIsSpokenOf) {
   set_log_sink(nullptr);
 }
 
+TEST(ControlPlaneTest, AMeetingThatStallsIsSpokenOf) {
+  std::mutex mutex;
+  std::string messages;
+  set_log_sink([&](LogSeverity, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    messages += std::string(text) + "\n";
+  });
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  const std::string chief = "127.0.0.1:" + std::to_string(port);
+  const auto join = [&](int rank, std::chrono::milliseconds time) {
+    ControlPlaneOptions options = options_of(rank, 3, port);
+    options.stall_warning = std::chrono::milliseconds(50);
+    options.heartbeat_timeout = std::chrono::milliseconds(800);
+    EXPECT_THROW((void)ControlPlane::join(options, Deadline::after(time)), DeadlineExceededError);
+  };
+  join(1, std::chrono::milliseconds(1000));  // nobody is there
+  EXPECT_THAT(messages, HasSubstr("rank 1 still waits for the chief (rank 0) at " + chief + ": "));
+  {
+    const std::jthread other([&] { join(1, std::chrono::milliseconds(2000)); });
+    join(0, std::chrono::milliseconds(2000));
+  }
+  EXPECT_THAT(messages,
+              HasSubstr("rank 0 at " + chief + " still waits for 1 of 3 workers: rank 2"));
+  EXPECT_THAT(messages,
+              HasSubstr("rank 1 still waits for other workers to come to the chief at " + chief));
+  set_log_sink(nullptr);
+}
+
 /// Speaks to a chief without being a worker.
 class Stranger {
  public:

@@ -86,7 +86,8 @@ TEST(EnvironmentClusterResolverTest, EveryErrorNamesTheVariableAndItsValue) {
   expect_error(changed("CROSSDEVICE_LOCAL_NUM_WORKERS", "5"),
                "CROSSDEVICE_*: expected 1 to 4 workers on this host, got 5");
   expect_error(changed("CROSSDEVICE_CHIEF_ADDRESS", nullptr),
-               "CROSSDEVICE_*: CROSSDEVICE_CHIEF_ADDRESS is not set");
+               "rank 1 of 4, as CROSSDEVICE_RANK says: CROSSDEVICE_CHIEF_ADDRESS is not set; give "
+               "all workers the same host:port, where rank 0 listens");
   expect_error(
       changed("CROSSDEVICE_CHIEF_ADDRESS", "a"),
       "CROSSDEVICE_*: the chief's address: \"a\" is no address: there is no port; expected "

@@ -16,7 +16,8 @@ TEST(GroupOperation, IsNamedForPeople) {
                                                    .num_values = 2,
                                                    .size_bytes = 1536,
                                                    .fingerprint = 0x9af0});
-  EXPECT_EQ(to_string(operation), "all_reduce MAX of 2 float16 values, 1.5 KiB (fingerprint 9af0)");
+  EXPECT_EQ(to_string(operation),
+            "all_reduce MAX of 2 float16 values, 1.5 KiB = 1536 B (fingerprint 9af0)");
 }
 
 TEST(GroupOperation, EveryFieldTells) {

@@ -19,7 +19,9 @@ set(rank_1 "rank 1 of 2: 3\n")
 not_run([[git clone <this repository> crossdevice && cd crossdevice]] "what it fetches is what is tested")
 covered([[./cmake/install-dependencies && cmake --workflow --preset demo]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset demo]])
 covered([[./cmake/install-dependencies && cmake --workflow --preset test]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset test]])
-covered([[cmake --install build/release]] tests/install/consume.cmake [[--install "${BUILD}"]])
+covered([[cmake --install build/release --prefix $HOME/xdev]] tests/install/consume.cmake [[--install "${BUILD}" --prefix]])
+covered([[cmake -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] tests/install/consume.cmake [[printed '${output}', expected '3 1.5 3']])
+covered([[export PATH=$HOME/xdev/bin:$PATH]] tests/install/consume.cmake [["${prefix}/bin/crossdevice-*"]])
 covered([[cmake --build build/release --target docs]] .ci/run [[cmake --build build/release --target docs]])
 covered([[crossdevice-run -n 4 -- crossdevice-train]] tests/bench/train_smoke.cmake [["${RUN}" -n ${workers} -- "${PROGRAM}"]]) # one epoch
 run([[crossdevice-run -n 4 -- ./my_trainer --its-own-options]] SAYS "[0] rank 0 of 4: 10\n" "[1] rank 1 of 4: 10\n" "[2] rank 2 of 4: 10\n" "[3] rank 3 of 4: 10\n")
@@ -51,7 +53,6 @@ run([[CROSSDEVICE_RANK=1 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127
 run([[CROSSDEVICE_RANK=0 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer]] SAYS "${rank_0}")
 run([[wait $!]])
 run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]] MAKES job.secret)
-run([[CROSSDEVICE_SECRET_FILE=$PWD/job.secret crossdevice-run -n 2 -- ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]] "needs two hosts; on one mpirun is run, see above")
 covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/collective/pack.h"
@@ -30,6 +33,15 @@ class PackTimes {
   /// One load: whether the trace is written is known since the operation's own bar.
   [[nodiscard]] static bool are_wanted() noexcept {
     return (trace_state.load(std::memory_order_relaxed) & kTraceToFile) != 0;
+  }
+
+  /// Nothing where there is no memory for them: no operation ends because a trace cannot be.
+  [[nodiscard]] static std::optional<PackTimes> if_wanted(const ChunkPlan& plan) noexcept {
+    try {
+      if (are_wanted()) return std::optional<PackTimes>(std::in_place, plan);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as said
+    }
+    return std::nullopt;
   }
 
   /// `plan` must outlive it, and stay as it is.

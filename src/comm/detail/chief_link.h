@@ -63,6 +63,7 @@ class ChiefLink {
   void hear_clock(const Frame& frame);
   void end(const std::string& why);
   void retry(const std::string& why);
+  void warn_of_absence();
 
   asio::io_context& io_;
   const ControlPlaneOptions& options_;
@@ -71,6 +72,8 @@ class ChiefLink {
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer retry_timer_;
   std::chrono::milliseconds next_retry_;
+  Clock::time_point next_warning_;  // while they meet
+  std::string last_error_ = "no answer";
   std::size_t num_tries_ = 0;
   std::shared_ptr<ControlConnection> connection_;
   Clock::time_point last_heard_;

@@ -53,6 +53,7 @@ class ChiefService {
   void begin_session(const std::shared_ptr<ControlConnection>& connection, int rank);
   void tell_clock(int rank, const Frame& question);
   void end_spoiled_meeting();
+  void warn_of_absence();
   void drop_member(int rank, const std::string& why);
 
   asio::io_context& io_;
@@ -60,6 +61,7 @@ class ChiefService {
   MemberInfo self_;
   std::function<void(const Frame&)> to_self_;
   std::uint64_t cluster_id_;
+  Clock::time_point next_warning_;  // while they meet
   Chief chief_;
   Reception reception_;
   std::map<int, std::shared_ptr<ControlConnection>> sessions_;  // by rank

@@ -12,6 +12,10 @@ namespace crossdevice::detail {
 
 class ListeningSocket;
 
+[[nodiscard]] inline std::chrono::nanoseconds whole_time(std::chrono::duration<double> time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+}
+
 struct ControlPlaneOptions {
   int rank = 0;
   int num_workers = 1;

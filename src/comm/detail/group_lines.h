@@ -19,8 +19,9 @@ namespace crossdevice::detail {
 /// lines come in pairs, because processors fetch them so.
 ///
 /// Ordering: what is announced is written before `phase` (release; whoever reads the phase with acquire sees it), and reason before given_up_at.
-/// `phase`, `given_up_at` and num_sleepers are sequentially consistent among each other: of a member that gives up and one that announces, at
-/// least one sees the other; and a sleeper is never overlooked by who advances the phase.
+/// `phase`, `given_up_at` and num_sleepers are sequentially consistent among each other where an announcement exposes memory, and at ends: of a member
+/// that gives up and one that announces, at least one sees the other; and a sleeper is not overlooked by who advances the phase. Announcements that expose
+/// slots alone are only released, and have none of this; see SharedMemoryGroup::State::advance().
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what waiters poll has a line of its own
 struct alignas(128) GroupFlags {
   static constexpr std::uint32_t kHeard = 1;
