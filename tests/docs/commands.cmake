@@ -31,7 +31,7 @@ run([[CROSSDEVICE_TRACE=step.json ./my_trainer]] SAYS "rank 0 of 1: 1\n" MAKES_J
 run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]] SAYS "rank 0 of 4: 10\n" "rank 3 of 4: 10\n" MAKES_JSON job.json)
 covered([[cpack -G DEB]] .ci/run [[(cd build/release && cpack)]]) # DEB is what CPACK_GENERATOR says
 not_run([[bash .ci/run]] "the test suite is one of its steps")
-not_run([[bench/record]] "takes some minutes alone on the machine; its result is bench/results/amd-epyc-2-cores.md")
+not_run([[bench/record]] "takes some minutes alone on the machine; its results are bench/results/amd-epyc-2-cores.md and intel-r-xeon-r-processor-2-cores.md")
 
 # docs/workers.md
 covered([[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]] tests/bench/elastic_training_test.cc [[elastic]])
