@@ -219,12 +219,21 @@ std::string start_writer(const std::string& wanted) {
   return warning;
 }
 
+/// What the environment says has been looked at.
+struct KnownAtTheEnd {
+  KnownAtTheEnd() = default;
+  ~KnownAtTheEnd() { trace_state.fetch_and(~kTraceUnknown, std::memory_order_relaxed); }
+  KnownAtTheEnd(const KnownAtTheEnd&) = delete;
+  KnownAtTheEnd& operator=(const KnownAtTheEnd&) = delete;
+};
+
 /// What the environment says, once.
 [[gnu::noinline]] void look_at_environment() noexcept {
   std::string warning;
   try {
     const std::lock_guard lock(start_mutex);
     if ((trace_state.load(std::memory_order_relaxed) & kTraceUnknown) == 0) return;
+    const KnownAtTheEnd known;  // with the lock: whoever waits for it must not look once more
     std::string path;
     try {
       path = environment().trace;
@@ -235,8 +244,7 @@ std::string start_writer(const std::string& wanted) {
     // NOLINTNEXTLINE(bugprone-empty-catch): a trace that cannot be must not end the operation
   } catch (...) {
   }
-  trace_state.fetch_and(~kTraceUnknown, std::memory_order_relaxed);
-  // Without the lock, and when it is known: the program's sink may have bars of its own.
+  // Without the lock: the program's sink may have bars of its own.
   if (!warning.empty()) log(LogSeverity::WARNING, warning);
 }
 
