@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to be observable: spans that nobody wants, spans that somebody wants, counters, messages below the level; and what part of the smallest
-// call that is.
+// What it costs to be observable: spans that nobody wants, spans that somebody wants, counters on and off, messages below the level; and what part of the
+// smallest call that is.
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -53,6 +53,26 @@ void MessageBelowTheLevel(benchmark::State& state) {
 }
 BENCHMARK(MessageBelowTheLevel);
 
+/// Whether anything is counted, while it lives.
+class Counted {
+ public:
+  explicit Counted(bool on)
+      : before_(cd::detail::counter_state.exchange(on ? cd::detail::CounterState::ON
+                                                      : cd::detail::CounterState::OFF)) {}
+  ~Counted() { cd::detail::counter_state = before_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  cd::detail::CounterState before_;
+};
+
+void CounterAddSwitchedOff(benchmark::State& state) {
+  const Counted counted(false);
+  for (auto _ : state) kCounter.add();
+}
+BENCHMARK(CounterAddSwitchedOff);
+
 /// 8 bytes on each of two devices, in place.
 class SmallestCall {
  public:
@@ -81,14 +101,17 @@ class SmallestCall {
   cd::ReductionToOneDevice ops_;
 };
 
+/// The argument: counters on or off.
 void SmallestCallAsItIs(benchmark::State& state) {
+  const Counted counted(state.range(0) != 0);
   SmallestCall call;
   for (auto _ : state) call.run();
 }
-BENCHMARK(SmallestCallAsItIs);
+BENCHMARK(SmallestCallAsItIs)->ArgName("counters")->Arg(1)->Arg(0);
 
 /// As many spans that nobody wants as that call opens, and what it counts: an operation and a reduction, each with its bytes.
 void WhatItObserves(benchmark::State& state) {
+  const Counted counted(state.range(0) != 0);
   const int num_spans = SmallestCall().num_spans();
   for (auto _ : state) {
     for (int i = 0; i < num_spans; ++i) {
@@ -96,6 +119,7 @@ void WhatItObserves(benchmark::State& state) {
       benchmark::ClobberMemory();
     }
     for (int i = 0; i < 2; ++i) {
+      if (!cd::detail::is_counted()) continue;
       cd::detail::ThreadCounters counters;
       counters.add(kCounter);
       counters.add(kCounter, 8);
@@ -104,7 +128,7 @@ void WhatItObserves(benchmark::State& state) {
   }
   state.counters["spans"] = num_spans;
 }
-BENCHMARK(WhatItObserves);
+BENCHMARK(WhatItObserves)->ArgName("counters")->Arg(1)->Arg(0);
 
 void ReadAllAsText(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cd::counters_text());

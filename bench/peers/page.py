@@ -16,8 +16,8 @@ SHOWN_SIZES = {8, 64, 256, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 256 << 10
 OWN_DRAWINGS = re.compile(r"(.+-(time|bandwidth)|gradients|gradients-network|workers-\d+[KMG]?)\.svg")
 PREAMBLE = (
     "Times are medians of the rounds' medians, of the slowest worker. Behind a peer's time: its ratio to ours, the median of the rounds, in which all took "
-    "turns, and the lowest and the highest round's; above 1 ours is faster. **Bold**: the peer is ahead in every round. *Italic*: undecided, the rounds lie on "
-    "both sides of 1. Behind ours: the fastest and the slowest round, and the percentage of the physical limit that was measured in the same run, in turns with "
+    "turns, and the lowest and the highest round's; above 1 ours is faster. **Bold**: the peer is ahead in every round, or in so many that chance would do that less than once "
+    "in twenty (of 20 rounds in 15). *Italic*: undecided. Behind ours: the fastest and the slowest round, and the percentage of the physical limit that was measured in the same run, in turns with "
     "it (in place: scaling the same buffers in place; out of place: a non-temporal copy; by all workers at once), across links of the bound 2(n-1)/n bytes over "
     "the speed of a plain TCP stream each way on that link. More than 100 % on one host means that ours profits more from the caches than the plain loop does; "
     "across links, that the links let some bytes pass at once after a rest, as shapers do. Everybody's values were checked, and buffers are rewritten before each "
@@ -89,18 +89,19 @@ def ratio_list(items):
 
 
 def verdict_against(table, reference):
-    """Where peers are ahead of one of ours and where that is undecided; empty: ours is ahead of all in every round, or nothing can be said."""
+    """Where peers are ahead of one of ours and where that is undecided; empty: ours is ahead of all, or nothing can be said."""
     found = summary.peers_by_verdict(table, reference, NAMES_OF_OURS)
     whom = "" if reference == summary.OURS else f" of {title_of(reference)}"
     lines = []
-    for verdict, heading in ((summary.Verdict.CONTENDER, f"A peer is ahead{whom} here, in every round (its time in how many times ours):"),
+    for verdict, heading in ((summary.Verdict.CONTENDER, f"A peer is ahead{whom} here (its time in how many times ours):"),
                              (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree:")):
         if found[verdict]:
             lines += [heading, "", *ratio_list(found[verdict]), ""]
     ours = found[summary.Verdict.REFERENCE]
     if not lines and ours:
         key, name, ratio = ours[0]
-        lines = [f"No peer is ahead{whom} in any round: the closest is {title_of(name)}, {charts.byte_text(key.size_bytes)} {placement_text(key.in_place)}, "
+        where = " in any round" if all(each.low > 1 for _, _, each in ours) else ""
+        lines = [f"No peer is ahead{whom}{where}: the closest is {title_of(name)}, {charts.byte_text(key.size_bytes)} {placement_text(key.in_place)}, "
                  f"with {ratio_text(ratio)}.", ""]
     return lines
 

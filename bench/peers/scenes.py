@@ -50,6 +50,7 @@ class Scene:
 ALL_SIZES = (Sizes("8", "64M", 2),)
 LARGE = Sizes("64M", "64M", 2)
 SOME_SIZES = (Sizes("8", "8M", 32), LARGE)
+SMALLEST = (Sizes("8", "512", 2),)
 FEW_SIZES = (Sizes("8", "8M", 1024),)
 PYTHON = ("torch", "tensorflow-workers")
 
@@ -59,6 +60,8 @@ def scenes(num_cores):
         return f"{workers} workers on {num_cores} cores" + (" (oversubscribed)" if workers > num_cores else "")
 
     yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
+    yield Scene("workers-2-small", f"{on_cores(2)}, the smallest values, more rounds", SMALLEST, workers=2, rounds=4 * ROUNDS,
+                too_slow=("gloo", "gloo-reno", *PYTHON))
     yield Scene("workers-4", on_cores(4), ALL_SIZES, (*FEW_SIZES, LARGE), workers=4, warmup=1)
     for model, too_slow in (("resnet50", ()), ("bert_base", ("mpich", "gloo", "gloo-reno", "tensorflow-workers"))):
         yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=0, too_slow=too_slow)

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import enum
+import math
 import statistics
 
 OURS = "crossdevice"
@@ -22,9 +23,19 @@ class Key:
 class Verdict(enum.Enum):
     """Whether a contender or the one it is held against is faster."""
 
-    CONTENDER = "the contender, in every round"
-    REFERENCE = "the reference, in every round"
+    CONTENDER = "the contender, in every round or by the sign test"
+    REFERENCE = "the reference, in every round or by the sign test"
     UNDECIDED = "the rounds disagree"
+
+
+# What chance may do at most, on both sides together, for the sign test to decide: of 20 rounds 15 on one side.
+SIGNIFICANCE = 0.05
+
+
+def is_beyond_chance(count, of):
+    """Whether so many rounds on one side would be rare if both sides were as likely: the sign test."""
+    tail = sum(math.comb(of, k) for k in range(count, of + 1)) / 2 ** of
+    return 2 * tail <= SIGNIFICANCE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +45,16 @@ class Spread:
     median: float
     low: float
     high: float
+    rounds: tuple = dataclasses.field(default=(), compare=False)  # what it was made of
 
     def verdict(self):
         """Of ratios to the reference."""
-        if self.high < 1:
+        below = sum(value < 1 for value in self.rounds)
+        above = sum(value > 1 for value in self.rounds)
+        if self.high < 1 or (below > above and is_beyond_chance(below, len(self.rounds))):
             return Verdict.CONTENDER
-        return Verdict.REFERENCE if self.low > 1 else Verdict.UNDECIDED
+        is_ahead = self.low > 1 or (above > below and is_beyond_chance(above, len(self.rounds)))
+        return Verdict.REFERENCE if is_ahead else Verdict.UNDECIDED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +99,8 @@ def summarise(rows, link_bytes_per_second=None):
 
 
 def _spread(values):
-    values = list(values)
-    return Spread(statistics.median(values), min(values), max(values))
+    values = tuple(values)
+    return Spread(statistics.median(values), min(values), max(values), values)
 
 
 def _cell(by_round, found, limits):

@@ -11,6 +11,7 @@
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/comm/environment_cluster_resolver.h"
 #include "crossdevice/comm/flight_record.h"
+#include "crossdevice/comm/logical_workers.h"
 #include "crossdevice/comm/mpich_cluster_resolver.h"
 #include "crossdevice/comm/multi_worker_util.h"
 #include "crossdevice/comm/open_mpi_cluster_resolver.h"

@@ -180,10 +180,9 @@ void CallComparison::add(const GroupOperation& call) {
   state_->has_thread = true;
 }
 
-void CallComparison::compare_now(const GroupOperation& call,
-                                 std::optional<double> timeout_seconds) {
+void CallComparison::compare_now(const GroupOperation& call, const Deadline& deadline) {
   const std::vector<std::string> told = state_->meeting->all_gather_bytes(
-      {reinterpret_cast<const char*>(&call), sizeof call}, timeout_seconds);
+      {reinterpret_cast<const char*>(&call), sizeof call}, deadline);
   std::vector<GroupOperation> calls(told.size());
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     if (told[rank].size() != sizeof call) {

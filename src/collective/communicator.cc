@@ -23,7 +23,8 @@ namespace crossdevice {
 namespace {
 
 /// The other engines say what they have chosen where they know what the links are worth.
-std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cluster) {
+std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cluster,
+                                              const Deadline& deadline) {
   if (cluster->num_local_workers() == cluster->num_workers()) {
     if (cluster->rank() == 0) {
       const std::string message =
@@ -31,18 +32,18 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
                       cluster->num_workers());
       log_once(message, LogSeverity::INFO, message);
     }
-    return std::make_unique<SharedCollectives>(cluster);
+    return std::make_unique<SharedCollectives>(cluster, deadline);
   }
   const std::vector<int> machines = machines_of(*cluster);
-  std::unique_ptr<Transport> transport = make_message_transport(cluster);
+  std::unique_ptr<Transport> transport = make_message_transport(cluster, deadline);
   if (has_two_levels(machines)) {
-    return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines);
+    return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines, deadline);
   }
   if (cluster->rank() == 0) {
     log_once("flat", LogSeverity::INFO,
              "all workers exchange messages: machines have one worker each, or unequal numbers");
   }
-  return std::make_unique<TransportCollectives>(cluster, std::move(transport));
+  return std::make_unique<TransportCollectives>(cluster, std::move(transport), deadline);
 }
 
 /// A tensor where the engines reach it: itself, or, where it lies on a GPU, one of the pool in its place. Lives no longer than what it was given.
@@ -96,8 +97,9 @@ struct Communicator::State {
   }
 };
 
-Communicator::Communicator(std::shared_ptr<Cluster> cluster) : state_(std::make_unique<State>()) {
-  state_->engine = make_engine(cluster);
+Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Deadline& deadline)
+    : state_(std::make_unique<State>()) {
+  state_->engine = make_engine(cluster, deadline);
   state_->cluster = std::move(cluster);
 }
 Communicator::~Communicator() = default;

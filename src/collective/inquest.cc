@@ -26,6 +26,8 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/own_lateness_error.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -236,6 +238,19 @@ std::vector<Missed> missed_ones(const std::vector<Statement>& statements, const 
   return missed;
 }
 
+/// Of those who have not come in time. Who is in the operation, as far as is known, waits like this worker, and only its processor was not free for it:
+/// it is not who was waited for, unless there is nobody else.
+std::vector<Missed> missed_ones(const DeadlineExceededError& absent, const std::string& operation) {
+  std::vector<Missed> missed;
+  missed.reserve(absent.culprits().size());
+  for (const RankInfo& each : absent.culprits()) {
+    if (each.last_operation != operation) missed.push_back({.rank = each});
+  }
+  if (!missed.empty()) return missed;
+  for (const RankInfo& each : absent.culprits()) missed.push_back({.rank = each});
+  return missed;
+}
+
 [[noreturn]] void conclude(const std::string& name, const std::vector<Statement>& statements,
                            const Cluster& cluster, bool inputs_intact) {
   require_equal_operations(statements, cluster, inputs_intact);
@@ -272,6 +287,16 @@ void Inquest::begin(const GroupOperation& operation, const Deadline& deadline) {
   begun_at_ = std::chrono::steady_clock::now();
 }
 
+Deadline Inquest::end_of_meeting() const {
+  const auto now = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration grace = kGrace;
+  if (deadline_ < now + kGrace) {
+    grace = std::clamp<std::chrono::steady_clock::duration>(deadline_ + kAfterDeadline - now,
+                                                            kLeast, kGrace);
+  }
+  return Deadline::after(grace);
+}
+
 void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_intact) {
   std::vector<std::string> parts;
   try {
@@ -280,18 +305,19 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .previous = previous_,
                     .number = number_,
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
-    parts = meeting_->all_gather_bytes(encode(head, failure),
-                                       std::chrono::duration<double>(kGrace).count());
+    parts = meeting_->all_gather_bytes(encode(head, failure), end_of_meeting());
   } catch (const DeadlineExceededError& absent) {
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED)
       throw_op_error(failure.code(), failure.what(),
                      {.operation = {},
                       .culprits = {failure.culprits().begin(), failure.culprits().end()},
                       .inputs_intact = inputs_intact});
-    std::vector<Missed> missed;
-    missed.reserve(absent.culprits().size());
-    for (const RankInfo& each : absent.culprits()) missed.push_back({.rank = each});
-    blame(name, missed, *meeting_, inputs_intact);
+    // Who has done its part is in no operation, or in the next one, and has nothing to say of this one.
+    if (dynamic_cast<const OwnLatenessError*>(&failure) != nullptr) {
+      raise(failure.code(), fmt::format("{}: {}", name, failure.what()),
+            {failure.culprits().begin(), failure.culprits().end()}, inputs_intact);
+    }
+    blame(name, missed_ones(absent, short_name(operation_)), *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
     const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;

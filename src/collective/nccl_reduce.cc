@@ -86,6 +86,12 @@ NcclStage& NcclReducer::State::stage_for(bool is_captured) {
   return *stage;
 }
 
+/// Of what the call itself waits for: whoever says only how long the operation may take means that, too.
+Deadline deadline_of(const GpuOperation& operation) {
+  return Deadline::earlier(operation.deadline,
+                           Deadline::after_timeout_seconds(operation.timeout_seconds));
+}
+
 /// What must be equal on all workers.
 GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorSize> sizes) {
   Fingerprint fingerprint;
@@ -121,7 +127,7 @@ void NcclReducer::State::compare(const NcclReduceRequest& request) {
     return;
   }
   try {
-    comparison->compare_now(call, request.operation.timeout_seconds);
+    comparison->compare_now(call, deadline_of(request.operation));
   } catch (const InternalError&) {
     clique->break_with(std::current_exception(), /*is_known_everywhere=*/true);
     clique->require_usable();
@@ -348,10 +354,11 @@ NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State
   state_->clique = detail::NcclClique::of(devices);
 }
 
-NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local)
+NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,
+                         const Deadline& deadline)
     : state_(std::make_unique<State>()) {
   state_->devices = local;
-  state_->clique = detail::NcclClique::among(cluster, local);
+  state_->clique = detail::NcclClique::among(cluster, local, deadline);
   if (cluster->num_workers() == 1) return;
   state_->comparison = std::make_unique<detail::CallComparison>(
       cluster,
@@ -389,7 +396,7 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
       stage = &state.stage_for(run.is_captured());
       stage->require_bytes(bytes);
       if (run.is_captured()) {
-        stage->wait_for_memory(Deadline::after_timeout_seconds(request.operation.timeout_seconds));
+        stage->wait_for_memory(deadline_of(request.operation));
       }
     }
     run.begin();

@@ -12,6 +12,7 @@
 #include "crossdevice/device/reduce_kernel.h"
 
 #include "collective/detail/scratch_memory.h"
+#include "collective/detail/timed_copy.h"
 
 namespace crossdevice {
 namespace {
@@ -70,7 +71,7 @@ struct ScheduleExecutor::State {
   void prepare();
   void reserve_buffers(std::size_t count, std::size_t size_bytes);
   void add_tasks(std::size_t job);
-  void start_rows();
+  void start_rows(const Deadline& deadline);
   bool post_sends();
   bool post_receives();
   bool take_completed();
@@ -78,6 +79,7 @@ struct ScheduleExecutor::State {
   void combine(std::uint32_t index);
   void complete(std::uint32_t index);
   void complete_job(std::size_t job);
+  [[nodiscard]] bool has_own_work() const;
 
   [[nodiscard]] const ScheduleProgram& program_of(std::uint32_t index) const {
     return *jobs[tasks[index].job].program;
@@ -158,12 +160,12 @@ void ScheduleExecutor::State::add_tasks(std::size_t job) {
 }
 
 /// What the rows hold before the first task.
-void ScheduleExecutor::State::start_rows() {
+void ScheduleExecutor::State::start_rows(const Deadline& deadline) {
   for (std::size_t index = 0; index < jobs.size(); ++index) {
     const ScheduleJob& job = jobs[index];
-    const auto copy = [&job](const Interval& range) {
-      std::memcpy(job.output + offset(job, range), job.input + offset(job, range),
-                  size(job, range));
+    const auto copy = [&](const Interval& range) {
+      detail::copy_in_time(transport, job.output + offset(job, range),
+                           job.input + offset(job, range), size(job, range), deadline);
     };
     if (job.input != job.output && job.output != nullptr) {
       if (job.program->starts_with_copy && job.program->num_elements > 0) {
@@ -304,6 +306,15 @@ void ScheduleExecutor::State::complete_job(std::size_t index) {
   if (observer != nullptr) observer->tensor_completed(index);
 }
 
+/// Whether something could be done now without anybody else.
+bool ScheduleExecutor::State::has_own_work() const {
+  if (next_ready < ready.size()) return true;
+  return std::any_of(peers.begin(), peers.end(), [this](std::size_t peer) {
+    const SendQueue& queue = send_queues[peer];
+    return queue.next < queue.tasks.size() && tasks[queue.tasks[queue.next]].dependencies_left == 0;
+  });
+}
+
 ScheduleExecutor::ScheduleExecutor(Transport& transport)
     : state_(std::make_unique<State>(transport)) {}
 ScheduleExecutor::~ScheduleExecutor() = default;
@@ -314,8 +325,10 @@ void ScheduleExecutor::run(std::span<const ScheduleJob> jobs, const Deadline& de
   state.jobs = jobs;
   state.observer = observer;
   state.prepare();
-  state.start_rows();
+  state.start_rows(deadline);
   while (state.num_unfinished > 0) {
+    // Who has never to wait is in time all the same. Who can only wait does so below, which names those that it waits for.
+    if (deadline.has_passed() && state.has_own_work()) state.transport.require_time_left(deadline);
     // All of them each time: what one finishes makes others possible.
     const bool sent = state.post_sends();
     const bool received = state.post_receives();

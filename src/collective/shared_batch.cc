@@ -49,9 +49,9 @@ void SharedBatch::reuse_staged_inputs(const CollectiveValue& value, std::span<Bu
 SharedBatch::Buffer SharedBatch::describe(const Tensor& tensor) {
   Buffer buffer;
   if (tensor.size_bytes() == 0) return buffer;
+  buffer.begin = static_cast<std::byte*>(tensor.data());
   if (const std::optional<SharedLocation> location = locate(tensor)) {
     announced_.push_back(tensor);
-    buffer.begin = static_cast<std::byte*>(tensor.data());
     buffer.head.location = *location;
   } else {
     buffer.head.is_staged = 1;
@@ -76,7 +76,7 @@ void SharedBatch::announce(const CollectiveRequest& request,
   }
   for (const Buffer& buffer : own) head.stages |= buffer.head.is_staged;
   if (head.stages != 0) {
-    windows_.rebuild(request.op, values, kWindowBytes);
+    windows_.rebuild(request.op, values, kWindowBytes, buffers_.size());
     const std::size_t size_bytes = windows_.max_staged_bytes();
     if (!own_staging_.has_value() || own_staging_->size_bytes() < size_bytes) {
       own_staging_.reset();  // gives back before it takes
@@ -108,14 +108,15 @@ void SharedBatch::require_unmoved(const CollectiveRequest& request) const {
 void SharedBatch::learn(const CollectiveRequest& request, std::span<const CollectiveValue> values) {
   slots_.clear();
   heads_.clear();
-  bool any_stages = false;
+  any_stages_ = false;
   for (std::size_t rank = 0; rank < buffers_.size(); ++rank) {
     slots_.emplace_back(group_.slot_of(static_cast<int>(rank)));
     heads_.push_back(slots_.back().get<BatchHead>());
-    any_stages |= heads_.back().stages != 0;
+    any_stages_ |= heads_.back().stages != 0;
   }
   if (heads_[own_rank()].stages == 0) {
-    windows_.rebuild(request.op, values, any_stages ? kWindowBytes : WindowPlan::kWhole);
+    windows_.rebuild(request.op, values, any_stages_ ? kWindowBytes : WindowPlan::kWhole,
+                     any_stages_ ? buffers_.size() : 1);
   }
   for (std::size_t rank = 0; rank < buffers_.size(); ++rank) {
     if (rank != own_rank()) learn_buffers_of(rank, request, values);
@@ -149,7 +150,8 @@ void SharedBatch::learn_buffers_of(std::size_t rank, const CollectiveRequest& re
   staging_[rank] = group_.map(of_rank, heads_[rank].staging, windows_.max_staged_bytes());
 }
 
-/// Where the slices of a window lie, for each its inputs, then its outputs.
+/// Where the slices of a window lie, for each its inputs, then its outputs. Another worker's own part of what it stages lies where nobody else can
+/// see: nowhere.
 void SharedBatch::place(std::size_t of_rank, const CollectiveRequest& request,
                         std::span<const CollectiveValue> values, std::size_t window) {
   std::vector<std::byte*>& list = places_[of_rank];
@@ -166,16 +168,19 @@ void SharedBatch::place(std::size_t of_rank, const CollectiveRequest& request,
     const std::size_t output_size = size_in_bytes(result_dtype(request.op, dtype));
     const std::size_t first_place = list.size();
     const Buffer* buffer = &buffers_[of_rank][first_buffers_[slice.value]];
+    const auto at = [&](std::size_t element_size) {
+      return buffer->begin == nullptr ? nullptr : buffer->begin + slice.begin * element_size;
+    };
     for (std::size_t i = 0; i < value.inputs.size(); ++i, ++buffer) {
-      if (buffer->head.is_staged != 0) {
+      if (is_staged(*buffer, slice, of_rank)) {
         stage(slice.count * input_size);
       } else {
-        list.push_back(buffer->begin + slice.begin * input_size);
+        list.push_back(at(input_size));
       }
     }
     for (std::size_t i = 0; i < value.outputs.size(); ++i, ++buffer) {
-      if (buffer->head.is_staged == 0) {
-        list.push_back(buffer->begin + slice.begin * output_size);
+      if (!is_staged(*buffer, slice, of_rank)) {
+        list.push_back(at(output_size));
       } else if (buffer->head.same_as != BufferHead::kNone) {
         list.push_back(list[first_place + buffer->head.same_as]);
       } else {
@@ -195,7 +200,7 @@ void SharedBatch::fill(const CollectiveRequest& request, std::span<const Collect
     const Buffer* buffer = &buffers_[own_rank()][first_buffers_[slice.value]];
     for (const Tensor& input : value.inputs) {
       std::byte* const staged = places_[own_rank()][at++];
-      if (buffer++->head.is_staged == 0) continue;
+      if (!is_staged(*buffer++, slice, own_rank())) continue;
       const std::size_t size = size_in_bytes(input.dtype());
       copies_.push_back({staged, static_cast<const std::byte*>(input.data()) + slice.begin * size,
                          slice.count * size});
@@ -214,7 +219,7 @@ void SharedBatch::empty(std::span<const CollectiveValue> values, std::size_t win
     at += value.inputs.size();
     for (const Tensor& output : value.outputs) {
       const std::byte* const staged = places_[own_rank()][at++];
-      if (buffer++->head.is_staged == 0) continue;
+      if (!is_staged(*buffer++, slice, own_rank())) continue;
       const std::size_t size = size_in_bytes(output.dtype());
       copies_.push_back({static_cast<std::byte*>(output.data()) + slice.begin * size, staged,
                          slice.count * size});
@@ -250,25 +255,31 @@ SharedBatch::WindowTensors SharedBatch::tensors(const CollectiveRequest& request
   inputs_.clear();
   outputs_.clear();
   tensors_.clear();
+  const auto is_reduced_here = [this](const WindowSlice& slice) {
+    return !any_stages_ || slice.owner == own_rank();
+  };
   std::size_t at = 0;
   std::size_t num_first = 0;
   const std::span<const WindowSlice> slices = windows_.window(window);
   for (const WindowSlice& slice : slices) {
     const CollectiveValue& value = values[slice.value];
+    const std::size_t first_place = at;
+    at += value.inputs.size() + value.outputs.size();
+    if (!is_reduced_here(slice)) continue;
     for (const std::vector<std::byte*>& list : places_) {
-      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(first_place);
       const auto middle = begin + static_cast<std::ptrdiff_t>(value.inputs.size());
       const auto end = middle + static_cast<std::ptrdiff_t>(value.outputs.size());
       inputs_.insert(inputs_.end(), begin, middle);
       outputs_.insert(outputs_.end(), middle, end);
     }
-    at += value.inputs.size() + value.outputs.size();
     if (slice.value < num_first_values) ++num_first;
   }
   // Spans only now, that the vectors grow no more.
   std::size_t first_input = 0;
   std::size_t first_output = 0;
   for (const WindowSlice& slice : slices) {
+    if (!is_reduced_here(slice)) continue;
     const CollectiveValue& value = values[slice.value];
     const std::size_t num_inputs = value.inputs.size() * num_ranks;
     const std::size_t num_outputs = value.outputs.size() * num_ranks;
@@ -278,7 +289,12 @@ SharedBatch::WindowTensors SharedBatch::tensors(const CollectiveRequest& request
     first_input += num_inputs;
     first_output += num_outputs;
   }
-  return {tensors_, num_first};
+  DirectReduceShare share{.is_single_threaded = is_single_threaded_};
+  if (!any_stages_) {
+    share.index = own_rank();
+    share.count = num_ranks;
+  }
+  return {tensors_, num_first, share};
 }
 
 }  // namespace crossdevice::detail

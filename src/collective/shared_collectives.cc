@@ -19,8 +19,8 @@ struct SharedCollectives::State {
   std::size_t num_ranks;
   std::size_t rank;
 
-  explicit State(const std::shared_ptr<Cluster>& cluster)
-      : engine(cluster),
+  State(const std::shared_ptr<Cluster>& cluster, const Deadline& deadline)
+      : engine(cluster, {}, deadline),
         num_ranks(static_cast<std::size_t>(cluster->num_workers())),
         rank(static_cast<std::size_t>(cluster->rank())) {}
 
@@ -56,8 +56,9 @@ struct SharedCollectives::State {
   }
 };
 
-SharedCollectives::SharedCollectives(const std::shared_ptr<Cluster>& cluster)
-    : state_(std::make_unique<State>(cluster)) {}
+SharedCollectives::SharedCollectives(const std::shared_ptr<Cluster>& cluster,
+                                     const Deadline& deadline)
+    : state_(std::make_unique<State>(cluster, deadline)) {}
 SharedCollectives::~SharedCollectives() = default;
 
 void SharedCollectives::all_reduce(const CollectiveRequest& request,

@@ -3,7 +3,7 @@
 /// announced (SharedMemoryGroup::await_announcements: acquire). They then build the same plan from the same sizes, and each runs its
 /// share of the chunks, so for each element one worker reads it in every input and writes it in every output; see direct_reduce.cc for why that is
 /// all. Nobody returns before all have finished (await_ends), so a caller's next write comes after every other worker's last read.
-/// Memory that the others cannot map is staged; see SharedBatch.
+/// Of memory that the others cannot map, what is theirs to reduce is staged; see SharedBatch.
 #include "crossdevice/collective/shared_direct_reduce.h"
 
 #include <algorithm>
@@ -98,7 +98,6 @@ bool is_single_threaded(int num_workers) {
 
 struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
   SharedMemoryGroup group;
-  bool single_threaded;
 
   // Scratch of the operation under way; kept, so that the next one allocates nothing.
   detail::SharedBatch batch;
@@ -111,10 +110,10 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
   std::size_t num_combined = 0;
 
-  State(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& names)
-      : group(std::move(cluster), kSlotBytes, names),
-        single_threaded(is_single_threaded(group.num_workers())),
-        batch(group, single_threaded),
+  State(std::shared_ptr<Cluster> cluster, const std::vector<RankInfo>& names,
+        const Deadline& deadline)
+      : group(std::move(cluster), kSlotBytes, names, deadline),
+        batch(group, is_single_threaded(group.num_workers())),
         blocks(static_cast<std::size_t>(group.num_workers())),
         heads(blocks.size()) {}
 
@@ -243,10 +242,7 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
         batch.tensors(request, values, window, num_combined);
     {
       const TraceSpan adds("reduce share", "collective");
-      reduce(request, all.tensors, all.num_first,
-             {.index = static_cast<std::size_t>(group.rank()),
-              .count = static_cast<std::size_t>(group.num_workers()),
-              .is_single_threaded = single_threaded});
+      reduce(request, all.tensors, all.num_first, all.share);
     }
     group.finish();
     group.await_ends(request.deadline);
@@ -283,8 +279,8 @@ bool SharedDirectReduce::State::withdraw() const {
 }
 
 SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster,
-                                       const std::vector<RankInfo>& names)
-    : state_(std::make_unique<State>(std::move(cluster), names)) {}
+                                       const std::vector<RankInfo>& names, const Deadline& deadline)
+    : state_(std::make_unique<State>(std::move(cluster), names, deadline)) {}
 SharedDirectReduce::~SharedDirectReduce() = default;
 
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,

@@ -32,6 +32,7 @@
 #include "collective/detail/row_batch.h"
 #include "collective/detail/scratch_memory.h"
 #include "collective/detail/shown_tensors.h"
+#include "collective/detail/timed_copy.h"
 #include "collective/detail/transport_group.h"
 #include "collective/detail/tuning_agreement.h"
 
@@ -262,7 +263,10 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
   }
   {
     const TraceSpan pack("pack", "collective");
-    for (const detail::BatchRow& row : batch.rows()) batch.fill(row);
+    for (const detail::BatchRow& row : batch.rows()) {
+      transport->require_time_left(request.deadline);
+      batch.fill(row);
+    }
   }
   finishes_rows = true;
   group->executor().run(jobs, request.deadline, this);
@@ -305,19 +309,22 @@ void TransportCollectives::State::run_reduction(const CollectiveRequest& request
           request.deadline);
   if (output == nullptr || wanted.count == 0) return;
   const std::byte* const result = row + wanted.begin * size;
+  transport->require_time_left(request.deadline);
   if (overlaps(input, *output)) group->set_outputs_written();
   if (is_integer_mean) {
     detail::divide_integer_sums(input.dtype(), reinterpret_cast<const std::uint64_t*>(result),
                                 wanted.count, num_ranks, output->data());
   } else {
-    std::memcpy(output->data(), result, wanted.count * size);
+    detail::copy_in_time(*transport, static_cast<std::byte*>(output->data()), result,
+                         wanted.count * size, request.deadline);
   }
 }
 
 TransportCollectives::TransportCollectives(std::shared_ptr<Cluster> cluster,
-                                           std::unique_ptr<Transport> transport)
-    : TransportCollectives(
-          std::make_shared<detail::TransportGroup>(std::move(cluster), std::move(transport))) {}
+                                           std::unique_ptr<Transport> transport,
+                                           const Deadline& deadline)
+    : TransportCollectives(std::make_shared<detail::TransportGroup>(
+          std::move(cluster), std::move(transport), deadline)) {}
 TransportCollectives::TransportCollectives(std::shared_ptr<detail::TransportGroup> group)
     : state_(std::make_unique<State>(std::move(group))) {}
 TransportCollectives::~TransportCollectives() = default;
@@ -374,8 +381,9 @@ void TransportCollectives::all_gather(const CollectiveRequest& request, const Te
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(output.data());
     std::byte* const own = row + state.rank * input.size_bytes();
-    if (own != input.data() && input.size_bytes() > 0) {
-      std::memmove(own, input.data(), input.size_bytes());
+    if (own != input.data()) {
+      detail::copy_in_time(*state.transport, own, static_cast<const std::byte*>(input.data()),
+                           input.size_bytes(), request.deadline);
     }
     const bool is_direct = output.size_bytes() < kRingBytes;
     state.run_job({.kind = is_direct ? Kind::ALL_GATHER_DIRECT : Kind::ALL_GATHER_RING,
@@ -444,8 +452,9 @@ void TransportCollectives::gather(const CollectiveRequest& request, const Tensor
     if (is_root) {
       auto* const row = static_cast<std::byte*>(output.data());
       std::byte* const own = row + state.rank * input.size_bytes();
-      if (own != input.data() && input.size_bytes() > 0) {
-        std::memmove(own, input.data(), input.size_bytes());
+      if (own != input.data()) {
+        detail::copy_in_time(*state.transport, own, static_cast<const std::byte*>(input.data()),
+                             input.size_bytes(), request.deadline);
       }
       job = {.dtype = input.dtype(), .input = row, .output = row};
     }
@@ -490,6 +499,7 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
                 total += each.total_bytes;
               }
               std::byte* const row = state.scratch.reserve(total);
+              state.transport->require_time_left(request.deadline);
               detail::write_shown(description, tensors, row + parts[state.rank].begin);
               const ScheduleProgram program = compile_schedule(
                   total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)

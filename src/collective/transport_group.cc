@@ -14,7 +14,8 @@
 namespace crossdevice::detail {
 
 TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
-                               std::unique_ptr<Transport> transport, std::span<const int> peers)
+                               std::unique_ptr<Transport> transport, const Deadline& deadline,
+                               std::span<const int> peers)
     : cluster_(std::move(cluster)),
       transport_(std::move(transport)),
       inquest_(cluster_),
@@ -23,10 +24,10 @@ TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
       num_ranks_(static_cast<std::size_t>(transport_->num_ranks())),
       rank_(static_cast<std::size_t>(transport_->rank())),
       is_mesh_(transport_->num_ranks() <= kMeshRanks) {
-  meet(peers);
+  meet(peers, deadline);
 }
 
-void TransportGroup::meet(std::span<const int> peers) {
+void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) {
   const Presence presence(*cluster_, "connect", 0);
   // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
   listening_ = cluster_->listen(
@@ -34,7 +35,7 @@ void TransportGroup::meet(std::span<const int> peers) {
          transport_->stop(StatusCode::ABORTED,
                           fmt::format("{} aborted: {}", to_string(origin), text), {origin});
        }});
-  tuning_ = receive_tuning(*cluster_);
+  tuning_ = receive_tuning(*cluster_, deadline);
   std::set<int> wanted(peers.begin(), peers.end());
   const int n = transport_->num_ranks();
   for (int distance = 1; distance < n; distance = is_mesh_ ? distance + 1 : 2 * distance) {
@@ -42,14 +43,15 @@ void TransportGroup::meet(std::span<const int> peers) {
     wanted.insert((transport_->rank() + n - distance) % n);
   }
   const std::vector<int> list(wanted.begin(), wanted.end());
-  transport_->connect(list, Deadline::after_timeout_seconds(kMeetingSeconds));
+  transport_->connect(list, deadline);
   // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
   // this meeting.
   if (num_ranks_ == 1 && !tuning_.links.has_value()) tuning_.links.emplace();  // there are none
   if (tuning_.links.has_value()) {
-    cluster_->barrier(kMeetingSeconds);
+    cluster_->barrier(deadline);
   } else {
-    tuning_.links = measure_links(*cluster_, *transport_, barrier_, scratch_, is_mesh_);
+    tuning_.links = measure_links(*cluster_, *transport_, barrier_, scratch_,
+                                  {.is_mesh = is_mesh_, .deadline = deadline});
   }
   if (rank_ == 0) log(LogSeverity::INFO, describe(tuning_, num_ranks_, is_mesh_));
 }

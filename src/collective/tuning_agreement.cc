@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <new>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -35,6 +37,11 @@ AllReduceTuning read_tuning_file() {
   const std::string& file = environment().tuning_file;
   if (file.empty()) return {};
   std::ifstream in(file, std::ios::binary);
+  const int why = errno;
+  if (!in.is_open() && (why == EMFILE || why == ENFILE || why == ENOMEM)) {
+    throw ResourceExhaustedError(fmt::format("CROSSDEVICE_TUNING_FILE: {} cannot be opened: {}",
+                                             file, std::generic_category().message(why)));
+  }
   std::ostringstream text;
   text << in.rdbuf();
   if (!in || text.str().size() > kMaxTuningBytes) {
@@ -46,11 +53,12 @@ AllReduceTuning read_tuning_file() {
 /// Rounds of messages, all ranks at once, timed.
 class LinkProbe {
  public:
-  LinkProbe(Transport& transport, MessageBarrier& barrier, ScratchMemory& scratch)
+  LinkProbe(Transport& transport, MessageBarrier& barrier, ScratchMemory& scratch,
+            const Deadline& deadline)
       : transport_(transport),
         barrier_(barrier),
         scratch_(scratch),
-        deadline_(Deadline::after_timeout_seconds(kMeetingSeconds)),
+        deadline_(deadline),
         num_ranks_(transport.num_ranks()),
         rank_(transport.rank()),
         transfers_(std::make_unique<Transfer[]>(2 * static_cast<std::size_t>(num_ranks_))) {}
@@ -132,9 +140,9 @@ class LinkProbe {
   std::unique_ptr<Transfer[]> transfers_;
 };
 
-double longest_of_all(Cluster& cluster, double seconds) {
+double longest_of_all(Cluster& cluster, double seconds, const Deadline& deadline) {
   const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
-  for (const std::string& theirs : cluster.all_gather_bytes(bytes, kMeetingSeconds)) {
+  for (const std::string& theirs : cluster.all_gather_bytes(bytes, deadline)) {
     double value = 0;
     if (theirs.size() != sizeof value) throw InternalError("a measurement cannot be read");
     std::memcpy(&value, theirs.data(), sizeof value);
@@ -144,12 +152,12 @@ double longest_of_all(Cluster& cluster, double seconds) {
 }
 
 /// Everybody takes the slowest of all.
-LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured) {
+LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured, const Deadline& deadline) {
   const std::array<double, 4> mine = {measured.latency_seconds, measured.ring_bytes_per_second,
                                       measured.mesh_bytes_per_second, measured.message_seconds};
   const std::string bytes(reinterpret_cast<const char*>(mine.data()), sizeof mine);
   LinkModel links = measured;
-  for (const std::string& theirs : cluster.all_gather_bytes(bytes, kMeetingSeconds)) {
+  for (const std::string& theirs : cluster.all_gather_bytes(bytes, deadline)) {
     std::array<double, 4> values{};
     if (theirs.size() != sizeof values) throw InternalError("a measurement cannot be read");
     std::memcpy(values.data(), theirs.data(), sizeof values);
@@ -163,24 +171,29 @@ LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured) {
 
 }  // namespace
 
-AllReduceTuning receive_tuning(Cluster& cluster) {
+AllReduceTuning receive_tuning(Cluster& cluster, const Deadline& deadline) {
   constexpr char kTuning = 'T';
   constexpr char kTrouble = 'E';
   constexpr char kNoMemory = 'M';
+  constexpr char kExhausted = 'R';
   std::string mine;
   if (cluster.rank() == 0) {
     try {
       mine = kTuning + to_string(read_tuning_file());
     } catch (const std::bad_alloc&) {
       mine = kNoMemory;
+    } catch (const ResourceExhaustedError& error) {
+      mine = kExhausted + std::string(error.what());
     } catch (const std::exception& error) {
       mine = kTrouble + std::string(error.what());
     }
   }
-  const std::string theirs = cluster.broadcast_bytes(mine, 0, kMeetingSeconds);
-  if (!theirs.empty() && theirs[0] == kNoMemory) {
+  const std::string theirs = cluster.broadcast_bytes(mine, 0, deadline);
+  if (!theirs.empty() && (theirs[0] == kNoMemory || theirs[0] == kExhausted)) {
     const RankInfo chief = cluster.worker(0);
-    throw ResourceExhaustedError("there is no memory left in " + to_string(chief),
+    throw ResourceExhaustedError(theirs[0] == kNoMemory
+                                     ? "there is no memory left in " + to_string(chief)
+                                     : to_string(chief) + ": " + theirs.substr(1),
                                  {.operation = {}, .culprits = {chief}});
   }
   if (theirs.empty() || theirs[0] != kTuning) {
@@ -190,13 +203,15 @@ AllReduceTuning receive_tuning(Cluster& cluster) {
 }
 
 LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& barrier,
-                        ScratchMemory& scratch, bool is_mesh) {
+                        ScratchMemory& scratch, const LinkMeasurement& how) {
   transport.begin({.kind = "link measurement"});
-  LinkProbe probe(transport, barrier, scratch);
-  const double latency = longest_of_all(cluster, probe.measure_latency());
-  const LinkModel links = slowest_of_all(cluster, probe.measure(kProbeBytes, latency, is_mesh));
+  LinkProbe probe(transport, barrier, scratch, how.deadline);
+  const double latency = longest_of_all(cluster, probe.measure_latency(), how.deadline);
+  const LinkModel links =
+      slowest_of_all(cluster, probe.measure(kProbeBytes, latency, how.is_mesh), how.deadline);
   if (links.ring_bytes_per_second < kFastBytesPerSecond) return links;
-  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, latency, is_mesh));
+  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, latency, how.is_mesh),
+                        how.deadline);
 }
 
 std::string explain(std::span<const AllReduceCandidate> candidates) {

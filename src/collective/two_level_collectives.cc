@@ -48,6 +48,7 @@ using detail::ValueSegment;
 
 /// How long the transport has to say why a worker on this machine has given up.
 constexpr std::chrono::seconds kNewsTime{1};
+constexpr std::chrono::milliseconds kNewsAfterDeadline{50};
 
 ReduceOp without_division(ReduceOp op) { return op == ReduceOp::MEAN ? ReduceOp::SUM : op; }
 
@@ -139,17 +140,17 @@ bool has_two_levels(std::span<const int> machines) {
 
 struct TwoLevelCollectives::State {
   State(const std::shared_ptr<Cluster>& of, std::unique_ptr<Transport> transport,
-        std::span<const int> machines)
+        std::span<const int> machines, const Deadline& deadline)
       : cluster(of),
         grid(detail::make_machine_grid(machines, of->rank())),
         programs(grid.num_machines, grid.machine, grid.column),
-        group(std::make_shared<TransportGroup>(of, std::move(transport),
+        group(std::make_shared<TransportGroup>(of, std::move(transport), deadline,
                                                column_peers(grid, programs))),
         flat(group),
         tuning(column_tuning(group->tuning(), grid)),
         is_single_threaded(detail::usable_cores().size() <= grid.num_beside),
         transfers(std::make_unique<Transfer[]>(2 * grid.num_machines)) {
-    meet_beside();
+    meet_beside(deadline);
   }
 
   std::shared_ptr<Cluster> cluster;
@@ -176,7 +177,7 @@ struct TwoLevelCollectives::State {
   std::vector<void*> outputs;
   std::vector<DirectReduceTensor> tensors;
 
-  void meet_beside();
+  void meet_beside(const Deadline& deadline);
   [[nodiscard]] bool takes_two_levels(const CollectiveRequest& request,
                                       std::span<const CollectiveValue> values,
                                       std::size_t inline_bytes) const;
@@ -208,17 +209,17 @@ struct TwoLevelCollectives::State {
 };
 
 /// Everybody learns whether it has worked everywhere: all take the same way.
-void TwoLevelCollectives::State::meet_beside() {
+void TwoLevelCollectives::State::meet_beside(const Deadline& deadline) {
   std::string trouble;
   try {
     std::vector<RankInfo> names;
     names.reserve(grid.beside.size());
     for (const int rank : grid.beside) names.push_back(cluster->worker(rank));
-    beside = std::make_unique<SharedDirectReduce>(cluster->subgroup(grid.beside), names);
+    beside = std::make_unique<SharedDirectReduce>(cluster->subgroup(grid.beside), names, deadline);
   } catch (const std::exception& error) {
     trouble = error.what();
   }
-  for (const std::string& theirs : cluster->all_gather_bytes(trouble, kMeetingSeconds)) {
+  for (const std::string& theirs : cluster->all_gather_bytes(trouble, deadline)) {
     if (trouble.empty()) trouble = theirs;
   }
   if (!trouble.empty()) {
@@ -262,7 +263,14 @@ void TwoLevelCollectives::State::pass_on(const OpError& failure, const Deadline&
   const bool is_news = code == StatusCode::UNAVAILABLE || code == StatusCode::ABORTED ||
                        (code == StatusCode::DEADLINE_EXCEEDED && !deadline.has_passed());
   group->transport().look();  // throws what has come, and so does the next one
-  if (is_news) group->transport().look_until(Deadline::after(kNewsTime));
+  if (is_news) {
+    // Where the time is over, no longer than an inquest takes.
+    const auto now = Deadline::Clock::now();
+    std::chrono::nanoseconds patience = kNewsTime;
+    if (deadline.moment() < now + kNewsTime)
+      patience = deadline.moment() - now + kNewsAfterDeadline;
+    group->transport().look_until(Deadline::after(patience));
+  }
   std::vector<RankInfo> culprits;
   std::string names;
   for (const RankInfo& culprit : failure.culprits()) {
@@ -474,11 +482,11 @@ void TwoLevelCollectives::State::copy_parts(std::span<const CollectiveValue> val
 
 TwoLevelCollectives::TwoLevelCollectives(const std::shared_ptr<Cluster>& cluster,
                                          std::unique_ptr<Transport> transport,
-                                         std::span<const int> machines) {
+                                         std::span<const int> machines, const Deadline& deadline) {
   if (!has_two_levels(machines)) {
     throw ValueError("two levels need several machines with equally many workers, more than one");
   }
-  state_ = std::make_unique<State>(cluster, std::move(transport), machines);
+  state_ = std::make_unique<State>(cluster, std::move(transport), machines, deadline);
 }
 TwoLevelCollectives::~TwoLevelCollectives() = default;
 

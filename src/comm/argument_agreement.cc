@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 
 namespace crossdevice {
@@ -19,20 +18,11 @@ constexpr char kWell = 'W';
 constexpr char kTrouble = 'T';
 constexpr char kNoMemory = 'M';
 
-double finite(std::optional<double> timeout_seconds) {
-  // 0 is none; what is no time at all is `describe`'s to complain of.
-  for (const std::optional<double>& each :
-       {timeout_seconds, environment().default_timeout_seconds}) {
-    if (each.has_value() && *each > 0) return *each;
-  }
-  return kMeetingSeconds;
-}
-
 }  // namespace
 
 std::vector<std::string> agree_on_arguments(Cluster& cluster,
                                             const std::function<std::string()>& describe,
-                                            std::optional<double> timeout_seconds) {
+                                            const Deadline& deadline) {
   std::string mine;
   try {
     mine = kWell + describe();
@@ -43,7 +33,7 @@ std::vector<std::string> agree_on_arguments(Cluster& cluster,
   }
   std::vector<std::string> all;
   try {
-    all = cluster.all_gather_bytes(mine, finite(timeout_seconds));
+    all = cluster.all_gather_bytes(mine, deadline);
   } catch (const OpError&) {
     if (mine[0] == kTrouble) throw ValueError(mine.substr(1));
     throw;

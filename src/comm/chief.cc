@@ -46,6 +46,11 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
                                hello.job == options_.job ? "this" : "another", options_.epoch));
   }
   const bool is_rank = rank >= 0 && rank < options_.num_workers;
+  if (is_cancelled()) {
+    // It has been told now.
+    if (is_rank && member(rank).presence == Presence::GONE) member(rank).gone_text = kHasLeft;
+    return cancelled_;
+  }
   if (const std::optional<std::string> mismatch = mismatch_of(hello)) {
     std::string text = fmt::format("rank {} (host {}, pid {}) {}", rank, hello.member.host,
                                    hello.member.pid, *mismatch);
@@ -122,11 +127,18 @@ std::string Chief::describe_absent() const {
 Refused Chief::cancel_meeting(StatusCode code, const std::string& text) {
   Refused refused{.code = code, .text = text, .culprits = {}};
   for (const int rank : absent()) refused.culprits.push_back(rank_info(rank));
+  cancelled_ = refused;
   const std::string payload = refused.encode();
   for (int rank = 0; rank < options_.num_workers; ++rank) {
     if (is_present(rank)) send(rank, ControlKind::REFUSED, payload);
   }
   return refused;
+}
+
+bool Chief::is_anybody_in_doubt() const {
+  return is_cancelled() && std::any_of(members_.begin(), members_.end(), [](const Member& each) {
+           return each.presence == Presence::GONE && each.gone_text != kHasLeft;
+         });
 }
 
 void Chief::handle(int rank, const Frame& frame) {

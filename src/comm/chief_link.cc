@@ -24,6 +24,7 @@ using asio::ip::tcp;
 constexpr std::chrono::seconds kConnectTime{3};
 constexpr std::chrono::milliseconds kFirstRetry{20};
 constexpr std::chrono::milliseconds kLastRetry{500};
+constexpr const char* kRefusal = "the chief refuses this worker: ";
 
 }  // namespace
 
@@ -129,14 +130,35 @@ void ChiefLink::leave() {
 }
 
 void ChiefLink::greet(tcp::socket socket) {
-  connection_ = std::make_shared<ControlConnection>(std::move(socket));
+  connection_ = std::make_shared<ControlConnection>(std::move(socket), options_.tls,
+                                                    TlsChannel::Role::DIALLER);
   last_heard_ = Clock::now();
   connection_->start(
       [this](const Frame& frame) {
         last_heard_ = Clock::now();
         hear(frame);
       },
-      [this](const std::string& why) { end("its connection ended: " + why); });
+      [this](const std::string& why) {
+        if (!does_not_fit(why)) end("its connection ended: " + why);
+      });
+}
+
+/// Whether the chief encrypts and this worker does not, or the other way round, or both with different secrets: then it is no use to try again.
+bool ChiefLink::does_not_fit(const std::string& why) {
+  switch (connection_->trouble()) {
+    case TlsTrouble::OTHER_SIDE_IS_PLAIN:
+    case TlsTrouble::OTHER_SIDE_IS_ENCRYPTED:
+      events_.on_refused({.text = fmt::format("this worker and the chief at {} do not fit: {}",
+                                              options_.chief_address, why)});
+      return true;
+    case TlsTrouble::OTHER_SECRET:
+      events_.on_refused({.text = std::string(kRefusal) + kDifferentSecrets});
+      return true;
+    case TlsTrouble::BROKEN:
+    case TlsTrouble::NONE:
+      return false;
+  }
+  return false;
 }
 
 void ChiefLink::hear(const Frame& frame) {
@@ -146,7 +168,7 @@ void ChiefLink::hear(const Frame& frame) {
   if (frame.kind == ControlKind::WELCOME) return check_welcome(frame);
   if (frame.kind != ControlKind::REFUSED) throw WireError("a stranger may not say this");
   Refused refused = Refused::decode(frame.payload);
-  refused.text = "the chief refuses this worker: " + refused.text;
+  refused.text = kRefusal + refused.text;
   events_.on_refused(refused);
 }
 

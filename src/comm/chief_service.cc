@@ -63,7 +63,8 @@ void ChiefService::open() {
     const std::shared_ptr<ListeningSocket> listener =
         options_.listener ? options_.listener
                           : ListeningSocket::open(address.host, address.port, "the chief (rank 0)");
-    reception_.open(listener->acceptor(io_), fmt::format("the chief (rank {})", self_.rank));
+    reception_.open(listener->acceptor(io_), fmt::format("the chief (rank {})", self_.rank),
+                    kMaxStrangerFrameBytes, options_.tls);
   }
   Hello hello;
   hello.library_version = library_version_string();
@@ -89,9 +90,7 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
                           "without a secret the chief takes workers of its own machine only: "
                           "set CROSSDEVICE_SECRET_FILE on all workers"};
   } else if (!is_equal(hello.mac, hello.expected_mac(options_.secret, challenge))) {
-    refused = Refused{.text =
-                          "this worker and the chief hold different secrets: "
-                          "CROSSDEVICE_SECRET_FILE must name the same one on all workers"};
+    refused = Refused{.text = kDifferentSecrets};
   } else {
     refused = chief_.refuse(hello);
   }
@@ -154,8 +153,9 @@ std::optional<Refused> ChiefService::cancel_meeting() {
   if (absent.empty()) return std::nullopt;
   return chief_.cancel_meeting(
       StatusCode::DEADLINE_EXCEEDED,
-      fmt::format("{} of {} workers did not come in time to the chief at {}: {}", absent.size(),
-                  options_.num_workers, options_.chief_address, chief_.describe_absent()));
+      fmt::format("{} of {} workers did not come in time to the chief at {}: {}{}", absent.size(),
+                  options_.num_workers, options_.chief_address, chief_.describe_absent(),
+                  reception_.misfit().empty() ? "" : "; one came, but " + reception_.misfit()));
 }
 
 /// Who waits for somebody who never comes would else hear nothing until the deadline.
@@ -199,7 +199,7 @@ bool ChiefService::has_sent_all() const {
 }
 
 void ChiefService::say_goodbye() {
-  reception_.close();
+  if (!chief_.is_cancelled()) reception_.close();
   chief_.handle(self_.rank, {ControlKind::GOODBYE, ""});
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::GOODBYE, ""));

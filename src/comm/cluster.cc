@@ -21,6 +21,9 @@
 #include "comm/detail/host_name.h"
 #include "comm/detail/host_port.h"
 #include "comm/detail/meeting_place.h"
+#include "comm/detail/own_tasks.h"
+#include "comm/detail/tls_channel.h"
+#include "comm/detail/ucx_kind.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice {
@@ -61,6 +64,13 @@ std::vector<std::string> addresses_by_rank(const WorkerIdentity& identity) {
   return addresses;
 }
 
+/// Null: nothing is encrypted.
+std::shared_ptr<const detail::TlsKey> tls_key(const std::string& secret) {
+  if (!environment().tls) return nullptr;
+  if (environment().transport == "ucx") throw ValueError(detail::kNoTlsOverUcx);
+  return detail::TlsKey::make(secret);
+}
+
 /// A number that members alone agree on: the first 8 bytes of a keyless code over what distinguishes the group.
 std::uint64_t group_id(std::uint64_t parent, const std::vector<int>& members, std::uint64_t count) {
   detail::WireWriter name;
@@ -70,7 +80,27 @@ std::uint64_t group_id(std::uint64_t parent, const std::vector<int>& members, st
   return detail::WireReader(detail::view_of(code)).number<std::uint64_t>();
 }
 
+/// What a cluster that did not come together says speaks of its own ranks, which nobody has got: it is said anew where it names some, and quoted where
+/// it says more than their names.
+std::string why_apart(const OpError& error, const std::vector<RankInfo>& culprits,
+                      std::uint64_t epoch) {
+  if (culprits.empty()) return error.what();
+  std::string names;
+  for (const RankInfo& each : culprits) names += (names.empty() ? "" : ", ") + to_string(each);
+  if (error.code() == StatusCode::DEADLINE_EXCEEDED) return "it timed out waiting for " + names;
+  return fmt::format("it failed for {} (in the ranks of epoch {}: {})", names, epoch, error.what());
+}
+
 }  // namespace
+
+Deadline meeting_deadline(std::optional<double> timeout_seconds) {
+  for (const std::optional<double>& each :
+       {timeout_seconds, environment().default_timeout_seconds}) {
+    // What is no time at all is whoever checks the options' to complain of.
+    if (each.has_value() && *each > 0) return Deadline::after_timeout_seconds(each);
+  }
+  return Deadline::after_timeout_seconds(kMeetingSeconds);
+}
 
 struct Cluster::State {
   std::shared_ptr<detail::MeetingPlace> place;  // none: the job has one worker
@@ -97,6 +127,11 @@ struct Cluster::State {
   [[nodiscard]] detail::MeetingRequest request(Survivors survivors,
                                                const RebuildOptions& options) const;
   [[nodiscard]] detail::Meeting meet(const detail::MeetingRequest& request) const;
+  /// How this worker meets the others of the next epoch.
+  [[nodiscard]] ControlPlaneOptions options_of(const detail::Meeting& meeting) const;
+  /// Members of the next epoch, by their ranks in it: as this cluster calls them.
+  [[nodiscard]] std::vector<RankInfo> here(const detail::Epoch& next,
+                                           std::span<const RankInfo> ranks) const;
   [[nodiscard]] const detail::MemberInfo& member(int of_rank) const {
     return plane->members()[static_cast<std::size_t>(members[static_cast<std::size_t>(of_rank)])];
   }
@@ -148,10 +183,12 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .stall_warning = require_positive(options.stall_warning_seconds, "stall_warning_seconds")};
   std::shared_ptr<detail::MeetingPlace> place;
   if (identity.num_workers > 1) {
+    plane_options.tls = tls_key(plane_options.secret);
     const detail::HostPort chief = detail::parse_host_port(identity.chief_address);
     place = detail::MeetingPlace::open({.chief_host = chief.host,
                                         .chief_port = chief.port,
                                         .secret = plane_options.secret,
+                                        .tls = plane_options.tls,
                                         .heartbeat_timeout = plane_options.heartbeat_timeout});
     plane_options.addresses = place->addresses();
   }
@@ -161,6 +198,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
   detail::Epoch epoch;
   epoch.members.reserve(static_cast<std::size_t>(identity.num_workers));
   for (int rank = 0; rank < identity.num_workers; ++rank) epoch.members.push_back(rank);
+  if (identity.num_workers > 1) detail::add_own_task(identity.job, identity.task_index);
   log(LogSeverity::INFO, "joined: " + to_string(identity));
   auto state = std::make_shared<State>();
   state->place = std::move(place);
@@ -179,14 +217,23 @@ void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoc
   group = group_id(plane->cluster_id(), members, 0);
   if (!place) return;
   // The plane outlives the handle, which waits for a call that is under way.
-  watching = place->listen([raw = plane.get(), number = epoch.number, size = epoch.members.size()](
-                               const detail::Epoch& next, bool is_member) {
-    if (next.number <= number) return;
-    raw->supersede(fmt::format("{}epoch {} has begun with {} of {} workers",
-                               is_member ? "" : "this worker was left out: ", next.number,
-                               next.members.size(), size),
-                   /*is_left_out=*/!is_member);
-  });
+  watching = place->listen(
+      [raw = plane.get(), number = epoch.number, size = epoch.members.size()](
+          const detail::Epoch& next, bool is_member) {
+        if (next.number <= number) return;
+        raw->supersede(fmt::format("{}epoch {} has begun with {} of {} workers",
+                                   is_member ? "" : "this worker was left out: ", next.number,
+                                   next.members.size(), size),
+                       /*is_left_out=*/!is_member);
+      },
+      [raw = plane.get(), number = epoch.number](const detail::Epoch& now, int of_job,
+                                                 const std::string& call) {
+        const auto caller = std::lower_bound(now.members.begin(), now.members.end(), of_job);
+        if (now.number != number || caller == now.members.end() || *caller != of_job) return;
+        const auto origin = static_cast<int>(caller - now.members.begin());
+        // No number: `origin` is another in a subgroup, which puts its own one before.
+        raw->stop_here(origin, fmt::format("it called {} and waits for this worker", call));
+      });
 }
 
 std::vector<int> Cluster::State::lost() const {
@@ -222,6 +269,35 @@ detail::MeetingRequest Cluster::State::request(Survivors survivors,
   return request;
 }
 
+std::vector<RankInfo> Cluster::State::here(const detail::Epoch& next,
+                                           std::span<const RankInfo> ranks) const {
+  std::vector<RankInfo> infos;
+  infos.reserve(ranks.size());
+  for (const RankInfo& each : ranks) {
+    if (each.rank < 0 || static_cast<std::size_t>(each.rank) >= next.members.size()) continue;
+    const int of_job = next.members[static_cast<std::size_t>(each.rank)];
+    const auto position = std::lower_bound(epoch.members.begin(), epoch.members.end(), of_job);
+    if (position == epoch.members.end() || *position != of_job) continue;
+    infos.push_back(
+        plane->members()[static_cast<std::size_t>(position - epoch.members.begin())].rank_info());
+  }
+  return infos;
+}
+
+ControlPlaneOptions Cluster::State::options_of(const detail::Meeting& meeting) const {
+  const std::vector<int>& ranks = meeting.epoch.members;
+  ControlPlaneOptions next = plane_options;
+  next.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), job_rank()) - ranks.begin());
+  next.num_workers = static_cast<int>(ranks.size());
+  next.chief_address = meeting.chief_address;
+  next.more_chief_addresses.clear();
+  next.addresses_by_rank.clear();
+  next.listener = meeting.listener;
+  next.epoch = meeting.epoch.number;
+  next.job = place ? place->job() : 0;
+  return next;
+}
+
 Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
   if (!(options.patience_seconds >= 0)) {
     throw ValueError(
@@ -242,18 +318,8 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
     const detail::Meeting meeting = state_->meet(request);
     auto state = std::make_shared<State>();
     state->place = state_->place;
-    state->plane_options = state_->plane_options;
+    state->plane_options = state_->options_of(meeting);
     ControlPlaneOptions& plane_options = state->plane_options;
-    const std::vector<int>& ranks = meeting.epoch.members;
-    plane_options.rank =
-        static_cast<int>(std::find(ranks.begin(), ranks.end(), state_->job_rank()) - ranks.begin());
-    plane_options.num_workers = static_cast<int>(ranks.size());
-    plane_options.chief_address = meeting.chief_address;
-    plane_options.more_chief_addresses.clear();
-    plane_options.addresses_by_rank.clear();
-    plane_options.listener = meeting.listener;
-    plane_options.epoch = meeting.epoch.number;
-    plane_options.job = state_->place ? state_->place->job() : 0;
     // Whoever was there a moment ago comes at once, or has died since, and then the others meet again.
     const Deadline soon = Deadline::earlier(
         request.deadline, Deadline::after(request.patience + plane_options.heartbeat_timeout));
@@ -261,10 +327,15 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
     try {
       plane = ControlPlane::join(plane_options, soon);
     } catch (const OpError& error) {
-      if (request.deadline.has_passed()) throw;
-      log(LogSeverity::WARNING, fmt::format("{}: epoch {} has not come together, and the next one "
-                                            "is tried: {}",
-                                            request.call, meeting.epoch.number, error.what()));
+      const std::vector<RankInfo> culprits = state_->here(meeting.epoch, error.culprits());
+      const std::string text =
+          fmt::format("{}: epoch {} has not come together: {}", request.call, meeting.epoch.number,
+                      why_apart(error, culprits, meeting.epoch.number));
+      if (request.deadline.has_passed()) {
+        throw_op_error(error.code(), text,
+                       {.operation = {}, .culprits = culprits, .inputs_intact = true});
+      }
+      log(LogSeverity::WARNING, text + "; the next one is tried");
       continue;
     }
     plane_options.listener.reset();
@@ -331,8 +402,7 @@ RankInfo Cluster::worker(int rank) const {
 std::uint64_t Cluster::id() const { return state_->group; }
 
 std::vector<std::string> Cluster::exchange(const std::string& kind, std::string bytes,
-                                           std::optional<double> timeout_seconds) {
-  const Deadline deadline = deadline_of(timeout_seconds);
+                                           const Deadline& deadline) {
   const std::lock_guard lock(state_->mutex);
   const std::uint64_t sequence = ++state_->sequence;
   return state_->plane->exchange({state_->group, sequence},
@@ -341,21 +411,28 @@ std::vector<std::string> Cluster::exchange(const std::string& kind, std::string 
 }
 
 void Cluster::barrier(std::optional<double> timeout_seconds) {
-  (void)exchange("barrier", "", timeout_seconds);
+  barrier(deadline_of(timeout_seconds));
 }
+void Cluster::barrier(const Deadline& deadline) { (void)exchange("barrier", "", deadline); }
 
 std::string Cluster::broadcast_bytes(std::string_view bytes, int root,
                                      std::optional<double> timeout_seconds) {
+  return broadcast_bytes(bytes, root, deadline_of(timeout_seconds));
+}
+std::string Cluster::broadcast_bytes(std::string_view bytes, int root, const Deadline& deadline) {
   state_->require_rank(root);
-  std::vector<std::string> parts =
-      exchange(fmt::format("broadcast_bytes from rank {}", root),
-               std::string(rank() == root ? bytes : ""), timeout_seconds);
+  std::vector<std::string> parts = exchange(fmt::format("broadcast_bytes from rank {}", root),
+                                            std::string(rank() == root ? bytes : ""), deadline);
   return std::move(parts[static_cast<std::size_t>(root)]);
 }
 
 std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
                                                    std::optional<double> timeout_seconds) {
-  return exchange("all_gather_bytes", std::string(bytes), timeout_seconds);
+  return all_gather_bytes(bytes, deadline_of(timeout_seconds));
+}
+std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
+                                                   const Deadline& deadline) {
+  return exchange("all_gather_bytes", std::string(bytes), deadline);
 }
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include <asio/buffer.hpp>
-#include <asio/read.hpp>
-#include <asio/write.hpp>
 
 #include "comm/detail/plain_address.h"
 #include "comm/detail/wire.h"
@@ -26,10 +24,12 @@ bool is_loopback(const asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-ControlConnection::ControlConnection(asio::ip::tcp::socket socket)
-    : socket_(std::move(socket)), is_loopback_(is_loopback(socket_)) {
+ControlConnection::ControlConnection(asio::ip::tcp::socket socket,
+                                     std::shared_ptr<const TlsKey> tls, TlsChannel::Role role)
+    : socket_(std::move(socket)), is_encrypted_(tls), is_loopback_(is_loopback(socket_)) {
   std::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  words_.begin({.key = std::move(tls), .role = role, .plain_greeting = control_greeting()});
 }
 
 void ControlConnection::start(OnFrame on_frame, OnEnd on_end) {
@@ -62,56 +62,66 @@ void ControlConnection::close() {
   on_frame_ = nullptr;
   on_end_ = nullptr;
   std::error_code ignored;
+  words_.forget();
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
   queue_.clear();
 }
 
 void ControlConnection::read_head() {
-  asio::async_read(socket_, asio::buffer(head_),
-                   [self = shared_from_this()](std::error_code error, std::size_t count) {
-                     self->has_heard_ = self->has_heard_ || count > 0;
-                     if (self->closed_) return;
-                     if (error) return self->end(error.message());
-                     try {
-                       const std::size_t size = decode_frame_head(
-                           {self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
-                       self->body_.clear();
-                       self->read_body(size);
-                     } catch (const WireError& broken) {
-                       self->end(broken.what());
-                     }
-                   });
+  words_.read(
+      asio::buffer(head_), [self = shared_from_this()](std::error_code error, std::size_t count) {
+        self->has_heard_ = self->has_heard_ || count > 0 || self->words_.has_heard();
+        if (self->closed_) return;
+        if (error) return self->end(error);
+        try {
+          const std::size_t size =
+              decode_frame_head({self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
+          self->body_.clear();
+          self->read_body(size);
+        } catch (const WireError& broken) {
+          self->end_by_length(broken.what());
+        }
+      });
+}
+
+/// What is no length may be the beginning of TLS.
+void ControlConnection::end_by_length(const std::string& why) {
+  if (is_encrypted_ || !is_tls({head_.data(), head_.size()})) return end(why);
+  trouble_ = TlsTrouble::OTHER_SIDE_IS_ENCRYPTED;
+  std::error_code ignored;  // who waits for TLS learns from this who came
+  words_.write_now(asio::buffer(encode_frame(ControlKind::GOODBYE, "")), ignored);
+  end(kTlsOnlyThere);
 }
 
 void ControlConnection::read_body(std::size_t size) {
   const std::size_t begin = body_.size();
   body_.resize(std::min(size, begin + kPieceBytes));
-  asio::async_read(socket_, asio::buffer(body_.data() + begin, body_.size() - begin),
-                   [self = shared_from_this(), size](std::error_code error, std::size_t) {
-                     if (self->closed_) return;
-                     if (error) return self->end(error.message());
-                     if (self->body_.size() < size) return self->read_body(size);
-                     try {
-                       const Frame frame = decode_frame_body(self->body_);
-                       const OnFrame on_frame = self->on_frame_;  // which may replace itself
-                       if (on_frame) on_frame(frame);
-                     } catch (const std::exception& broken) {
-                       return self->end(broken.what());
-                     }
-                     if (!self->closed_ && !self->closing_) self->read_head();
-                   });
+  words_.read(asio::buffer(body_.data() + begin, body_.size() - begin),
+              [self = shared_from_this(), size](std::error_code error, std::size_t) {
+                if (self->closed_) return;
+                if (error) return self->end(error);
+                if (self->body_.size() < size) return self->read_body(size);
+                try {
+                  const Frame frame = decode_frame_body(self->body_);
+                  const OnFrame on_frame = self->on_frame_;  // which may replace itself
+                  if (on_frame) on_frame(frame);
+                } catch (const std::exception& broken) {
+                  return self->end(broken.what());
+                }
+                if (!self->closed_ && !self->closing_) self->read_head();
+              });
 }
 
 void ControlConnection::write_next() {
-  asio::async_write(socket_, asio::buffer(queue_.front()),
-                    [self = shared_from_this()](std::error_code error, std::size_t) {
-                      if (self->closed_) return;
-                      if (error) return self->stop_sending();
-                      self->queue_.pop_front();
-                      if (!self->queue_.empty()) return self->write_next();
-                      if (self->closing_) self->close();
-                    });
+  words_.write(asio::buffer(queue_.front()),
+               [self = shared_from_this()](std::error_code error, std::size_t) {
+                 if (self->closed_) return;
+                 if (error) return self->stop_sending();
+                 self->queue_.pop_front();
+                 if (!self->queue_.empty()) return self->write_next();
+                 if (self->closing_) self->close();
+               });
 }
 
 /// The peer takes nothing more. What it has sent before, a goodbye perhaps, can still be read; the end of that ends the connection.
@@ -119,6 +129,11 @@ void ControlConnection::stop_sending() {
   can_send_ = false;
   queue_.clear();
   if (closing_) close();
+}
+
+void ControlConnection::end(std::error_code error) {
+  trouble_ = words_.trouble();
+  end(words_.text_of(error));
 }
 
 void ControlConnection::end(const std::string& why) {

@@ -72,6 +72,11 @@ std::string encode_frame(ControlKind kind, std::string_view payload) {
       .take();
 }
 
+std::string_view control_greeting() {
+  static const std::string frame = encode_frame(ControlKind::CHALLENGE, Challenge{}.encode());
+  return std::string_view(frame).substr(0, kFrameHeadBytes + 1);
+}
+
 std::size_t decode_frame_head(std::string_view head, std::size_t max_bytes) {
   const std::size_t size = WireReader(head).number<std::uint32_t>();
   if (size == 0 || size > max_bytes) {

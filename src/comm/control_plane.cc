@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Who touches what. The io_context has one thread, and everything in "the control thread's" below is its alone: sockets, timers, the chief. What
 /// other threads and it share is guarded by mutex_; the condition variable is notified after every change that a waiter looks at. Listeners run on
-/// the control thread under listener_mutex_, which nobody holds while taking mutex_ and calling out.
+/// the control thread, or on whoever's stops this cluster here, under the lock of MembershipNews, which nobody takes while holding mutex_.
 ///
 /// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. exchange(): the chief answers every round (see chief.cc) or is noticed to be
 /// gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: after kLinger, at most twice that.
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -31,6 +30,7 @@
 #include "comm/detail/chief_link.h"
 #include "comm/detail/chief_service.h"
 #include "comm/detail/host_port.h"
+#include "comm/detail/membership_news.h"
 #include "comm/detail/operation_note.h"
 #include "comm/detail/own_member.h"
 #include "comm/detail/service_loop.h"
@@ -42,8 +42,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
-/// With Inquest::kGrace and last words on a dead link before it less than a second: no call ends later than that, also where the chief is stopped or cut off.
-constexpr std::chrono::milliseconds kChiefsAnswer{400};
+/// What a call ends later than an inquest where the chief is stopped or cut off. One that lives answers at once, but on a machine that is busy.
+constexpr std::chrono::milliseconds kChiefsAnswer{250};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory for its end
@@ -66,6 +66,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
                                     const std::string& kind, std::string bytes,
                                     const Deadline& deadline);
   void stop_all(const std::string& text);
+  void stop_here(int origin, const std::string& text);
   void supersede(const std::string& text, bool is_left_out);
   void set_operation(std::string operation) {
     const std::lock_guard lock(mutex_);
@@ -114,8 +115,6 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void to_chief(ControlKind kind, const std::string& payload);
 
   void end(End reason);
-  void tell_lost(const RankInfo& member, const std::string& why);
-  void tell_abort(const RankInfo& origin, const std::string& text);
   void warn_of_stall(const Missing& missing);
   [[nodiscard]] RankInfo info_of(int rank) const;
 
@@ -150,10 +149,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::map<RoundId, Pending*> pending_;
   std::string operation_;
 
-  std::recursive_mutex listener_mutex_;  // guards the following
-  std::list<MembershipListener> listeners_;
-  std::vector<std::pair<RankInfo, std::string>> lost_;
-  std::optional<std::pair<RankInfo, std::string>> aborted_;
+  MembershipNews news_;
 };
 
 ControlPlane::State::State(const ControlPlaneOptions& options) : options_(options) {
@@ -268,11 +264,7 @@ void ControlPlane::State::hear_failure(ExchangeFailed message) {
 
 void ControlPlane::State::hear_abort(const Abort& message) {
   if (message.origin < 0 || message.origin >= options_.num_workers) throw WireError("no such rank");
-  const RankInfo origin = info_of(message.origin);
-  tell_abort(origin, message.text);  // first: who is woken by the end finds that all have heard it
-  end({StatusCode::ABORTED,
-       fmt::format("{} aborted: {}", to_string(origin), message.text),
-       {origin}});
+  stop_here(message.origin, message.text);
 }
 
 void ControlPlane::State::hear(const Frame& frame) {
@@ -292,7 +284,7 @@ void ControlPlane::State::hear(const Frame& frame) {
     case ControlKind::MEMBER_LOST: {
       const MemberLost message = MemberLost::decode(frame.payload);
       if (message.rank < 0 || message.rank >= options_.num_workers) throw WireError("no such rank");
-      return tell_lost(info_of(message.rank), message.text);
+      return news_.tell_lost(info_of(message.rank), message.text);
     }
     case ControlKind::ABORT:
       return hear_abort(Abort::decode(frame.payload));
@@ -330,7 +322,7 @@ void ControlPlane::State::post_to_chief(ControlKind kind, std::string payload) {
 void ControlPlane::State::lose_chief(const std::string& why) {
   const std::string text = chief_says_goodbye_ ? kHasLeft : why;
   const RankInfo chief = info_of(0);
-  tell_lost(chief, text);
+  news_.tell_lost(chief, text);
   end({StatusCode::UNAVAILABLE,
        fmt::format("the chief, {}, is gone: {}", to_string(chief), text),
        {chief}});
@@ -435,53 +427,32 @@ void ControlPlane::State::stop_all(const std::string& text) {
   post_to_chief(ControlKind::ABORT, Abort{options_.rank, text}.encode());
 }
 
+void ControlPlane::State::stop_here(int rank, const std::string& text) {
+  const RankInfo origin = info_of(rank);
+  news_.tell_abort(origin, text);  // first: who is woken by the end finds that all have heard it
+  end({StatusCode::ABORTED, fmt::format("{} aborted: {}", to_string(origin), text), {origin}});
+}
+
 void ControlPlane::State::supersede(const std::string& text, bool is_left_out) {
   is_superseded_ = true;
-  if (!is_left_out) return stop_all(text);
-  tell_abort(info_of(options_.rank), text);
+  if (!is_left_out) {
+    stop_all(text);
+    return stop_here(options_.rank, text);  // the chief may be gone
+  }
+  news_.tell_end(info_of(options_.rank), text);  // that it is left out counts for more
   const std::lock_guard lock(mutex_);
   end_ = End{StatusCode::ABORTED, text, {}};
   changed_.notify_all();
 }
 
 std::shared_ptr<void> ControlPlane::State::listen(MembershipListener listener) {
-  const std::lock_guard lock(listener_mutex_);
-  for (const auto& [member, why] : lost_) {
-    if (listener.on_lost) listener.on_lost(member, why);
-  }
-  if (aborted_.has_value() && listener.on_abort) {
-    listener.on_abort(aborted_->first, aborted_->second);
-  }
-  const auto position = listeners_.insert(listeners_.end(), std::move(listener));
-  return {nullptr, [self = shared_from_this(), position](void*) {
-            std::list<MembershipListener>
-                removed;  // ends after the lock: it may hold the last handle on the cluster
-            const std::lock_guard guard(self->listener_mutex_);
-            removed.splice(removed.begin(), self->listeners_, position);
-          }};
+  return MembershipNews::listen({shared_from_this(), &news_}, std::move(listener));
 }
 
 void ControlPlane::State::end(End reason) {
   const std::lock_guard lock(mutex_);
   if (!end_.has_value()) end_ = std::move(reason);
   changed_.notify_all();
-}
-
-void ControlPlane::State::tell_lost(const RankInfo& member, const std::string& why) {
-  const std::lock_guard lock(listener_mutex_);
-  lost_.emplace_back(member, why);
-  for (const MembershipListener& listener : listeners_) {
-    if (listener.on_lost) listener.on_lost(member, why);
-  }
-}
-
-void ControlPlane::State::tell_abort(const RankInfo& origin, const std::string& text) {
-  const std::lock_guard lock(listener_mutex_);
-  if (aborted_.has_value()) return;
-  aborted_.emplace(origin, text);
-  for (const MembershipListener& listener : listeners_) {
-    if (listener.on_abort) listener.on_abort(origin, text);
-  }
 }
 
 void ControlPlane::State::warn_of_stall(const Missing& missing) {
@@ -529,11 +500,14 @@ void ControlPlane::State::leave() {
   thread_.join();
 }
 
-/// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one.
+/// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one. Of a meeting that
+/// was cancelled it stays for those, too, that have lost their connection and try again, as long as these wait for a verdict.
 void ControlPlane::State::await_farewells(Clock::time_point latest) {
   const bool is_heard =
       chief_.has_value() && (chief_->is_alone() || (is_superseded_ && chief_->has_sent_all()));
-  const bool is_done = chief_.has_value() ? is_heard : link_->has_left();
+  const bool is_in_doubt = chief_.has_value() && chief_->is_anybody_in_doubt() &&
+                           Clock::now() < latest - kLinger + kVerdictTime;
+  const bool is_done = chief_.has_value() ? is_heard && !is_in_doubt : link_->has_left();
   if (is_done || Clock::now() >= latest) {
     const std::lock_guard lock(mutex_);
     has_left_ = true;
@@ -579,6 +553,9 @@ std::vector<std::string> ControlPlane::exchange(const RoundId& id, const std::ve
 }
 
 void ControlPlane::stop_all(const std::string& text) { (*state_)->stop_all(text); }
+void ControlPlane::stop_here(int origin, const std::string& text) {
+  (*state_)->stop_here(origin, text);
+}
 void ControlPlane::supersede(const std::string& text, bool is_left_out) {
   (*state_)->supersede(text, is_left_out);
 }

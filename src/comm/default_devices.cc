@@ -47,11 +47,10 @@ Devices share_of_gpus(int share, int num_shares) {
 
 Devices default_devices() { return share_of_gpus(0, 1); }
 
-Devices default_devices(Cluster& cluster, std::optional<double> timeout_seconds) {
+Devices default_devices(Cluster& cluster, const Deadline& deadline) {
   const Devices all = default_devices();
   const std::string mine = detail::describe_gpus(all);
-  const std::vector<std::string> seen =
-      cluster.all_gather_bytes(mine, timeout_seconds.value_or(kMeetingSeconds));
+  const std::vector<std::string> seen = cluster.all_gather_bytes(mine, deadline);
   const std::vector<int> beside = cluster.ranks_beside(cluster.rank());
   const bool is_narrowed = std::any_of(beside.begin(), beside.end(), [&](int rank) {
     return seen[static_cast<std::size_t>(rank)] != mine;

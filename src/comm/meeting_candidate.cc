@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/core/log.h"
-
 #include "comm/detail/host_port.h"
 #include "comm/detail/meeting_state.h"
 #include "comm/detail/wire.h"
@@ -20,6 +18,8 @@ constexpr std::chrono::milliseconds kTick{20};
 constexpr std::chrono::milliseconds kRest{100};
 /// For an answer from one address; a worker that is stopped never gives one.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
+/// So long whoever has come lets the others end what they do in the epoch that is to be succeeded.
+constexpr std::chrono::seconds kCourtesy{1};
 /// How much longer than its deadline a member waits for the candidate's word, whose deadline is about the same.
 constexpr std::chrono::seconds kCandidatesAnswer{1};
 
@@ -63,8 +63,10 @@ void MeetingPlace::State::seek_next() {
     if (rank > rank_ && !candidate_.has_value()) break;
     ++next_asked_;
     if (rank == rank_ || sessions_.contains(rank)) continue;
+    Seek seek = question(/*only_tells=*/rank > rank_);
+    if (Clock::now() - call_->since >= kCourtesy) seek.rouses = call_->request.call;
     seeker_ = std::make_shared<Seeker>(
-        io_, options_.secret, question(/*only_tells=*/rank > rank_), rank, addresses_of(rank),
+        io_, SeekerProof{options_.secret, options_.tls}, std::move(seek), rank, addresses_of(rank),
         kAnswerTime, [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
     return seeker_->start();
   }
@@ -152,7 +154,18 @@ void MeetingPlace::State::leave_candidate() {
 
 // ---------------------------------------------------------------------------------------------- being a candidate
 
+/// Whoever is taken in relies on a place to meet. Where there is none to be had, as all descriptors are taken, this worker tries again.
 void MeetingPlace::State::become_candidate() {
+  if (!call_->listener) {
+    try {
+      call_->listener = ListeningSocket::open(options_.chief_host, 0, "the new chief");
+    } catch (const OpError& error) {
+      call_->why_not_listening = error.what();
+      next_round_ = Clock::now() + kRest;
+      return;
+    }
+  }
+  call_->why_not_listening.clear();
   candidate_.emplace(epoch_, rank_, enough(), voter_);
   next_round_ = Clock::now();
 }
@@ -214,13 +227,9 @@ void MeetingPlace::State::try_to_choose() {
   }
   chosen.completed = meeting.completed;
   if (are_all_there && chosen.epoch.has(rank_)) {
-    try {
-      meeting.listener = ListeningSocket::open(options_.chief_host, 0, "the new chief");
-      chosen.port = meeting.listener->port();
-      meeting.chief_address = meeting.listener->published_addresses()[0];
-    } catch (const OpError& error) {
-      log(LogSeverity::WARNING, error.what());  // they meet again, perhaps elsewhere
-    }
+    meeting.listener = call_->listener;
+    chosen.port = meeting.listener->port();
+    meeting.chief_address = meeting.listener->published_addresses()[0];
   }
   for (const auto& [rank, session] : sessions_) {
     session.connection->send(encode_frame(ControlKind::CHOSEN, chosen.encode()));
@@ -346,10 +355,12 @@ MeetingFailure MeetingPlace::State::too_late() const {
             culprits};
   }
   const std::vector<RankInfo> culprits = infos(not_come());
+  const std::string why =
+      call_->why_not_listening.empty() ? "" : "; here " + call_->why_not_listening;
   return {StatusCode::DEADLINE_EXCEEDED,
-          fmt::format("{} timed out: {} of {} workers have come, {} are needed; waiting for {}",
+          fmt::format("{} timed out: {} of {} workers have come, {} are needed; waiting for {}{}",
                       call_->request.call, sessions_.size() + 1, epoch_.members.size(), enough(),
-                      describe(culprits)),
+                      describe(culprits), why),
           culprits};
 }
 

@@ -89,6 +89,7 @@ std::string Seek::encode() const {
   out.text(call);
   put(out, completed);
   put_ranks(out, lost);
+  out.text(rouses);
   return out.raw(view_of(nonce)).raw(view_of(mac)).take();
 }
 
@@ -102,6 +103,7 @@ Seek Seek::decode(std::string_view payload) {
   message.call = in.text();
   message.completed = get_completed(in);
   message.lost = get_ranks(in);
+  message.rouses = in.text();
   message.nonce = in.block<kNonceBytes>();
   message.mac = in.block<kMacBytes>();
   in.require_end();

@@ -29,7 +29,7 @@ void MeetingPlace::State::begin(std::uint64_t job, int rank,
   }
   // What has connected before waits in the kernel. Here, before there is a thread: what this throws is the caller's to hear.
   reception_.open(socket_->acceptor(io_), fmt::format("rank {}'s meeting place", rank_),
-                  kMaxSeekFrameBytes);
+                  kMaxSeekFrameBytes, options_.tls);
   start();
 }
 
@@ -57,13 +57,14 @@ Meeting MeetingPlace::State::meet(const MeetingRequest& request) {
 }
 
 std::shared_ptr<void> MeetingPlace::State::listen(const std::shared_ptr<State>& self,
-                                                  OnEpoch on_epoch) {
+                                                  OnEpoch on_epoch, OnCall on_call) {
   const std::lock_guard lock(listener_mutex_);
   const Epoch now = epoch();
   on_epoch(now, now.has(rank_));
-  const auto position = listeners_.insert(listeners_.end(), std::move(on_epoch));
+  const auto position =
+      listeners_.insert(listeners_.end(), {std::move(on_epoch), std::move(on_call)});
   return {nullptr, [self, position](void*) {
-            std::list<OnEpoch> removed;
+            std::list<Listener> removed;
             const std::lock_guard guard(self->listener_mutex_);
             removed.splice(removed.begin(), self->listeners_, position);
           }};
@@ -106,6 +107,7 @@ void MeetingPlace::State::answer(const Connection& connection, const Nonce& chal
     return connection->close_after_sending();
   }
   if (seek.epoch.number > epoch_.number) adopt(seek.epoch);
+  if (!seek.rouses.empty() && seek.epoch == epoch_) be_roused(seek);
   const bool is_peer =
       seek.epoch == epoch_ && epoch_.has(seek.rank) && epoch_.has(rank_) && seek.rank > rank_;
   const bool takes_in = is_peer && !seek.call.empty() && is_called() && candidate_.has_value() &&
@@ -130,6 +132,13 @@ void MeetingPlace::State::answer(const Connection& connection, const Nonce& chal
   connection->send(encode_frame(ControlKind::FOUND, found.encode()));
   if (!takes_in) return connection->close_after_sending();
   take_in(connection, seek);
+}
+
+void MeetingPlace::State::be_roused(const Seek& seek) {
+  const std::lock_guard lock(listener_mutex_);
+  for (const Listener& each : listeners_) {
+    if (each.on_call) each.on_call(seek.epoch, seek.rank, seek.rouses);
+  }
 }
 
 void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek) {
@@ -188,7 +197,7 @@ void MeetingPlace::State::adopt(const Epoch& epoch) {
   {
     // First: whoever is told by its call that it was left out finds that all its objects know.
     const std::lock_guard lock(listener_mutex_);
-    for (const OnEpoch& each : listeners_) each(epoch, epoch.has(rank_));
+    for (const Listener& each : listeners_) each.on_epoch(epoch, epoch.has(rank_));
   }
   if (!is_called()) return;
   call_->quorum_since.reset();
@@ -208,7 +217,8 @@ void MeetingPlace::State::tell_left_out(const Epoch& before) {
   for (const int rank : before.members) {
     if (epoch_.has(rank) || rank == rank_) continue;
     auto messenger = std::make_shared<Seeker>(
-        io_, options_.secret, question(/*only_tells=*/true), rank, addresses_of(rank), std::nullopt,
+        io_, SeekerProof{options_.secret, options_.tls}, question(/*only_tells=*/true), rank,
+        addresses_of(rank), std::nullopt,
         [this, rank](const SeekResult&) { messengers_.erase(rank); });
     messengers_[rank] = messenger;
     messenger->start();
@@ -240,8 +250,8 @@ void MeetingPlace::begin(std::uint64_t job, int rank, const std::vector<MemberIn
 std::uint64_t MeetingPlace::job() const { return (*state_)->job(); }
 Epoch MeetingPlace::epoch() const { return (*state_)->epoch(); }
 Meeting MeetingPlace::meet(const MeetingRequest& request) { return (*state_)->meet(request); }
-std::shared_ptr<void> MeetingPlace::listen(OnEpoch on_epoch) {
-  return (*state_)->listen(*state_, std::move(on_epoch));
+std::shared_ptr<void> MeetingPlace::listen(OnEpoch on_epoch, OnCall on_call) {
+  return (*state_)->listen(*state_, std::move(on_epoch), std::move(on_call));
 }
 
 }  // namespace crossdevice::detail

@@ -27,10 +27,11 @@ bool can_use_rdma() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_message_transport(std::shared_ptr<Cluster> cluster) {
+std::unique_ptr<Transport> make_message_transport(std::shared_ptr<Cluster> cluster,
+                                                  const Deadline& deadline) {
   std::string mine = environment().transport;
   if (mine.empty() && can_use_rdma()) mine = "rdma";
-  const std::vector<std::string> all = cluster->all_gather_bytes(mine, kMeetingSeconds);
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine, deadline);
   int first = -1;  // who says it
   bool have_all_rdma = true;
   for (int rank = 0; rank < cluster->num_workers(); ++rank) {
@@ -50,7 +51,8 @@ std::unique_ptr<Transport> make_message_transport(std::shared_ptr<Cluster> clust
         "all workers have UCX and an RDMA device: CROSSDEVICE_TRANSPORT=ucx sends over them");
   }
   const bool is_ucx = first >= 0 && all[static_cast<std::size_t>(first)] == "ucx";
-  return is_ucx ? make_ucx_transport(std::move(cluster)) : make_tcp_transport(std::move(cluster));
+  return is_ucx ? make_ucx_transport(std::move(cluster), deadline)
+                : make_tcp_transport(std::move(cluster), deadline);
 }
 
 }  // namespace crossdevice

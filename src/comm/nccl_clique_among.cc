@@ -57,11 +57,11 @@ struct Word {
 /// Everybody's.
 ///
 /// Errors   UnavailableError: somebody is in trouble; on all workers.
-std::vector<Word> exchange(Cluster& cluster, const Word& mine, double timeout_seconds) {
+std::vector<Word> exchange(Cluster& cluster, const Word& mine, const Deadline& deadline) {
   std::vector<Word> words;
   std::string troubles;
   std::vector<RankInfo> culprits;
-  for (const std::string& bytes : cluster.all_gather_bytes(mine.pack(), timeout_seconds)) {
+  for (const std::string& bytes : cluster.all_gather_bytes(mine.pack(), deadline)) {
     words.push_back(Word::unpack(bytes));
     if (words.back().trouble.empty()) continue;
     const RankInfo who = cluster.worker(static_cast<int>(words.size()) - 1);
@@ -87,7 +87,7 @@ void require_one_version(const Cluster& cluster, const std::vector<Word>& words)
                                      cluster.num_workers(), versions));
 }
 
-NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, double timeout_seconds) {
+NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, const Deadline& deadline) {
   NcclUniqueId id;
   std::string bytes;
   Word word;
@@ -99,7 +99,7 @@ NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, double timeout_seconds) {
     }
     bytes = WireWriter().text(word.trouble).raw({id.bytes.data(), id.bytes.size()}).take();
   }
-  const std::string told = cluster.broadcast_bytes(bytes, 0, timeout_seconds);
+  const std::string told = cluster.broadcast_bytes(bytes, 0, deadline);
   WireReader reader(told);
   const std::string trouble = reader.text();
   if (!trouble.empty()) throw UnavailableError("rank 0: " + trouble);
@@ -135,13 +135,10 @@ std::shared_ptr<void> listen(Cluster& cluster, const std::shared_ptr<State>& sta
 }  // namespace
 
 std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cluster,
-                                              const Devices& local,
-                                              std::optional<double> timeout_seconds) {
+                                              const Devices& local, const Deadline& deadline) {
   require_not_forked();
-  const Deadline deadline = nccl_making_deadline(timeout_seconds);
-  const double patience =
-      kMarginSeconds +
-      std::chrono::duration<double>(deadline.moment() - Deadline::Clock::now()).count();
+  const Deadline patience = Deadline::after(std::chrono::duration<double>(kMarginSeconds) +
+                                            (deadline.moment() - Deadline::Clock::now()));
   Word mine;
   std::shared_ptr<State> state;
   try {

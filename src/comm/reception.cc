@@ -25,12 +25,14 @@ constexpr std::size_t kFew = 16;
 
 }  // namespace
 
-void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_frame_bytes) {
+void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_frame_bytes,
+                     std::shared_ptr<const TlsKey> tls) {
   acceptor_.emplace(std::move(acceptor));
   std::error_code ignored;
   acceptor_->native_non_blocking(true, ignored);
   log_.set_door(std::move(door));
   max_frame_bytes_ = max_frame_bytes;
+  tls_ = std::move(tls);
   await_next();
 }
 
@@ -40,6 +42,11 @@ void Reception::close() {
   look_timer_.cancel();
   for (Place& each : places_) each.send_away();
   places_.clear();
+}
+
+bool Reception::has_strangers() const {
+  return std::any_of(places_.begin(), places_.end(),
+                     [](const Place& each) { return !each.is_empty(); });
 }
 
 // ---------------------------------------------------------------------------------------------- places
@@ -148,7 +155,8 @@ void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
 
 void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
   const Nonce challenge = make_nonce();  // first: it may throw
-  auto connection = std::make_shared<ControlConnection>(std::move(socket));
+  auto connection =
+      std::make_shared<ControlConnection>(std::move(socket), tls_, TlsChannel::Role::LISTENER);
   connection->set_max_frame_bytes(max_frame_bytes_);
   auto limit = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
   places_.push_back({.from = from, .since = Clock::now(), .stranger = connection, .limit = limit});
@@ -166,16 +174,25 @@ void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
         if (const Connection stranger = weak.lock()) hear(stranger, challenge, answer);
       },
       [this, weak](const std::string& why) {
-        const Connection stranger = weak.lock();
-        const auto place = stranger ? place_of(stranger) : places_.end();
-        if (place == places_.end()) return;
-        // Who goes without a word, as one of the job may, has asked for nothing.
-        if (stranger->has_heard()) {
-          log_.note(place->from, "nonsense", "it did not say who it is: " + why);
-        }
-        place->send_away();
+        if (const Connection stranger = weak.lock()) hear_end(stranger, why);
       });
   connection->send(encode_frame(ControlKind::CHALLENGE, Challenge{.nonce = challenge}.encode()));
+}
+
+void Reception::hear_end(const Connection& stranger, const std::string& why) {
+  const auto place = place_of(stranger);
+  if (place == places_.end()) return;
+  const TlsTrouble trouble = stranger->trouble();
+  const bool is_misfit =
+      trouble == TlsTrouble::OTHER_SIDE_IS_PLAIN || trouble == TlsTrouble::OTHER_SIDE_IS_ENCRYPTED;
+  if (is_misfit) misfit_ = why;
+  if (is_misfit || trouble == TlsTrouble::OTHER_SECRET) {
+    log_.note(place->from, why, why);
+  } else if (stranger->has_heard()) {
+    // Who goes without a word, as one of the job may, has asked for nothing.
+    log_.note(place->from, "nonsense", "it did not say who it is: " + why);
+  }
+  place->send_away();
 }
 
 /// What leaves `on_answer_` as an exception ends the connection, and so comes to the handler above.

@@ -13,11 +13,11 @@ namespace crossdevice::detail {
 
 using asio::ip::tcp;
 
-Seeker::Seeker(asio::io_context& io, std::string secret, Seek question, int rank,
+Seeker::Seeker(asio::io_context& io, SeekerProof proof, Seek question, int rank,
                std::vector<std::string> addresses,
                std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done)
     : io_(io),
-      secret_(std::move(secret)),
+      proof_(std::move(proof)),
       question_(std::move(question)),
       rank_(rank),
       addresses_(std::move(addresses)),
@@ -93,7 +93,8 @@ void Seeker::begin_to_wait() {
 
 void Seeker::greet(tcp::socket socket) {
   all_refuse_ = false;
-  connection_ = std::make_shared<ControlConnection>(std::move(socket));
+  connection_ =
+      std::make_shared<ControlConnection>(std::move(socket), proof_.tls, TlsChannel::Role::DIALLER);
   connection_->set_max_frame_bytes(kMaxSeekFrameBytes);
   connection_->start([self = shared_from_this()](const Frame& frame) { self->hear(frame); },
                      [self = shared_from_this()](const std::string&) { self->try_next(); });
@@ -106,7 +107,7 @@ void Seeker::hear(const Frame& frame) {
   }
   if (frame.kind != ControlKind::FOUND) throw WireError("a stranger may not say this");
   Found found = Found::decode(frame.payload);
-  if (!is_equal(found.mac, found.expected_mac(secret_, question_.nonce))) {
+  if (!is_equal(found.mac, found.expected_mac(proof_.secret, question_.nonce))) {
     throw WireError("it does not hold the secret of this job");
   }
   if (found.rank != rank_) throw WireError("another worker lives there");
@@ -121,11 +122,11 @@ void Seeker::hear(const Frame& frame) {
 void Seeker::say_who_asks(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
   begin_to_wait();
-  if (secret_.empty() && !connection_->is_from_this_machine()) {
+  if (proof_.secret.empty() && !connection_->is_from_this_machine()) {
     throw WireError("without a secret only this machine is believed");
   }
   question_.nonce = make_nonce();
-  question_.mac = question_.expected_mac(secret_, challenge.nonce);
+  question_.mac = question_.expected_mac(proof_.secret, challenge.nonce);
   connection_->send(encode_frame(ControlKind::SEEK, question_.encode()));
 }
 

@@ -135,7 +135,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
-  void meet(const std::vector<RankInfo>& names);
+  void meet(const std::vector<RankInfo>& names, const Deadline& deadline);
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
   std::string open_peer(int of_rank, const std::string& announcement);
@@ -179,7 +179,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   return opening.memory->begin() == nullptr ? "no address space for shared memory" : "";
 }
 
-void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
+void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const Deadline& deadline) {
   rank = cluster->rank();
   num_workers = cluster->num_workers();
   if (cluster->num_local_workers() != num_workers) {
@@ -207,13 +207,13 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names) {
     peer(each).info =
         names.empty() ? cluster->worker(each) : names.at(static_cast<std::size_t>(each));
   }
-  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), kMeetingSeconds);
+  const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), deadline);
   for (int each = 0; each < num_workers && trouble.empty(); ++each) {
     trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
-  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble, kMeetingSeconds);
+  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble, deadline);
   for (int each = 0; each < num_workers; ++each) {
     const std::string& text = troubles[static_cast<std::size_t>(each)];
     if (!text.empty()) {
@@ -467,11 +467,11 @@ void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& te
 }
 
 SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes,
-                                     const std::vector<RankInfo>& names)
+                                     const std::vector<RankInfo>& names, const Deadline& deadline)
     : state_(std::make_unique<State>()) {
   state_->cluster = std::move(cluster);
   state_->slot_size = (slot_bytes + 4095) / 4096 * 4096;
-  state_->meet(names);
+  state_->meet(names, deadline);
 }
 
 SharedMemoryGroup::~SharedMemoryGroup() {

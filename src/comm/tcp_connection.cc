@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -23,11 +24,17 @@ static_assert(kAheadBytes >= kTcpHeadBytes + kMaxStopBytes);
 /// More than two machines' socket buffers hold.
 constexpr std::size_t kMaxAheadBytes = std::size_t{64} << 20;
 
+/// Four records each way.
+constexpr std::size_t kTlsBufferBytes = std::size_t{66} << 10;
+
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-TcpConnection::TcpConnection(int socket) : socket_(socket), buffer_(kAheadBytes) {}
+TcpConnection::TcpConnection(int socket, std::unique_ptr<TlsChannel> tls)
+    : socket_(socket), tls_(std::move(tls)), buffer_(kAheadBytes) {
+  if (tls_) tls_->set_buffer_bytes(kTlsBufferBytes);
+}
 TcpConnection::~TcpConnection() { ::close(socket_); }
 
 // ---------------------------------------------------------------------------------------------- sending
@@ -42,10 +49,29 @@ void TcpConnection::begin_frame(const TcpHead& head) {
 TcpConnection::Result TcpConnection::push(const std::byte* payload, bool more,
                                           std::size_t& num_sent) {
   num_sent = 0;
-  std::array<iovec, 2> parts{};
-  parts[0] = {out_head_.data() + num_head_sent_, kTcpHeadBytes - num_head_sent_};
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): sendmsg() only reads
-  parts[1] = {const_cast<std::byte*>(payload), num_left_};
+  const std::span<const std::byte> head =
+      std::as_bytes(std::span(out_head_)).subspan(num_head_sent_);
+  const std::span<const std::byte> rest(payload, num_left_);
+  std::size_t count = 0;
+  const Result result =
+      tls_ ? send_encrypted(head, rest, more, count) : send(head, rest, more, count);
+  if (result == Result::ENDED) can_send_ = false;
+  if (result != Result::MOVED) return result;
+  const std::size_t of_head = std::min(count, head.size());
+  num_head_sent_ += of_head;
+  num_sent = count - of_head;
+  num_left_ -= num_sent;
+  is_in_frame_ = num_head_sent_ < kTcpHeadBytes || num_left_ != 0;
+  return Result::MOVED;
+}
+
+TcpConnection::Result TcpConnection::send(std::span<const std::byte> head,
+                                          std::span<const std::byte> payload, bool more,
+                                          std::size_t& num_sent) {
+  // NOLINTBEGIN(cppcoreguidelines-pro-type-const-cast): sendmsg() only reads
+  std::array<iovec, 2> parts{{{const_cast<std::byte*>(head.data()), head.size()},
+                              {const_cast<std::byte*>(payload.data()), payload.size()}}};
+  // NOLINTEND(cppcoreguidelines-pro-type-const-cast)
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
@@ -54,17 +80,25 @@ TcpConnection::Result TcpConnection::push(const std::byte* payload, bool more,
   do {
     count = ::sendmsg(socket_, &message, flags);
   } while (count < 0 && errno == EINTR);
-  if (count < 0) {
-    if (must_wait()) return Result::BLOCKED;
-    can_send_ = false;
-    return Result::ENDED;
+  if (count < 0) return must_wait() ? Result::BLOCKED : Result::ENDED;
+  num_sent = static_cast<std::size_t>(count);
+  return Result::MOVED;
+}
+
+/// Bytes count as sent once all records that they are in have left: a transfer that is done needs nobody to send the rest of it.
+TcpConnection::Result TcpConnection::send_encrypted(std::span<const std::byte> head,
+                                                    std::span<const std::byte> payload, bool more,
+                                                    std::size_t& num_sent) {
+  if (num_encrypted_ == 0) num_encrypted_ = tls_->write(head, payload);
+  if (tls_->is_broken()) return Result::ENDED;
+  const bool follows = more || num_encrypted_ < head.size() + payload.size();
+  while (!tls_->outgoing().empty()) {
+    std::size_t count = 0;
+    const Result result = send({}, tls_->outgoing(), follows, count);
+    if (result != Result::MOVED) return result;
+    tls_->drop_outgoing(count);
   }
-  const auto size = static_cast<std::size_t>(count);
-  const std::size_t of_head = std::min(size, parts[0].iov_len);
-  num_head_sent_ += of_head;
-  num_sent = size - of_head;
-  num_left_ -= num_sent;
-  is_in_frame_ = num_head_sent_ < kTcpHeadBytes || num_left_ != 0;
+  num_sent = std::exchange(num_encrypted_, 0);
   return Result::MOVED;
 }
 
@@ -78,7 +112,27 @@ void TcpConnection::say_last(const std::byte* payload, std::string_view words) {
     is_in_frame_ = false;
   }
   last_.append(words);
+  if (tls_) last_ = encrypted(std::string_view(last_).substr(num_encrypted_));
   (void)flush_last();
+}
+
+/// Behind what is encrypted already.
+std::string TcpConnection::encrypted(std::string_view last) {
+  std::string records;
+  std::span<const std::byte> left = std::as_bytes(std::span(last));
+  const auto take = [&] {
+    const std::span<const std::byte> bytes = tls_->outgoing();
+    records.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    tls_->drop_outgoing(bytes.size());
+  };
+  take();
+  while (!left.empty() && !tls_->is_broken()) {
+    left = left.subspan(tls_->write({}, left));
+    take();
+  }
+  tls_->end();
+  take();
+  return records;
 }
 
 bool TcpConnection::flush_last() {
@@ -135,28 +189,57 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_
     end_ -= begin_;
     begin_ = 0;
   }
-  std::array<iovec, 2> parts{};
-  parts[0] = {payload.data(), payload.size()};
   const std::size_t room = buffer_.size() - end_;
-  parts[1] = {buffer_.data() + end_, is_followed ? std::min(room, kTcpHeadBytes) : room};
-  if (parts[0].iov_len + parts[1].iov_len == 0) return Result::BLOCKED;
+  const Parts parts{payload, std::span(buffer_).subspan(
+                                 end_, is_followed ? std::min(room, kTcpHeadBytes) : room)};
+  if (parts.payload.empty() && parts.ahead.empty()) return Result::BLOCKED;
+  std::size_t size = 0;
+  const Result result = tls_ ? receive_encrypted(parts, size) : receive(parts, size);
+  if (result == Result::ENDED) has_ended_ = true;
+  num_read = std::min(size, payload.size());
+  num_expected_ -= num_read;
+  end_ += size - num_read;
+  return result;
+}
+
+TcpConnection::Result TcpConnection::receive(const Parts& parts, std::size_t& num_received) {
+  std::array<iovec, 2> areas{
+      {{parts.payload.data(), parts.payload.size()}, {parts.ahead.data(), parts.ahead.size()}}};
   msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
+  message.msg_iov = areas.data();
+  message.msg_iovlen = areas.size();
   ssize_t count = 0;
   do {
     count = ::recvmsg(socket_, &message, MSG_DONTWAIT);
   } while (count < 0 && errno == EINTR);
   if (count < 0 && must_wait()) return Result::BLOCKED;
-  if (count <= 0) {
-    has_ended_ = true;
-    return Result::ENDED;
-  }
-  const auto size = static_cast<std::size_t>(count);
-  num_read = std::min(size, payload.size());
-  num_expected_ -= num_read;
-  end_ += size - num_read;
+  if (count <= 0) return Result::ENDED;
+  num_received = static_cast<std::size_t>(count);
   return Result::MOVED;
+}
+
+/// Who ends a connection in good order has said goodbye on it; a cut is an end without that.
+TcpConnection::Result TcpConnection::receive_encrypted(const Parts& parts,
+                                                       std::size_t& num_received) {
+  for (;;) {
+    std::size_t count = 0;
+    for (const std::span<std::byte> part : {parts.payload, parts.ahead}) {
+      std::size_t num_filled = 0;
+      while (num_filled < part.size()) {
+        const std::size_t size = tls_->read(part.subspan(num_filled));
+        if (size == 0) break;
+        num_filled += size;
+      }
+      count += num_filled;
+      if (num_filled < part.size()) break;
+    }
+    num_received = count;
+    if (count != 0) return Result::MOVED;
+    if (tls_->has_ended()) return Result::ENDED;
+    const Result result = receive({tls_->room(), {}}, count);
+    if (result != Result::MOVED) return result;
+    tls_->take_in(count);
+  }
 }
 
 bool TcpConnection::read_all() {

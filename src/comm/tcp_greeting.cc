@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <string>
 
+#include "comm/detail/tls_channel.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::string_view kMagic = "xdevtcp2";
+constexpr std::string_view kMagic = kTcpGreeting;
+static_assert(kTlsPreamble.size() >= kChallengeBytes, "a dialler without TLS reads so many");
 static_assert(kMagic.size() == kGreetingMagicBytes);
 
 std::string name_of(const TcpPair& pair) {
@@ -42,7 +44,12 @@ std::array<char, N> block_of(WireWriter& writer) {
 template <std::size_t N>
 WireReader reader_of(const std::array<char, N>& bytes) {
   WireReader reader({bytes.data(), bytes.size()});
-  if (reader.raw(kMagic.size()) != kMagic) throw WireError("something else speaks there");
+  if (reader.raw(kMagic.size()) != kMagic) {
+    if (is_tls({bytes.data(), bytes.size()})) {
+      throw TlsError(TlsTrouble::OTHER_SIDE_IS_ENCRYPTED, kTlsOnlyThere);
+    }
+    throw WireError("something else speaks there");
+  }
   return reader;
 }
 

@@ -14,7 +14,7 @@
 
 namespace crossdevice::detail {
 
-TcpIntroduction introduce_members(Cluster& cluster) {
+TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline) {
   const int num_ranks = cluster.num_workers();
   const std::vector<int> beside = cluster.ranks_beside(cluster.rank());
   const std::string secret_file = process_environment()(kSecretFileVariable).value_or("");
@@ -28,6 +28,7 @@ TcpIntroduction introduce_members(Cluster& cluster) {
   WireWriter mine;
   try {
     if (!secret_file.empty()) options.secret = read_secret(secret_file);
+    if (environment().tls && num_ranks > 1) options.tls = TlsKey::make(options.secret);
     options.is_loopback_only =
         options.secret.empty() || static_cast<int>(beside.size()) == num_ranks;
     if (!options.is_loopback_only) options.addresses = local_addresses();
@@ -36,7 +37,7 @@ TcpIntroduction introduce_members(Cluster& cluster) {
   } catch (const std::exception& error) {
     mine.text(error.what()).text("");
   }
-  const std::vector<std::string> all = cluster.all_gather_bytes(mine.take(), kMeetingSeconds);
+  const std::vector<std::string> all = cluster.all_gather_bytes(mine.take(), deadline);
   introduction.members.reserve(all.size());
   std::vector<std::string> announcements;
   announcements.reserve(all.size());

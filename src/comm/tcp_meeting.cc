@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Why strangers neither block nor break it. What they send is read into arrays of fixed size, and compared; whoever has not proved who it is within
 /// kHandshakeTime is dropped, and the oldest of them when there are kMaxStrangers, so that a member gets in between any number of silent ones: it
-/// needs two round trips, and tries again until the deadline.
+/// needs two round trips, with TLS one more, and tries again until the deadline.
 ///
 /// Why both sides count the same connection. A dialler that has waited for its welcome for too long gives the connection up and dials again, perhaps just
 /// when the listener, which was held up, gets to the hello. So the listener counts none before the dialler has said that it does. A dialler greets
@@ -22,8 +22,6 @@
 #include <asio/buffer.hpp>
 #include <asio/ip/address.hpp>
 #include <asio/ip/v6_only.hpp>
-#include <asio/read.hpp>
-#include <asio/write.hpp>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -58,7 +56,8 @@ constexpr std::size_t kMaxAddresses = 16;
 constexpr int kBacklog = 4096;
 
 /// Whether the other side may still speak, or has spoken: what it said before it ended is to be read.
-bool is_open(int fd) {
+bool is_open(int fd, bool has_input) {
+  if (has_input) return true;
   char ignored = 0;
   const ssize_t count = ::recv(fd, &ignored, 1, MSG_PEEK | MSG_DONTWAIT);
   return count > 0 || (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
@@ -72,11 +71,13 @@ struct TcpMeeting::Stranger {
       : from(std::move(other_side)), socket(std::move(connected)), timer(socket.get_executor()) {}
   void close() {
     std::error_code ignored;
+    words.forget();
     socket.close(ignored);
     timer.cancel();
   }
   tcp::endpoint from;
   tcp::socket socket;
+  TlsSocket words{socket};
   asio::steady_timer timer;
   Nonce challenge = make_nonce();
   ChallengeBytes challenge_bytes = encode_challenge(challenge);
@@ -92,12 +93,14 @@ struct TcpMeeting::Dial {
       : rank(peer), endpoint(std::move(target)), socket(io), timer(io) {}
   void close() {
     std::error_code ignored;
+    words.forget();
     socket.close(ignored);
     timer.cancel();
   }
   int rank;
   tcp::endpoint endpoint;
   tcp::socket socket;
+  TlsSocket words{socket};
   asio::steady_timer timer;
   std::chrono::milliseconds next_retry = kFirstRetry;
   bool is_over = false;
@@ -117,7 +120,7 @@ TcpMeeting::TcpMeeting(TcpMeetingOptions options)
 }
 
 TcpMeeting::~TcpMeeting() {
-  for (const auto& [rank, fd] : connected_) ::close(fd);
+  for (const Connected& each : connected_) ::close(each.socket);
 }
 
 // ---------------------------------------------------------------------------------------------- listening
@@ -220,19 +223,25 @@ void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
     turn_away(*stranger, "it did not say who it is in time");
     strangers_.remove(stranger);
   });
-  asio::async_write(stranger->socket, asio::buffer(stranger->challenge_bytes),
-                    [stranger](std::error_code, std::size_t) {});
-  asio::async_read(stranger->socket, asio::buffer(stranger->hello_bytes),
-                   [this, stranger](std::error_code error, std::size_t count) {
-                     hear_stranger(stranger, error, count);
-                   });
+  stranger->words.begin(setting(TlsChannel::Role::LISTENER));
+  stranger->words.write(asio::buffer(stranger->challenge_bytes),
+                        [stranger](std::error_code, std::size_t) {});
+  stranger->words.read(asio::buffer(stranger->hello_bytes),
+                       [this, stranger](std::error_code error, std::size_t count) {
+                         hear_stranger(stranger, error, count);
+                       });
 }
 
 void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
                                std::size_t count) {
   if (!stranger->socket.is_open()) return;  // turned away
   // Who goes without a word, as a member may that has been taken in at another address, has asked for nothing.
-  if (error && count > 0) log_.note(stranger->from, "nonsense", "it did not say who it is");
+  if (stranger->words.trouble() != TlsTrouble::NONE) {
+    const std::string reason = stranger->words.text_of(error);
+    log_.note(stranger->from, reason, reason);
+  } else if (error && (count > 0 || stranger->words.has_heard())) {
+    log_.note(stranger->from, "nonsense", "it did not say who it is");
+  }
   const bool is_welcome = !error && answer(*stranger);
   if (is_welcome) {
     stranger->timer.cancel();
@@ -259,16 +268,15 @@ bool TcpMeeting::answer(Stranger& stranger) {
     }
     if (pair.dialler < 0 || pair.dialler >= options_.rank) throw WireError("no such rank dials");
     // It may have given up already, and tries again.
-    if (!is_open(stranger.socket.native_handle())) return false;
+    if (!is_open(stranger.socket.native_handle(), stranger.words.has_input())) return false;
     if (met_.contains(pair.dialler) && !drop_if_gone(pair.dialler)) {
       throw WireError(fmt::format("it claims rank {}, which is connected", pair.dialler));
     }
     stranger.welcome_bytes = encode_welcome(options_.secret, pair, stranger.challenge, hello.nonce);
     // So few bytes fit into the buffer of a new connection.
     std::error_code error;
-    const std::size_t size =
-        stranger.socket.write_some(asio::buffer(stranger.welcome_bytes), error);
-    if (error || size != stranger.welcome_bytes.size()) throw WireError("it does not listen");
+    stranger.words.write_now(asio::buffer(stranger.welcome_bytes), error);
+    if (error) throw WireError("it does not listen");
     stranger.rank = pair.dialler;
     return true;
   } catch (const WireError& error) {
@@ -288,10 +296,10 @@ void TcpMeeting::await_here(const std::shared_ptr<Stranger>& stranger) {
   }
   welcomed_.push_back(stranger);
   last_errors_[stranger->rank] = "it came, and does not say whether it has heard the answer";
-  asio::async_read(stranger->socket, asio::buffer(stranger->here_bytes),
-                   [this, stranger](std::error_code error, std::size_t) {
-                     if (stranger->socket.is_open()) hear_here(stranger, error);
-                   });
+  stranger->words.read(asio::buffer(stranger->here_bytes),
+                       [this, stranger](std::error_code error, std::size_t) {
+                         if (stranger->socket.is_open()) hear_here(stranger, error);
+                       });
 }
 
 void TcpMeeting::hear_here(const std::shared_ptr<Stranger>& stranger, std::error_code error) {
@@ -300,7 +308,7 @@ void TcpMeeting::hear_here(const std::shared_ptr<Stranger>& stranger, std::error
     if (error) {
       last_errors_[stranger->rank] = "it came, and ended the connection";
     } else if (check_here(stranger->here_bytes); !met_.contains(stranger->rank)) {
-      keep(stranger->rank, std::move(stranger->socket));
+      keep(stranger->rank, stranger->socket, stranger->words);
       std::erase_if(welcomed_, [&](const std::shared_ptr<Stranger>& each) {
         if (each->rank != stranger->rank) return false;
         each->close();
@@ -353,10 +361,11 @@ void TcpMeeting::connect(const std::shared_ptr<Dial>& dial) {
     std::error_code ignored;
     dial->socket.set_option(tcp::no_delay(true), ignored);
     // It says something as soon as it meets, too; until then this may wait.
-    asio::async_read(dial->socket, asio::buffer(dial->challenge_bytes),
+    dial->words.begin(setting(TlsChannel::Role::DIALLER));
+    dial->words.read(asio::buffer(dial->challenge_bytes),
                      [this, dial](std::error_code ended, std::size_t) {
                        if (dial->is_over) return;
-                       if (ended) return retry(dial, ended.message());
+                       if (ended) return retry(dial, dial->words.text_of(ended));
                        say_hello(dial);
                      });
   });
@@ -373,6 +382,11 @@ void TcpMeeting::say_hello(const std::shared_ptr<Dial>& dial) {
   dial->is_greeting = true;
   try {
     dial->challenge = decode_challenge(dial->challenge_bytes);
+  } catch (const TlsError& error) {
+    // It waits for TLS; this tells it who came.
+    std::error_code ignored;
+    dial->words.write_now(asio::buffer(encode_here()), ignored);
+    return retry(dial, error.what());
   } catch (const WireError& error) {
     return retry(dial, error.what());
   }
@@ -385,13 +399,14 @@ void TcpMeeting::say_hello(const std::shared_ptr<Dial>& dial) {
     std::error_code ignored;
     if (!stopped) dial->socket.close(ignored);
   });
-  asio::async_write(dial->socket, asio::buffer(dial->hello_bytes),
-                    [dial](std::error_code, std::size_t) {});
-  asio::async_read(dial->socket, asio::buffer(dial->welcome_bytes),
+  dial->words.write(asio::buffer(dial->hello_bytes), [dial](std::error_code, std::size_t) {});
+  dial->words.read(asio::buffer(dial->welcome_bytes),
                    [this, dial](std::error_code error, std::size_t) {
                      if (dial->is_over) return;
                      dial->timer.cancel();
-                     if (error) return retry(dial, "it refuses this member: " + error.message());
+                     if (error) {
+                       return retry(dial, "it refuses this member: " + dial->words.text_of(error));
+                     }
                      hear_welcome(dial);
                    });
 }
@@ -406,10 +421,9 @@ void TcpMeeting::hear_welcome(const std::shared_ptr<Dial>& dial) {
   if (met_.contains(dial->rank)) return;
   const HereBytes here = encode_here();
   std::error_code error;  // so few bytes fit into the buffer of a new connection
-  const std::size_t size = dial->socket.write_some(asio::buffer(here), error);
+  dial->words.write_now(asio::buffer(here), error);
   if (error) return retry(dial, "it ended the connection: " + error.message());
-  if (size != here.size()) return retry(dial, "it does not listen");
-  keep(dial->rank, std::move(dial->socket));
+  keep(dial->rank, dial->socket, dial->words);
   for (const auto& each : dials_) {
     if (each->rank != dial->rank) continue;
     each->is_over = true;
@@ -437,25 +451,31 @@ void TcpMeeting::retry(const std::shared_ptr<Dial>& dial, const std::string& why
 
 // ---------------------------------------------------------------------------------------------- meeting
 
-void TcpMeeting::keep(int rank, tcp::socket socket) {
+TlsSetting TcpMeeting::setting(TlsChannel::Role role) const {
+  return {.key = options_.tls, .role = role, .plain_greeting = kTcpGreeting};
+}
+
+void TcpMeeting::keep(int rank, tcp::socket& socket, TlsSocket& words) {
   connected_.reserve(connected_.size() + 1);  // what may throw comes before the socket is nobody's
   met_.insert(rank);
   std::error_code error;
+  std::unique_ptr<TlsChannel> tls = words.take_channel();
   const int fd = socket.release(error);
   if (error || fd < 0) {
     met_.erase(rank);
     return;
   }
   last_errors_.erase(rank);
-  connected_.emplace_back(rank, fd);
+  connected_.push_back({rank, fd, std::move(tls)});
 }
 
 /// Forgets a connection whose other side has ended it without a word. One that was taken is nobody's to judge here.
 bool TcpMeeting::drop_if_gone(int rank) {
   const auto kept = std::find_if(connected_.begin(), connected_.end(),
-                                 [rank](const auto& each) { return each.first == rank; });
-  if (kept == connected_.end() || is_open(kept->second)) return false;
-  ::close(kept->second);
+                                 [rank](const Connected& each) { return each.rank == rank; });
+  if (kept == connected_.end()) return false;
+  if (is_open(kept->socket, kept->tls && kept->tls->has_input())) return false;
+  ::close(kept->socket);
   connected_.erase(kept);
   met_.erase(rank);
   last_errors_[rank] = "it came, and ended the connection";
@@ -468,7 +488,7 @@ bool TcpMeeting::have_all_come(std::span<const int> peers) {
   if (!std::all_of(peers.begin(), peers.end(), is_there)) return false;
   std::vector<int> kept;
   kept.reserve(connected_.size());
-  for (const auto& [rank, fd] : connected_) kept.push_back(rank);
+  for (const Connected& each : connected_) kept.push_back(each.rank);
   for (const int each : kept) {
     const bool is_wanted = std::find(peers.begin(), peers.end(), each) != peers.end();
     if (drop_if_gone(each) && is_wanted && each > options_.rank) dial(each);
@@ -509,7 +529,7 @@ bool TcpMeeting::is_exhausted() const {
   return exhausted_since_.has_value() && Clock::now() - *exhausted_since_ > kExhaustedTime;
 }
 
-std::vector<std::pair<int, int>> TcpMeeting::take_connected() {
+std::vector<TcpMeeting::Connected> TcpMeeting::take_connected() {
   return std::exchange(connected_, {});
 }
 
@@ -517,7 +537,8 @@ std::vector<std::pair<int, int>> TcpMeeting::take_connected() {
 void TcpMeeting::dismiss(std::string_view words) noexcept {
   for (const auto& each : welcomed_) {
     const int fd = each->socket.native_handle();
-    (void)::send(fd, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    std::error_code unheard;
+    each->words.write_now(asio::buffer(words), unheard);
     std::array<char, 256> ignored{};
     while (::recv(fd, ignored.data(), ignored.size(), MSG_DONTWAIT) > 0) {
     }

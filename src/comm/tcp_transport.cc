@@ -216,15 +216,15 @@ void TcpKind::hear_connected() {
 
 /// Sockets that no connection can be made of, for want of memory, are closed.
 void TcpKind::take_in_connected() {
-  const std::vector<std::pair<int, int>> connected = meeting_->take_connected();
+  std::vector<TcpMeeting::Connected> connected = meeting_->take_connected();
   std::size_t num_taken = 0;
   try {
     for (; num_taken < connected.size(); ++num_taken) {
-      const auto& [rank, socket] = connected[num_taken];
-      link(rank).connection = std::make_unique<TcpConnection>(socket);
+      auto& [rank, socket, tls] = connected[num_taken];
+      link(rank).connection = std::make_unique<TcpConnection>(socket, std::move(tls));
     }
   } catch (...) {
-    for (; num_taken < connected.size(); ++num_taken) ::close(connected[num_taken].second);
+    for (; num_taken < connected.size(); ++num_taken) ::close(connected[num_taken].socket);
     throw;
   }
 }
@@ -428,6 +428,11 @@ void TcpKind::prepare_sleep() {
     polled_ranks_.push_back(each);
   }
   wake_up_ = suspect_ < 0 ? Clock::time_point::max() : suspected_at_ + kGrace;
+  const bool is_any_ahead = std::any_of(links_.begin(), links_.end(), [](const Link& each) {
+    return each.connection && !each.connection->has_ended() && each.connection->has_input() &&
+           !each.awaits_receive;
+  });
+  if (is_any_ahead) wake_up_ = Clock::time_point::min();
 }
 
 void TcpKind::sleep(Clock::time_point until) {
@@ -567,9 +572,10 @@ void TcpKind::close() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(std::shared_ptr<Cluster> cluster) {
+std::unique_ptr<Transport> make_tcp_transport(std::shared_ptr<Cluster> cluster,
+                                              const Deadline& deadline) {
   detail::require_not_forked();
-  detail::TcpIntroduction introduction = detail::introduce_members(*cluster);
+  detail::TcpIntroduction introduction = detail::introduce_members(*cluster, deadline);
   const auto num_beside = static_cast<std::size_t>(cluster->num_local_workers());
   const bool spins = num_beside <= detail::usable_cores().size();
   return std::make_unique<Transport>(std::make_unique<TcpKind>(

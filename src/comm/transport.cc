@@ -34,6 +34,7 @@ void Transport::receive(int from, std::span<std::byte> bytes, Transfer& transfer
 
 bool Transport::poll() { return kind_->poll(); }
 void Transport::look() { kind_->look(); }
+void Transport::require_time_left(const Deadline& deadline) { kind_->require_time_left(deadline); }
 void Transport::look_until(const Deadline& deadline) { kind_->look_until(deadline); }
 void Transport::wait(const Deadline& deadline) { kind_->wait(deadline); }
 void Transport::wait(Transfer& transfer, const Deadline& deadline) {

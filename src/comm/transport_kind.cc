@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/own_lateness_error.h"
 #include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
@@ -181,6 +182,17 @@ void TransportKind::look() {
   look_everywhere();
   (void)progress();
   if (has_failed()) throw_failure();
+}
+
+void TransportKind::require_time_left(const Deadline& deadline) {
+  if (!deadline.has_passed()) return;
+  const Turn turn(*this);
+  require_whole();
+  record_failure(
+      {.code = StatusCode::DEADLINE_EXCEEDED,
+       .text = fmt::format("timed out: {} had not done its own part", to_string(info_of(rank_))),
+       .culprits = {info_of(rank_)}});
+  throw_failure();
 }
 
 void TransportKind::look_until(const Deadline& deadline) {
@@ -424,12 +436,16 @@ void TransportKind::throw_failure() {
   const TransportFailure& failure = *failure_;
   std::string text = failure.text;
   std::vector<RankInfo> culprits = failure.culprits;
+  const int teller = failure.origin >= 0 ? failure.origin : rank_;
+  const bool is_own_lateness = failure.code == StatusCode::DEADLINE_EXCEEDED &&
+                               culprits.size() == 1 && culprits[0].rank == teller;
   if (failure.origin >= 0) {
     text = to_string(info_of(failure.origin)) + ": " + text;
     if (culprits.empty()) culprits.push_back(info_of(failure.origin));
   }
-  throw_op_error(failure.code, text,
-                 {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
+  OpErrorDetails details{.operation = {}, .culprits = std::move(culprits), .inputs_intact = true};
+  if (is_own_lateness) throw OwnLatenessError(text, std::move(details));
+  throw_op_error(failure.code, text, std::move(details));
 }
 
 }  // namespace crossdevice::detail

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/shutdown.h"
@@ -17,19 +18,21 @@ namespace crossdevice {
 
 std::string why_no_ucx() { return detail::why_no_ucx(); }
 
-std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster) {
+std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster,
+                                              const Deadline& deadline) {
   detail::require_not_forked();
   const int num_ranks = cluster->num_workers();
   // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
   detail::UcxEndPtr mine;
   detail::WireWriter words;
   try {
+    if (environment().tls && num_ranks > 1) throw ValueError(detail::kNoTlsOverUcx);
     mine = detail::open_ucx_end();
     words.text("").text(detail::address_of(*mine));
   } catch (const std::exception& error) {
     words.text(error.what()).text("");
   }
-  const std::vector<std::string> all = cluster->all_gather_bytes(words.take(), kMeetingSeconds);
+  const std::vector<std::string> all = cluster->all_gather_bytes(words.take(), deadline);
   std::vector<RankInfo> members;
   std::vector<std::string> addresses;
   members.reserve(all.size());

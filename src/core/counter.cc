@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 
 #include "core/detail/counter_registry.h"
@@ -14,6 +15,9 @@
 
 namespace crossdevice {
 namespace detail {
+
+constinit std::atomic<CounterState> counter_state{CounterState::UNKNOWN};
+
 namespace {
 
 struct CounterBlock {
@@ -65,6 +69,17 @@ std::uint32_t add_entry(const CounterEntry& entry) noexcept {
 
 }  // namespace
 
+bool find_whether_counted() noexcept {
+  bool counted = true;
+  try {
+    counted = environment().counters;
+    // NOLINTNEXTLINE(bugprone-empty-catch): whoever asks for the environment itself gets the error
+  } catch (...) {
+  }
+  counter_state.store(counted ? CounterState::ON : CounterState::OFF, std::memory_order_relaxed);
+  return counted;
+}
+
 std::span<const CounterEntry> counter_entries() noexcept {
   return std::span(registry).first(num_entries.load(std::memory_order_acquire));
 }
@@ -100,6 +115,7 @@ std::size_t Counter::find_index() const noexcept {
 }
 
 void Counter::add(std::uint64_t amount) const noexcept {
+  if (!detail::is_counted()) return;
   detail::ThreadCounters().add(*this, amount);
 }
 

@@ -67,11 +67,11 @@ std::optional<double> parse_timeout(Lookup lookup, const char* name) {
   return seconds;
 }
 
-bool parse_switch(Lookup lookup, const char* name) {
+bool parse_switch(Lookup lookup, const char* name, bool value_if_unset) {
   const std::optional<std::string_view> text = text_of(lookup, name);
-  if (!text.has_value() || *text == "0") return false;
-  if (*text != "1") throw_expected(name, "0 or 1", *text);
-  return true;
+  if (!text.has_value()) return value_if_unset;
+  if (*text != "0" && *text != "1") throw_expected(name, "0 or 1", *text);
+  return *text == "1";
 }
 
 std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
@@ -107,9 +107,11 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.logical_gpus = parse_count(lookup, "CROSSDEVICE_LOGICAL_GPUS", result.logical_gpus);
   result.num_threads = parse_count(lookup, "CROSSDEVICE_NUM_THREADS", default_num_threads());
   result.default_timeout_seconds = parse_timeout(lookup, "CROSSDEVICE_DEFAULT_TIMEOUT");
-  result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT");
+  result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT", result.strict);
+  result.counters = parse_switch(lookup, "CROSSDEVICE_COUNTERS", result.counters);
   result.tuning_file = text_of(lookup, "CROSSDEVICE_TUNING_FILE").value_or("");
   result.transport = parse_transport(lookup, "CROSSDEVICE_TRANSPORT");
+  result.tls = parse_switch(lookup, "CROSSDEVICE_TLS", result.tls);
   result.nccl_library = text_of(lookup, "CROSSDEVICE_NCCL_LIBRARY").value_or("");
   result.flight_record = text_of(lookup, "CROSSDEVICE_FLIGHT_RECORD").value_or("");
   result.trace = text_of(lookup, "CROSSDEVICE_TRACE").value_or("");

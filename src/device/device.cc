@@ -26,6 +26,8 @@ struct DeviceListRecord {
   std::vector<Device> devices;
   bool has_duplicates = false;
   bool all_host = true;
+  int last_bare_host_index =
+      -1;  // the greatest; of a list with others than hosts, or with labels, a greater one than there ever is
   const DeviceListRecord* set =
       nullptr;  // the list of the same devices, each once, in order of appearance
   mutable std::atomic<const TraceTracks*> tracks{nullptr};  // made when first asked for
@@ -96,6 +98,15 @@ std::size_t hash_of(std::span<const Device> devices) {
   return hash;
 }
 
+int last_bare_host_index_of(std::span<const Device> devices) {
+  int last = -1;
+  for (const Device& device : devices) {
+    if (!device.is_host() || !device.has_bare_labels()) return std::numeric_limits<int>::max();
+    last = std::max(last, device.index());
+  }
+  return last;
+}
+
 // A child of fork() may have inherited a lock that nobody will release. Names as such are no use of the library, so a process
 // that only has names stays free to fork.
 void require_lock_is_ours() {
@@ -149,6 +160,7 @@ std::unique_ptr<DeviceRecord> make_device(DeviceSpec spec, DeviceType type, std:
   record->serial = registry().next_serial.fetch_add(1, std::memory_order_relaxed);
   record->alone.devices = {DeviceRecord::handle(*record)};
   record->alone.all_host = type == DeviceType::CPU;
+  record->alone.last_bare_host_index = last_bare_host_index_of(record->alone.devices);
   record->alone.set = &record->alone;
   return record;
 }
@@ -199,6 +211,7 @@ const DeviceListRecord* find_or_intern_list(std::span<const Device> devices) {
     record->devices.assign(devices.begin(), devices.end());
     record->has_duplicates = set.size() != devices.size();
     record->all_host = std::ranges::all_of(devices, &Device::is_host);
+    record->last_bare_host_index = last_bare_host_index_of(devices);
     record->set = is_set ? record.get() : set_record;
     return record;
   });
@@ -230,6 +243,7 @@ int Device::index() const { return record_->index; }
 const std::string& Device::name() const { return record_->name; }
 const std::string& Device::short_name() const { return record_->short_name; }
 const DeviceSpec& Device::spec() const { return record_->spec; }
+bool Device::has_bare_labels() const { return record_->short_name.size() != record_->name.size(); }
 
 std::ostream& operator<<(std::ostream& out, const Device& device) {
   return out << device.short_name();
@@ -247,6 +261,7 @@ bool Devices::contains(const Device& device) const {
 }
 bool Devices::has_duplicates() const { return record_->has_duplicates; }
 bool Devices::all_host() const { return record_->all_host; }
+int Devices::last_bare_host_index() const { return record_->last_bare_host_index; }
 bool Devices::same_set(const Devices& other) const { return record_->set == other.record_->set; }
 
 const detail::TraceTracks& Devices::trace_tracks() const {

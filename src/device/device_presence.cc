@@ -9,8 +9,8 @@
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/device_spec.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/label_filter.h"
 
-#include "device/detail/label_filter.h"
 #include "device/detail/logical_gpus.h"
 
 namespace crossdevice {
@@ -26,7 +26,7 @@ std::atomic<int> cpu_devices{0};
 // give the names of existing tensors' devices to other GPUs. Relaxed, as above.
 std::atomic<int> gpu_split{0};
 
-// Relaxed: the filter is a function, and whatever it reads it guards itself.
+// Released when it is set, so that whatever it reads is there.
 std::atomic<detail::LabelFilter> label_filter{nullptr};
 
 /// How many devices each GPU is.
@@ -46,8 +46,8 @@ int fixed_split_of_gpus() {
 }
 
 bool has_own_labels(const Device& device) {
-  const detail::LabelFilter filter = label_filter.load(std::memory_order_relaxed);
-  return filter == nullptr || filter(device.spec());
+  const detail::LabelFilter filter = label_filter.load(std::memory_order_acquire);
+  return filter == nullptr || device.has_bare_labels() || filter(device.spec());
 }
 
 bool has_present_index(const Device& device) {
@@ -150,6 +150,12 @@ void Device::require_present() const {
   }
 }
 
+void Devices::require_present() const {
+  // At every call of an op: mostly nobody needs to look at each.
+  if (last_bare_host_index() < num_logical_cpu_devices()) return;
+  for (const Device& device : *this) device.require_present();
+}
+
 namespace detail {
 
 int num_physical_gpus() { return found_gpus().count; }
@@ -160,7 +166,7 @@ long long first_device_of_gpu(int ordinal) {
   return static_cast<long long>(ordinal) * fixed_split_of_gpus();
 }
 
-void set_label_filter(LabelFilter filter) { label_filter.store(filter, std::memory_order_relaxed); }
+void set_label_filter(LabelFilter filter) { label_filter.store(filter, std::memory_order_release); }
 
 }  // namespace detail
 

@@ -44,6 +44,7 @@ struct WorkState::Data {
       order;  // of completion; the first num_complete are valid and never change again
   std::vector<std::uint8_t> is_complete;  // by item
   std::exception_ptr error;               // never changes again once done
+  std::function<void()> on_cancel;        // constant once others know of the work
 
   [[nodiscard]] bool is_done() const {
     return phase.load(std::memory_order_acquire) == Phase::DONE;
@@ -117,11 +118,16 @@ void WorkState::finish(std::exception_ptr error) {
 bool WorkState::cancel() {
   require_not_forked();
   std::exception_ptr error = cancelled();
-  const std::scoped_lock lock(data_->mutex);
-  if (data_->phase.load(std::memory_order_relaxed) != Phase::QUEUED) return false;
-  data_->end(std::move(error));
+  {
+    const std::scoped_lock lock(data_->mutex);
+    if (data_->phase.load(std::memory_order_relaxed) != Phase::QUEUED) return false;
+    data_->end(std::move(error));
+  }
+  if (data_->on_cancel) data_->on_cancel();
   return true;
 }
+
+void WorkState::on_cancel(std::function<void()> react) { data_->on_cancel = std::move(react); }
 
 void WorkState::request_stop() { data_->stop_requested.store(true, std::memory_order_relaxed); }
 bool WorkState::stop_requested() const {

@@ -9,17 +9,25 @@
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
+namespace {
+
+/// The call's own, or else its object's, or else the environment's. A nested call has its outer one's.
+std::optional<double> timeout_of(const OperationQueue& queue, const CommunicationOptions& options,
+                                 bool is_nested) {
+  if (options.timeout_seconds.has_value() || is_nested) return options.timeout_seconds;
+  if (queue.timeout_seconds().has_value()) return queue.timeout_seconds();
+  return environment().default_timeout_seconds;
+}
+
+}  // namespace
 
 ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& name,
-                                 const CommunicationOptions& options,
-                                 std::optional<OperationQueue::Ticket> ticket,
-                                 PendingBatchState* pending)
+                                 const CommunicationOptions& options, PendingBatchState* pending)
     : queue_(queue),
-      outer_(!ticket.has_value() && queue.is_held_by_this_thread() ? queue.active() : nullptr),
+      outer_(pending == nullptr && queue.is_held_by_this_thread() ? queue.active() : nullptr),
       kind_(name.kind),
       in_place_(name.in_place),
-      timeout_seconds_(options.timeout_seconds.has_value() ? options.timeout_seconds
-                                                           : environment().default_timeout_seconds),
+      timeout_seconds_(timeout_of(queue, options, outer_ != nullptr)),
       pending_(pending) {
   if (outer_ != nullptr) {
     in_place_ |= outer_->in_place_;
@@ -35,11 +43,9 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
     return;
   }
   require_not_forked();
-  if (ticket.has_value()) {
-    queue_.begin_enqueued_turn(*ticket);
-  } else {
-    queue_.begin_turn(queue_.draw_blocking_ticket());
-  }
+  // Were it found to be wrong below, nobody would end the turn.
+  (void)Deadline::after_timeout_seconds(timeout_seconds_);
+  if (pending == nullptr) queue_.begin_turn(queue_.draw_blocking_ticket());
   record_ = {name.kind.name, queue_.next_sequence(), name.num_values, name.size_bytes};
   // Its clock starts here, at the head of the queue.
   if (timeout_seconds_.has_value()) deadline_ = Deadline::after_timeout_seconds(timeout_seconds_);

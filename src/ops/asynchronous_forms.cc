@@ -71,6 +71,8 @@ struct CrossDeviceOps::Async {
   [[nodiscard]] std::shared_ptr<PendingBatchState> make_state(std::size_t num_items) const {
     // Before a ticket is drawn: in a child nobody serves those before it.
     detail::require_not_forked();
+    // Nor could it end the turn of an operation with a timeout that is none.
+    (void)Deadline::after_timeout_seconds(ops.queue_->timeout_seconds());
     if (ops.queue_->is_held_by_this_thread()) {
       throw FailedPreconditionError(
           "an asynchronous form was called from a hook of the same object: waiting for it there "
@@ -82,20 +84,29 @@ struct CrossDeviceOps::Async {
   [[nodiscard]] PendingBatch launch(std::shared_ptr<PendingBatchState> state,
                                     const OperationName& name, const CommunicationOptions& options,
                                     Body body) const {
+    // In one step: were two threads to draw in one order and enqueue in the other, the progress thread would wait for a ticket whose
+    // task stands behind the one it runs.
+    std::unique_lock lock(ops.queue_->enqueue_mutex());
+    const OperationQueue::Ticket ticket = ops.queue_->draw_enqueued_ticket();
     state->hold_results();
-    OperationQueue::Ticket ticket = 0;
+    // Of a call that is cancelled before it begins nothing is left that others would wait for: not its turn, and no tensor that is marked as in flight. It
+    // counts: among workers it is the others' call still, and the next one here must not be taken for it.
     try {
-      // In one step: were two threads to draw in one order and enqueue in the other, the progress thread would wait for a ticket whose
-      // task stands behind the one it runs.
-      const std::lock_guard lock(ops.queue_->enqueue_mutex());
-      ticket = ops.queue_->draw_enqueued_ticket();
+      state->work->on_cancel([weak = std::weak_ptr(state), queue = state->queue, ticket] {
+        if (const std::shared_ptr<PendingBatchState> alive = weak.lock()) alive->release_all();
+        queue->abandon(ticket);
+      });
       progress_stream().launch([state, name, options, ticket, body = std::move(body)] {
         run(*state, name, options, ticket, body);
       });
     } catch (...) {
-      skip(*state, ticket, /*was_made=*/false);
+      lock.unlock();
+      state->queue->begin_enqueued_turn(ticket);  // a ticket that was drawn must be served
+      state->queue->end_turn();
+      state->release_all();
       throw;
     }
+    lock.unlock();
     return PendingBatch(std::move(state));
   }
 
@@ -103,11 +114,13 @@ struct CrossDeviceOps::Async {
                   const CommunicationOptions& options, OperationQueue::Ticket ticket,
                   const Body& body) {
     detail::carries_out_operations() = true;
-    if (!state.work->start()) {  // cancelled
-      skip(state, ticket, /*was_made=*/true);
+    // First the turn: what only waits for it can be cancelled.
+    if (!state.queue->await_enqueued_turn(ticket) || !state.work->start()) {
+      state.release_all();  // cancelled; who did so may come too late to do this
       return;
     }
-    ActiveOperation active(*state.queue, name, options, ticket, &state);
+    state.queue->take_turn();
+    ActiveOperation active(*state.queue, name, options, &state);
     std::exception_ptr error;
     try {
       body(state, active);
@@ -117,15 +130,6 @@ struct CrossDeviceOps::Async {
     }
     active.count();
     state.finish(std::move(error));
-  }
-
-  /// A ticket that was drawn must be served, also when nothing is to be done with it. A call that was made counts: among workers it is the others' call
-  /// still, and the next one here must not be taken for it.
-  static void skip(PendingBatchState& state, OperationQueue::Ticket ticket, bool was_made) {
-    state.queue->begin_enqueued_turn(ticket);
-    if (was_made) state.queue->skip_operation();
-    state.queue->end_turn();
-    for (std::size_t i = 0; i < state.results.size(); ++i) state.release(i);
   }
 
   [[nodiscard]] PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,

@@ -62,7 +62,7 @@ const char* means_of(const Devices& devices, const CommunicationOptions& options
 
 /// Every worker says what it was made with, so that a difference is an error on all of them that names who differs. Returns whether all are for NCCL.
 bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
-                          const CommunicationOptions& options) {
+                          const CommunicationOptions& options, const Deadline& deadline) {
   const std::vector<std::string> all = agree_on_arguments(
       cluster,
       [&] {
@@ -71,7 +71,7 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
                            devices.to_string(), detail::describe_gpus(devices),
                            means_of(devices, options));
       },
-      options.timeout_seconds);
+      deadline);
   const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
   const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
   std::string differing;
@@ -129,11 +129,18 @@ MaybeShape shape_of(const RemoteTensor& tensor) {
   return Shape(std::span<const std::int64_t>(dims, rank));
 }
 
+/// NCCL takes some seconds, and what it does not manage in time it is held to be unable to do: it has as much as a construction of its own from here on,
+/// however little of this one's time is left.
+Deadline nccl_deadline(const Deadline& deadline) {
+  const Deadline own = meeting_deadline();
+  return deadline.moment() < own.moment() ? own : deadline;
+}
+
 /// NCCL's engine among the workers; null, on all of them, where it cannot work on one.
 std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluster,
-                                          const Devices& devices) {
+                                          const Devices& devices, const Deadline& deadline) {
   try {
-    return std::make_unique<NcclReducer>(cluster, devices);
+    return std::make_unique<NcclReducer>(cluster, devices, nccl_deadline(deadline));
   } catch (const UnavailableError& error) {
     detail::announce_nccl_fallback("CollectiveAllReduce", devices, error.what());
     return nullptr;
@@ -200,17 +207,9 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
-            .deadline = deadline_of(call, active),
+            .deadline = active.deadline(),
             .deterministic = options.deterministic || call.deterministic,
             .fingerprint = fingerprint.value()};
-  }
-  [[nodiscard]] Deadline deadline_of(const CommunicationOptions& call,
-                                     const detail::ActiveOperation& active) const {
-    // Then what counts is the default, from which the operation's own was made.
-    if (!call.timeout_seconds.has_value() && !options.timeout_seconds.has_value()) {
-      return active.deadline();
-    }
-    return Deadline::earlier(active.deadline(), options.merge(call).deadline());
   }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(const detail::ActiveOperation& active) const {
@@ -231,11 +230,17 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          const CommunicationOptions& options,
                                          std::shared_ptr<Cluster> cluster)
-    : state_(std::make_unique<State>()) {
+    : CollectiveAllReduce(devices, group_size, options, std::move(cluster),
+                          meeting_deadline(options.timeout_seconds)) {}
+
+CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
+                                         const CommunicationOptions& options,
+                                         std::shared_ptr<Cluster> cluster, const Deadline& deadline)
+    : CrossDeviceOps(options.timeout_seconds), state_(std::make_unique<State>()) {
   const std::int64_t num_workers = num_workers_of(cluster);
   bool takes_nccl = false;
   if (num_workers > 1) {
-    takes_nccl = require_equal_groups(*cluster, devices, group_size, options);
+    takes_nccl = require_equal_groups(*cluster, devices, group_size, options, deadline);
   } else {
     require_usable(devices, options);
   }
@@ -253,8 +258,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
              "CollectiveAllReduce: direct, since this worker is alone");
     return;
   }
-  state_->workers.emplace(state_->cluster);  // says how its engine reduces
-  if (takes_nccl) state_->nccl = make_reducer(state_->cluster, devices);
+  state_->workers.emplace(state_->cluster, deadline);  // says how its engine reduces
+  if (takes_nccl) state_->nccl = make_reducer(state_->cluster, devices, deadline);
   if (state_->nccl != nullptr && state_->cluster->rank() == 0) {
     log_once("CollectiveAllReduce by NCCL", LogSeverity::INFO,
              "CollectiveAllReduce: nccl where values lie on GPUs, since it serves all workers'");

@@ -86,6 +86,7 @@ Placement placement_of(const Devices& inputs, const Devices& outputs) {
 GpuOperation gpu_operation(ActiveOperation& active) {
   return {.record = active.record(),
           .timeout_seconds = active.timeout_seconds(),
+          .deadline = active.deadline(),
           .listener = active.shared_queue(),
           .is_in_place = active.is_in_place()};
 }

@@ -17,7 +17,8 @@ namespace crossdevice {
 
 using detail::ActiveOperation;
 
-CrossDeviceOps::CrossDeviceOps() : queue_(std::make_shared<detail::OperationQueue>()) {
+CrossDeviceOps::CrossDeviceOps(std::optional<double> timeout_seconds)
+    : queue_(std::make_shared<detail::OperationQueue>(timeout_seconds)) {
   (void)
       environment();  // a variable that holds nonsense is reported here, not in the middle of an operation
 }

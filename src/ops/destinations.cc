@@ -62,16 +62,15 @@ Destinations Destinations::into(const DistributedValues& outputs) {
   return destinations;
 }
 
-Mirrored Destinations::make_result(DType dtype, const Shape& shape) const {
-  if (outputs_ != nullptr) return Mirrored(*outputs_);
+Mirrored Destinations::make_new(DType dtype, const Shape& shape) const {
   detail::InlineVector<Tensor, 8> tensors;
   for (const Device& device : devices_) tensors.push_back(Tensor::empty(dtype, shape, device));
   return Mirrored(tensors.view());
 }
 
-Mirrored Destinations::make_result(DType dtype, const Shape& shape,
-                                   const DistributedValues& value) const {
-  if (outputs_ != nullptr || value.devices().all_host()) return make_result(dtype, shape);
+Mirrored Destinations::make_new(DType dtype, const Shape& shape,
+                                const DistributedValues& value) const {
+  if (value.devices().all_host()) return make_new(dtype, shape);
   detail::InlineVector<Tensor, 8> tensors;
   for (const Device& device : devices_) {
     const std::optional<StreamView> stream = stream_on(device, value);

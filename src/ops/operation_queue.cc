@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/operation_queue.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "crossdevice/core/error.h"
@@ -25,30 +27,60 @@ OperationQueue::Ticket OperationQueue::draw_blocking_ticket() {
   return draw_ticket();
 }
 
-void OperationQueue::begin_enqueued_turn(Ticket ticket) {
+bool OperationQueue::await_enqueued_turn(Ticket ticket) {
   {
     const std::lock_guard lock(enqueue_mutex_);
     --num_enqueued_;
   }
-  begin_turn(ticket);
+  return await_turn(ticket) == ticket;
 }
 
 void OperationQueue::begin_turn(Ticket ticket) {
+  (void)await_turn(ticket);
+  take_turn();
+}
+
+/// Returns whose turn it is then: a later one's where `ticket` was passed over.
+OperationQueue::Ticket OperationQueue::await_turn(Ticket ticket) {
   constexpr int kSpins = 2000;  // some microseconds: most operations that overlap are short
   int spins = 0;
   for (;;) {
     const Ticket serving = serving_.load(std::memory_order_acquire);
-    if (serving == ticket) break;
+    if (static_cast<std::int32_t>(serving - ticket) >= 0) return serving;
     if (++spins > kSpins) serving_.wait(serving, std::memory_order_acquire);
   }
-  holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 void OperationQueue::end_turn() {
   active_ = nullptr;
   holder_.store(std::thread::id(), std::memory_order_relaxed);
-  serving_.fetch_add(1, std::memory_order_release);
+  serving_.fetch_add(1, std::memory_order_seq_cst);
   serving_.notify_all();
+  if (num_abandoned_.load(std::memory_order_seq_cst) != 0) {
+    const std::lock_guard lock(enqueue_mutex_);
+    skip_abandoned();
+  }
+}
+
+void OperationQueue::abandon(Ticket ticket) {
+  const std::lock_guard lock(enqueue_mutex_);
+  abandoned_.push_back(ticket);
+  num_abandoned_.store(abandoned_.size(), std::memory_order_seq_cst);
+  skip_abandoned();
+}
+
+/// With the mutex held. Who passes over a ticket has its turn for so long.
+void OperationQueue::skip_abandoned() {
+  for (;;) {
+    const auto next =
+        std::find(abandoned_.begin(), abandoned_.end(), serving_.load(std::memory_order_seq_cst));
+    if (next == abandoned_.end()) return;
+    abandoned_.erase(next);
+    num_abandoned_.store(abandoned_.size(), std::memory_order_seq_cst);
+    skip_operation();
+    serving_.fetch_add(1, std::memory_order_seq_cst);
+    serving_.notify_all();
+  }
 }
 
 void OperationQueue::keep_error(std::exception_ptr error) {

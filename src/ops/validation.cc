@@ -26,13 +26,9 @@ std::string where(BatchPosition position) {
                                replica, to_string(other.dtype()), other.shape().to_string()));
 }
 
-void require_present(const Devices& devices) {
-  for (const Device& device : devices) device.require_present();
-}
-
 /// `present` are known to be there.
 void require_destinations(const Destinations& destinations, const Devices& present = {}) {
-  if (!(destinations.devices() == present)) require_present(destinations.devices());
+  if (!(destinations.devices() == present)) destinations.devices().require_present();
   if (destinations.devices().has_duplicates()) {
     throw ValueError(
         fmt::format("destinations name a device twice: {}", destinations.devices().to_string()));
@@ -44,7 +40,19 @@ void require_components(const PerReplica& value, BatchPosition position) {
     throw ValueError(
         fmt::format("a value must be non-empty: it has no components{}", where(position)));
   }
-  require_present(value.devices());
+  value.devices().require_present();
+}
+
+[[noreturn]] void throw_read_only(std::size_t i, const Tensor& output, BatchPosition position) {
+  throw ValueError(
+      fmt::format("output {}{} is read-only: {}", i, where(position), output.to_string()));
+}
+
+/// Where a value is its own output, which is alike and of the result's dtype by then.
+void require_writable(const DistributedValues& value, BatchPosition position) {
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (value.values()[i].is_read_only()) throw_read_only(i, value.values()[i], position);
+  }
 }
 
 /// `expected` is what the result will be.
@@ -62,10 +70,7 @@ void require_outputs(const Destinations& destinations, DType expected, const Sha
                                    to_string(expected), shape.to_string(),
                                    to_string(output.dtype()), output.shape().to_string()));
     }
-    if (output.is_read_only()) {
-      throw ValueError(
-          fmt::format("output {}{} is read-only: {}", i, where(position), output.to_string()));
-    }
+    if (output.is_read_only()) throw_read_only(i, output, position);
   }
 }
 
@@ -166,6 +171,7 @@ void require_reducible(ReduceOp op, const PerReplica& value, const Destinations&
                                  to_string(op), to_string(first.dtype()), to_string(result),
                                  where(position)));
   }
+  if (outputs == &value) return require_writable(value, position);
   require_outputs(destinations, result, first.shape(), position);
 }
 
@@ -311,8 +317,9 @@ void wait_until_ready(const PerReplica& value, const Destinations& destinations)
     slices.values.readiness().wait();
     slices.indices.readiness().wait();
   }
-  if (destinations.outputs() == nullptr) return;
-  for (const Tensor& tensor : destinations.outputs()->values()) tensor.readiness().wait();
+  const DistributedValues* const outputs = destinations.outputs();
+  if (outputs == nullptr || outputs == &value) return;
+  for (const Tensor& tensor : outputs->values()) tensor.readiness().wait();
 }
 
 std::size_t component_size_bytes(const DistributedValues& value) {

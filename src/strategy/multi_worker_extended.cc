@@ -12,6 +12,7 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "strategy/detail/error_text.h"
+#include "strategy/detail/replica_call.h"
 
 namespace crossdevice::detail {
 
@@ -68,7 +69,7 @@ std::string description(const std::string& name, const Tensor& tensor) {
 }  // namespace
 
 MultiWorkerExtended::MultiWorkerExtended(StrategyConfiguration configuration,
-                                         std::shared_ptr<Cluster> cluster)
+                                         std::shared_ptr<Cluster> cluster, const Deadline& deadline)
     : StrategyExtended(std::move(configuration)), cluster_(std::move(cluster)) {
   if (worker_devices().size() == 1) {
     worker_device_ = worker_devices();
@@ -76,7 +77,7 @@ MultiWorkerExtended::MultiWorkerExtended(StrategyConfiguration configuration,
   }
   worker_device_ = Devices{"CPU:0"};
   host_ops_ = std::make_unique<CollectiveAllReduce>(worker_device_, cluster_->num_workers(),
-                                                    communication_options(), cluster_);
+                                                    communication_options(), cluster_, deadline);
 }
 
 MultiWorkerExtended::~MultiWorkerExtended() = default;
@@ -137,6 +138,8 @@ std::vector<Mirrored> MultiWorkerExtended::batch_reduce_to_implementation(
   placed.reserve(pairs.size());
   for (const ValueDestinationPair& pair : pairs) placed.push_back(place(pair.value));
   std::vector<Mirrored> results(pairs.size());
+  const Deadline deadline = options.deadline();
+  CommunicationOptions left = options;
   for (CrossDeviceOps* ops : {&cross_device_ops(), &worker_ops()}) {
     std::vector<ValueDestinationPair> batch;
     std::vector<std::size_t> positions;
@@ -149,7 +152,9 @@ std::vector<Mirrored> MultiWorkerExtended::batch_reduce_to_implementation(
       positions.push_back(i);
     }
     if (batch.empty()) continue;
-    std::vector<Mirrored> reduced = ops->batch_reduce(op, batch, options);
+    std::vector<Mirrored> reduced = ops->batch_reduce(op, batch, left);
+    // Else each of the two has its own: what the environment says is not the call's.
+    if (options.timeout_seconds.has_value()) left = limited(options, deadline);
     for (std::size_t i = 0; i < positions.size(); ++i) {
       results[positions[i]] = std::move(reduced[i]);
     }
@@ -192,14 +197,14 @@ Tensor MultiWorkerExtended::initial_value_implementation(const std::string& name
   if (num_workers() == 1) return tensor;
   require_usable();
   const std::string own = description(name, tensor);
-  const std::vector<std::string> all =
-      cluster_->all_gather_bytes(own, communication_options().timeout_seconds);
+  const Deadline deadline = communication_options().deadline();
+  const std::vector<std::string> all = cluster_->all_gather_bytes(own, deadline);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ValueError("the workers make different variables: rank 0 makes " + all[0] + ", rank " +
                      std::to_string(rank) + " makes " + all[rank]);
   }
-  return first_replica_implementation(tensor, communication_options());
+  return first_replica_implementation(tensor, limited(communication_options(), deadline));
 }
 
 void MultiWorkerExtended::announce_failure(const std::exception_ptr& error) noexcept {

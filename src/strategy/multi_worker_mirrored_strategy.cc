@@ -42,7 +42,7 @@ std::string common_part(const Devices& devices, const CommunicationOptions& opti
 
 /// Throws on all workers where one of them has something wrong, or another number of devices.
 void require_same_on_all(Cluster& cluster, const Devices& devices,
-                         const CommunicationOptions& options) {
+                         const CommunicationOptions& options, const Deadline& deadline) {
   const std::vector<std::string> all = agree_on_arguments(
       cluster,
       [&] {
@@ -50,7 +50,7 @@ void require_same_on_all(Cluster& cluster, const Devices& devices,
         require_distinct(devices);
         return common_part(devices, options);
       },
-      options.timeout_seconds);
+      deadline);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ValueError(std::string(kName) + ": the workers differ: " + to_string(cluster.worker(0)) +
@@ -84,16 +84,18 @@ MultiWorkerMirroredStrategy::Parts MultiWorkerMirroredStrategy::prepare(
     parts.cluster = Cluster::join(*parts.resolver, options.join_options);
   }
   Cluster& cluster = *parts.cluster;
+  // One for all that follows.
+  const Deadline deadline = meeting_deadline(options.communication_options.timeout_seconds);
   const auto num_workers = static_cast<std::size_t>(cluster.num_workers());
   const auto rank = static_cast<std::size_t>(cluster.rank());
 
   detail::StrategyConfiguration configuration;
   // Asked by all workers, whichever of them have been given a list.
-  configuration.devices = num_workers > 1 ? default_devices(cluster) : default_devices();
+  configuration.devices = num_workers > 1 ? default_devices(cluster, deadline) : default_devices();
   if (!options.devices.empty()) configuration.devices = options.devices;
   const std::size_t num_devices = configuration.devices.size();
   if (num_workers > 1) {
-    require_same_on_all(cluster, configuration.devices, options.communication_options);
+    require_same_on_all(cluster, configuration.devices, options.communication_options, deadline);
   }
   configuration.communication_options = options.communication_options;
   configuration.num_replicas_in_sync = num_devices * num_workers;
@@ -104,10 +106,10 @@ MultiWorkerMirroredStrategy::Parts MultiWorkerMirroredStrategy::prepare(
   if (configuration.cross_device_ops == nullptr) {
     configuration.cross_device_ops = std::make_shared<CollectiveAllReduce>(
         configuration.devices, static_cast<int>(num_devices * num_workers),
-        options.communication_options, parts.cluster);
+        options.communication_options, parts.cluster, deadline);
   }
-  parts.extended =
-      std::make_shared<detail::MultiWorkerExtended>(std::move(configuration), parts.cluster);
+  parts.extended = std::make_shared<detail::MultiWorkerExtended>(std::move(configuration),
+                                                                 parts.cluster, deadline);
   return parts;
 }
 

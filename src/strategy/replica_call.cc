@@ -135,11 +135,14 @@ void require_same_calls(std::span<ReplicaCall* const> calls, std::size_t first_r
 }
 
 CommunicationOptions remaining_options(std::span<ReplicaCall* const> calls) {
-  CommunicationOptions options = *calls[0]->description().options;
   Deadline earliest = Deadline::never();
   for (const ReplicaCall* call : calls) earliest = Deadline::earlier(earliest, call->deadline());
-  if (!earliest.is_never()) {
-    const std::chrono::duration<double> left = earliest.moment() - Deadline::Clock::now();
+  return limited(*calls[0]->description().options, earliest);
+}
+
+CommunicationOptions limited(CommunicationOptions options, const Deadline& deadline) {
+  if (!deadline.is_never()) {
+    const std::chrono::duration<double> left = deadline.moment() - Deadline::Clock::now();
     options.timeout_seconds = std::max(left.count(), 1e-6);  // 0 would mean no deadline
   }
   return options;

@@ -91,6 +91,16 @@ class SummaryTest(unittest.TestCase):
         self.assertIs(summary.Spread(1.2, 1.0, 1.3).verdict(), summary.Verdict.UNDECIDED)
         self.assertIs(summary.Spread(1.2, 1.01, 1.3).verdict(), summary.Verdict.REFERENCE)
 
+    def test_of_many_rounds_a_few_may_disagree(self):
+        def verdict(below, above):
+            return summary._spread([0.8] * below + [1.3] * above).verdict()  # noqa: SLF001
+        self.assertIs(verdict(15, 5), summary.Verdict.CONTENDER)
+        self.assertIs(verdict(14, 6), summary.Verdict.UNDECIDED)
+        self.assertIs(verdict(6, 14), summary.Verdict.UNDECIDED)
+        self.assertIs(verdict(5, 15), summary.Verdict.REFERENCE)
+        self.assertIs(verdict(4, 1), summary.Verdict.UNDECIDED)
+        self.assertIs(verdict(5, 0), summary.Verdict.CONTENDER)
+
 
 class VerdictTest(unittest.TestCase):
     def verdict(self, *parts, failures=()):
@@ -99,7 +109,7 @@ class VerdictTest(unittest.TestCase):
     def test_a_peer_that_is_ahead_in_every_round_is_told_and_bold(self):
         parts = (rounds("crossdevice", 10, 10), rounds("openmpi", 8, 9), rounds("mpich", 12, 12))
         text = self.verdict(*parts)
-        self.assertIn("A peer is ahead here, in every round (its time in how many times ours):\n\n"
+        self.assertIn("A peer is ahead here (its time in how many times ours):\n\n"
                       "- Open MPI, all_reduce in place, 1000: 0.85x (0.80-0.90)", text)
         self.assertNotIn("MPICH", text)
         self.assertIn("**0.85x (0.80-0.90)**", "\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))))
@@ -119,7 +129,7 @@ class VerdictTest(unittest.TestCase):
     def test_peers_are_held_against_ours_in_foreign_memory_too_and_ours_are_no_peers(self):
         text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 20, 20), rounds("openmpi", 15, 15))
         self.assertIn("No peer is ahead in any round: the closest is Open MPI", text)
-        self.assertIn("A peer is ahead of crossdevice, memory not from its pool here, in every round", text)
+        self.assertIn("A peer is ahead of crossdevice, memory not from its pool here (its", text)
         self.assertIn("- Open MPI, all_reduce in place, 1000: 0.75x", text)
         text = self.verdict(rounds("crossdevice", 10, 10), rounds("crossdevice-foreign", 5, 5), rounds("openmpi", 15, 15))
         self.assertIn("No peer is ahead of crossdevice, memory not from its pool in any round", text)
@@ -352,7 +362,7 @@ class ScenesTest(unittest.TestCase):
 
     def test_five_rounds_and_three_of_peers_in_python(self):
         for scene in scenes.scenes(2):
-            self.assertEqual(scene.rounds, 5)
+            self.assertEqual(scene.rounds, 20 if scene.name == "workers-2-small" else 5)
         for contender in contenders.CONTENDERS:
             self.assertEqual(min(5, contender.max_rounds()), 3 if contender.is_python else 5)
 

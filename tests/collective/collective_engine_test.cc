@@ -192,6 +192,20 @@ std::vector<Case> cases_of(ReduceOp op, std::size_t num_ranks, std::size_t repli
   return cases;
 }
 
+/// Copies of tensors in memory that is not from a pool.
+class OwnMemory {
+ public:
+  [[nodiscard]] Tensor copy_of(const Tensor& tensor) {
+    std::vector<std::max_align_t>& memory =
+        blocks_.emplace_back(tensor.size_bytes() / sizeof(std::max_align_t) + 1);
+    std::memcpy(memory.data(), tensor.data(), tensor.size_bytes());
+    return Tensor::view(static_cast<void*>(memory.data()), tensor.dtype(), tensor.shape(), "CPU:0");
+  }
+
+ private:
+  std::vector<std::vector<std::max_align_t>> blocks_;
+};
+
 TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
   // In one message, side by side, and where they lie.
   const std::vector<std::size_t> counts = testing::kIsSanitized
@@ -201,31 +215,41 @@ TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
     for (const std::size_t replicas : {1UL, 3UL}) {
       for (const std::size_t count : counts) {
         const std::vector<Case> cases = cases_of(op, num_ranks(), replicas, count);
-        EXPECT_EQ(
-            run([&](CollectiveEngine& engine, std::size_t rank) {
-              std::vector<Value> values;
-              for (const Case& each : cases) {
-                const DType dtype = each.inputs[rank][0].dtype();
-                Value value{.inputs = each.inputs[rank]};
-                const bool in_place = each.expected.dtype() == dtype && values.size() % 2 == 0;
-                value.outputs =
-                    in_place ? value.inputs
-                             : std::vector{Tensor::empty(each.expected.dtype(), {count}, "CPU:0")};
-                values.push_back(value);
-              }
-              CollectiveRequest request = request_of(op);
-              request.deterministic = true;
-              engine.all_reduce(request, views(values));
-              for (std::size_t i = 0; i < values.size(); ++i) {
-                for (const Tensor& output : values[i].outputs) {
-                  EXPECT_EQ(
-                      std::memcmp(output.data(), cases[i].expected.data(), output.size_bytes()), 0)
-                      << to_string(op) << " of " << to_string(values[i].inputs[0].dtype()) << ", "
-                      << replicas << " replicas of " << count;
+        for (const bool is_foreign : {true, false}) {  // the last one may overwrite the cases
+          EXPECT_EQ(
+              run([&](CollectiveEngine& engine, std::size_t rank) {
+                OwnMemory memory;
+                const auto place = [&](const Tensor& tensor) {
+                  return is_foreign ? memory.copy_of(tensor) : tensor;
+                };
+                std::vector<Value> values;
+                for (const Case& each : cases) {
+                  Value& value = values.emplace_back();
+                  for (const Tensor& input : each.inputs[rank]) {
+                    value.inputs.push_back(place(input));
+                  }
+                  const DType dtype = each.expected.dtype();
+                  const bool in_place = value.inputs[0].dtype() == dtype && values.size() % 2 == 1;
+                  value.outputs = in_place
+                                      ? value.inputs
+                                      : std::vector{place(Tensor::zeros(dtype, {count}, "CPU:0"))};
                 }
-              }
-            }),
-            no_errors(num_ranks()));
+                CollectiveRequest request = request_of(op);
+                request.deterministic = true;
+                engine.all_reduce(request, views(values));
+                for (std::size_t i = 0; i < values.size(); ++i) {
+                  for (const Tensor& output : values[i].outputs) {
+                    EXPECT_EQ(
+                        std::memcmp(output.data(), cases[i].expected.data(), output.size_bytes()),
+                        0)
+                        << to_string(op) << " of " << to_string(values[i].inputs[0].dtype()) << ", "
+                        << replicas << " replicas of " << count
+                        << (is_foreign ? " outside of the pool" : "");
+                  }
+                }
+              }),
+              no_errors(num_ranks()));
+        }
       }
     }
   }

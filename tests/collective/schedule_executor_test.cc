@@ -6,7 +6,9 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -249,6 +251,50 @@ TEST(ScheduleExecutor, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   EXPECT_THROW(
       executor.run(std::span<const ScheduleJob>(&job, 1), Deadline::after_timeout_seconds(0.05)),
       DeadlineExceededError);
+}
+
+/// Rank 1 is in the first job only. The deadline passes on rank 0 while that one's end is reported, and then there is nothing that it could do.
+TEST(ScheduleExecutor, WhoIsWaitedForIsNamedAlsoWhereTheDeadlinePassesOutsideOfAWait) {
+  class Slow final : public OperationObserver {
+   public:
+    explicit Slow(const Deadline& deadline) : deadline_(deadline) {}
+    [[nodiscard]] bool stop_requested() const override { return false; }
+    void tensor_completed(std::size_t /*index*/) override {
+      std::this_thread::sleep_until(deadline_.moment());
+    }
+
+   private:
+    Deadline deadline_;
+  };
+  std::mt19937_64 random(17);
+  std::vector<Job> jobs;
+  for (int i = 0; i < 2; ++i) {
+    jobs.emplace_back(kMakers[0].make(2, 10), ReduceOp::SUM, DType::FLOAT32, Place::OUT_OF_PLACE,
+                      64, random);
+  }
+  const auto transports = make_in_process_transports(2);
+  const auto work = [&](std::size_t rank) {
+    const int peer[] = {rank == 0 ? 1 : 0};
+    const Deadline patience = Deadline::after_timeout_seconds(kPatience);
+    transports[rank]->connect(peer, patience);
+    transports[rank]->begin({.kind = "test"});
+    ScheduleExecutor executor(*transports[rank]);
+    const ScheduleJob mine[] = {jobs[0].of_rank(rank), jobs[1].of_rank(rank)};
+    if (rank == 1) {
+      executor.run(std::span(mine, 1), patience);
+      return;
+    }
+    const Deadline deadline = Deadline::after_timeout_seconds(1);
+    Slow slow(deadline);
+    try {
+      executor.run(mine, deadline, &slow);
+      ADD_FAILURE() << "no error";
+    } catch (const DeadlineExceededError& error) {
+      ASSERT_EQ(error.culprits().size(), 1U) << error.what();
+      EXPECT_EQ(error.culprits()[0].rank, 1) << error.what();
+    }
+  };
+  EXPECT_EQ(run_ranks(2, work), no_errors(2));
 }
 
 TEST(ScheduleExecutor, CountersAreThePrediction) {

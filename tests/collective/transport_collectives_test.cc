@@ -409,6 +409,23 @@ TEST(TransportCollectives, AWorkerThatIsAlone) {
             no_errors(1));
 }
 
+/// A worker that is alone never waits for anything.
+TEST(TransportCollectives, WhoNeverWaitsIsInTimeAllTheSame) {
+  const auto work = [](TransportCollectives& collectives, Cluster&) {
+    const Tensor input = tensor_of(numbers<float>(1000, 0));
+    const Tensor output = tensor_of(std::vector<float>(1000, -1.0f));
+    try {
+      collectives.reduce_scatter(request_of(ReduceOp::SUM, 1e-9), input, output);
+      ADD_FAILURE() << "no error";
+    } catch (const DeadlineExceededError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("had not done its own part"));
+      EXPECT_TRUE(error.inputs_intact());
+    }
+    EXPECT_EQ(values_of<float>(output), std::vector<float>(1000, -1.0f));
+  };
+  EXPECT_EQ(run(1, work), no_errors(1));
+}
+
 TEST(TransportCollectives, WrongTensorsAreRefused) {
   EXPECT_EQ(run(2,
                 [&](TransportCollectives& collectives, Cluster&) {

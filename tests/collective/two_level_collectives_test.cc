@@ -522,16 +522,12 @@ TEST_P(TwoLevelCollectivesTest, AnAbortEndsTheWaitOfAll) {
 
 // ---------------------------------------------------------------------------------------------- processes
 
-std::shared_ptr<Cluster> shared(Cluster& cluster) {
-  return {&cluster, [](Cluster*) {}};
-}
-
 /// Reduces again and again, also nothing but a few elements; `victim` does away with itself in the middle, once or later.
 template <class Error>
 int reduce_until(Cluster& cluster, const std::string& text, int victim, int signal,
                  double timeout_seconds) {
-  TwoLevelCollectives collectives(shared(cluster), make_tcp_transport(shared(cluster)),
-                                  machines_of(cluster));
+  TwoLevelCollectives collectives(
+      testing::shared(cluster), make_tcp_transport(testing::shared(cluster)), machines_of(cluster));
   const Tensor large = Tensor::zeros(DType::FLOAT32, {1 << 20}, "CPU:0");
   const Tensor small = Tensor::zeros(DType::FLOAT32, {10}, "CPU:0");
   std::thread killer;

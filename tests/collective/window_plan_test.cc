@@ -62,7 +62,7 @@ TEST(WindowPlanTest, WindowsCoverEveryElementOnceInOrder) {
     const Batch batch(dtype, {0, 1, 1023, 1024, 1025, 0, 70'001, 7, 7, 7, 300'000, 2});
     for (const std::size_t window : {std::size_t{1}, std::size_t{1} << 12, std::size_t{1} << 16,
                                      std::size_t{1} << 20, WindowPlan::kWhole}) {
-      plan.rebuild(ReduceOp::SUM, batch.values(), window);
+      plan.rebuild(ReduceOp::SUM, batch.values(), window, 1);
       expect_whole(plan, batch, size_in_bytes(dtype), window);
       if (window == WindowPlan::kWhole) {
         EXPECT_EQ(plan.size(), 1U);
@@ -71,10 +71,45 @@ TEST(WindowPlanTest, WindowsCoverEveryElementOnceInOrder) {
   }
 }
 
+/// Every owner has its share of each window, but for a cut's worth of elements at either end.
+void expect_even(const WindowPlan& plan, std::size_t element_bytes, std::size_t num_owners) {
+  for (std::size_t w = 0; w < plan.size(); ++w) {
+    std::vector<std::size_t> shares(num_owners);
+    std::size_t whole = 0;
+    std::size_t last_owner = 0;
+    for (const WindowSlice& slice : plan.window(w)) {
+      ASSERT_LT(slice.owner, num_owners);
+      EXPECT_GE(slice.owner, last_owner);
+      last_owner = slice.owner;
+      shares[slice.owner] += 2 * slice.count * element_bytes;
+      whole += 2 * slice.count * element_bytes;
+    }
+    const std::size_t cut = 64 * 2 * element_bytes + num_owners;
+    for (const std::size_t share : shares) {
+      EXPECT_LE(share, whole / num_owners + cut) << w;
+      EXPECT_GE(share + cut, whole / num_owners) << w;
+    }
+  }
+}
+
+TEST(WindowPlanTest, WorkersGetEvenPartsOfEachWindowInTheOrderOfTheirRanks) {
+  WindowPlan plan;
+  for (const DType dtype : {DType::UINT8, DType::FLOAT32, DType::COMPLEX128}) {
+    const Batch batch(dtype, {0, 1, 1023, 1024, 1025, 0, 70'001, 7, 7, 7, 300'000, 2});
+    for (const std::size_t window : {std::size_t{1}, std::size_t{1} << 16, std::size_t{1} << 20}) {
+      for (const std::size_t num_owners : {1UL, 2UL, 3UL, 5UL, 8UL}) {
+        plan.rebuild(ReduceOp::SUM, batch.values(), window, num_owners);
+        expect_whole(plan, batch, size_in_bytes(dtype), window);
+        expect_even(plan, size_in_bytes(dtype), num_owners);
+      }
+    }
+  }
+}
+
 TEST(WindowPlanTest, NothingIsOneWindow) {
   WindowPlan plan;
   const Batch batch(DType::FLOAT32, {0, 0});
-  plan.rebuild(ReduceOp::SUM, batch.values(), 4096);
+  plan.rebuild(ReduceOp::SUM, batch.values(), 4096, 1);
   ASSERT_EQ(plan.size(), 1U);
   EXPECT_TRUE(plan.window(0).empty());
   EXPECT_EQ(plan.max_staged_bytes(), 0U);
@@ -83,7 +118,7 @@ TEST(WindowPlanTest, NothingIsOneWindow) {
 TEST(WindowPlanTest, LargeValuesAreCutAtLines) {
   WindowPlan plan;
   const Batch batch(DType::UINT8, {10'000'001});
-  plan.rebuild(ReduceOp::SUM, batch.values(), 1'000'000);
+  plan.rebuild(ReduceOp::SUM, batch.values(), 1'000'000, 1);
   EXPECT_GE(plan.size(), 20U);
   for (std::size_t w = 0; w < plan.size(); ++w) {
     EXPECT_EQ(plan.window(w)[0].begin % 1024, 0U);

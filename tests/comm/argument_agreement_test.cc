@@ -32,7 +32,7 @@ std::string number(int value) { return std::to_string(value); }
 std::string refusal(Cluster& cluster, const std::function<std::string()>& describe,
                     std::optional<double> timeout_seconds = std::nullopt) {
   try {
-    (void)agree_on_arguments(cluster, describe, timeout_seconds);
+    (void)agree_on_arguments(cluster, describe, meeting_deadline(timeout_seconds));
   } catch (const ValueError& error) {
     return error.what();
   }
@@ -120,7 +120,7 @@ TEST(AgreeOnArguments, WhoDoesNotComeIsWaitedForUntilTheTimeout) {
                            } else if (cluster->rank() == 0) {
                              try {
                                (void)agree_on_arguments(
-                                   *all, [] { return "fine"; }, 0.2);
+                                   *all, [] { return "fine"; }, meeting_deadline(0.2));
                                ADD_FAILURE() << "no error";
                              } catch (const DeadlineExceededError& error) {
                                EXPECT_THAT(error.what(), HasSubstr("rank 2"));

@@ -2,6 +2,7 @@
 #include "comm/detail/chief.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -141,11 +142,9 @@ TEST_F(ChiefTest, KnowsWhyARankIsAbsent) {
   ASSERT_EQ(refused.culprits.size(), 1U);
   EXPECT_EQ(refused.culprits[0].pid, 102);
   EXPECT_EQ(Refused::decode(only(1, ControlKind::REFUSED)).code, StatusCode::FAILED_PRECONDITION);
-  // The right one comes after all.
-  EXPECT_FALSE(chief_.refuse(hello(2)).has_value());
-  chief_.admit(hello(2));
-  EXPECT_TRUE(chief_.is_complete());
-  EXPECT_FALSE(chief_.is_spoiled());
+  // The right one comes after all, too late: the others have gone.
+  EXPECT_EQ(chief_.refuse(hello(2))->text, "unfit");
+  EXPECT_FALSE(chief_.is_complete());
 }
 
 TEST_F(ChiefTest, AMeetingThatIsCancelledNamesTheAbsent) {
@@ -155,6 +154,24 @@ TEST_F(ChiefTest, AMeetingThatIsCancelledNamesTheAbsent) {
   EXPECT_EQ(refused.culprits[0].rank, 0);
   EXPECT_EQ(refused.culprits[1].rank, 2);
   EXPECT_EQ(Refused::decode(only(1, ControlKind::REFUSED)).text, "late");
+}
+
+TEST_F(ChiefTest, AMeetingThatWasCancelledTakesNobodyIn) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(1));
+  chief_.lost(1, "its connection ended");
+  EXPECT_FALSE(chief_.is_anybody_in_doubt());  // it may come anew
+  (void)chief_.cancel_meeting(StatusCode::DEADLINE_EXCEEDED, "late");
+  EXPECT_TRUE(chief_.is_anybody_in_doubt());  // rank 1 does not know
+  for (const int rank : {1, 2}) {
+    const std::optional<Refused> refused = chief_.refuse(hello(rank));
+    ASSERT_TRUE(refused.has_value()) << rank;
+    EXPECT_EQ(refused->code, StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_EQ(refused->text, "late");
+    ASSERT_EQ(refused->culprits.size(), 1U);
+    EXPECT_EQ(refused->culprits[0].rank, 2);
+  }
+  EXPECT_FALSE(chief_.is_anybody_in_doubt());
 }
 
 TEST_F(ChiefTest, ARoundGivesEverybodyEveryPart) {

@@ -49,7 +49,7 @@ void share_five(Cluster& cluster) {
       {{"GPU:0"}, {"GPU:1"}, {"GPU:2"}, {"GPU:3"}, {"GPU:4"}}};
   const auto n = static_cast<std::size_t>(cluster.num_workers());
   EXPECT_EQ(default_devices(cluster), expected[n][place(cluster)]);
-  EXPECT_EQ(default_devices(cluster, 10), expected[n][place(cluster)]);
+  EXPECT_EQ(default_devices(cluster, meeting_deadline(10)), expected[n][place(cluster)]);
   EXPECT_EQ(default_devices(), expected[1][0]);
 }
 

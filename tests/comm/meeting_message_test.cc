@@ -21,6 +21,7 @@ Seek seek() {
   message.call = "rebuild(ONLY)";
   message.completed = {6, 1204};
   message.lost = {5, 0};
+  message.rouses = "rebuild(ONLY)";
   message.nonce = make_nonce();
   return message;
 }
@@ -32,6 +33,7 @@ TEST(MeetingMessageTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(got.epoch, kEpoch);
   EXPECT_EQ(got.completed, (Completed{6, 1204}));
   EXPECT_EQ(got.lost, sent.lost);
+  EXPECT_EQ(got.rouses, sent.rouses);
   const Found found{.rank = 1, .epoch = kEpoch, .takes_in = true, .mac = {}};
   EXPECT_EQ(Found::decode(found.encode()).epoch, kEpoch);
   EXPECT_TRUE(Found::decode(found.encode()).takes_in);

@@ -3,6 +3,8 @@
 #include "comm/detail/meeting_place.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -13,8 +15,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+
+#include "comm/detail/tls_channel.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -30,6 +36,11 @@ struct Outcome {
   std::vector<int> culprits;
 };
 
+/// With CROSSDEVICE_TLS=1 all of this runs over TLS.
+std::shared_ptr<const TlsKey> tls_key(const std::string& secret) {
+  return environment().tls ? TlsKey::make(secret) : nullptr;
+}
+
 class Job {
  public:
   explicit Job(int size, const std::string& secret = "secret",
@@ -41,6 +52,7 @@ class Job {
       places_.push_back(MeetingPlace::open({.chief_host = chief_host,
                                             .chief_port = 0,
                                             .secret = secret,
+                                            .tls = tls_key(secret),
                                             .heartbeat_timeout = std::chrono::seconds(5)}));
       everyone.push_back({.rank = rank, .host = "h", .host_id = "i", .pid = 100 + rank});
       everyone.back().addresses = places_.back()->addresses();
@@ -214,6 +226,61 @@ TEST(MeetingPlaceTest, WhoIsLateIsLeftOutAndToldSo) {
   }
 }
 
+TEST(MeetingPlaceTest, WhoIsMissedForLongIsTold) {
+  Job job(3);
+  std::atomic<int> caller{-1};
+  std::atomic<bool> is_called_as_it_was{true};
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<std::int64_t> waited_ms{0};
+  std::vector<std::shared_ptr<void>> listening;
+  for (const int rank : {0, 2}) {
+    listening.push_back(
+        job.place(rank).listen([](const Epoch&, bool) {},
+                               [&](const Epoch& epoch, int of_job, const std::string& call) {
+                                 if (epoch.number != 1 || call != "rebuild(ONLY)")
+                                   is_called_as_it_was = false;
+                                 if (caller.exchange(of_job) >= 0) return;
+                                 waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                 std::chrono::steady_clock::now() - begin)
+                                                 .count();
+                               }));
+  }
+  Outcome one;
+  std::thread first([&] { one = job.meet(1, request_of()); });
+  const Deadline limit = Deadline::after(std::chrono::seconds(30));
+  while (caller.load() < 0 && !limit.has_passed()) std::this_thread::yield();
+  EXPECT_EQ(caller.load(), 1);
+  EXPECT_GE(waited_ms.load(), 900);  // what is about to complete may
+  EXPECT_TRUE(is_called_as_it_was.load());
+  const std::vector<Outcome> others = job.meet({0, 2}, request_of());
+  first.join();
+  expect_met({others[0], one, others[1]}, {0, 1, 2}, {0, 1, 2}, 2);
+}
+
+/// Sockets of this process that listen.
+int num_listening() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0) ++count;
+  }
+  return count;
+}
+
+TEST(MeetingPlaceTest, ACandidateListensBeforeItTakesAnybodyIn) {
+  Job job(2);
+  const int before = num_listening();
+  Outcome zero;
+  std::thread first([&] { zero = job.meet(0, request_of()); });
+  const Deadline limit = Deadline::after(std::chrono::seconds(10));
+  while (num_listening() == before && !limit.has_passed()) std::this_thread::yield();
+  EXPECT_EQ(num_listening(), before + 1);  // although nobody has come yet
+  const Outcome one = job.meet(1, request_of());
+  first.join();
+  expect_met({zero, one}, {0, 1}, {0, 1}, 2);
+}
+
 TEST(MeetingPlaceTest, ALowerRankThatComesLaterIsTheChiefAfterAll) {
   Job job(4);
   std::vector<Outcome> outcomes;
@@ -284,6 +351,7 @@ TEST(MeetingPlaceTest, AnotherJobsWorkersAreNotBelieved) {
       MeetingPlace::open({.chief_host = "127.0.0.1",
                           .chief_port = 0,
                           .secret = "secret",
+                          .tls = tls_key("secret"),
                           .heartbeat_timeout = std::chrono::seconds(5)});
   alone->begin(4711, 1, strangers);
   MeetingRequest request = request_of(std::chrono::milliseconds(500));

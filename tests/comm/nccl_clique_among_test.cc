@@ -63,7 +63,8 @@ TEST_F(NcclCliqueAmongTest, RanksFollowTheWorkersAndTheirGpus) {
            {1}, {3}, {1, 1}, {2, 1}, {1, 2, 3}, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}}) {
     const std::vector<std::string> errors =
         run_clusters(counts.size(), [&](const ClusterPtr& cluster) {
-          const auto clique = NcclClique::among(cluster, devices_of(counts, cluster->rank()), 60);
+          const auto clique =
+              NcclClique::among(cluster, devices_of(counts, cluster->rank()), meeting_deadline(60));
           int first = 0;
           int all = 0;
           for (std::size_t r = 0; r < counts.size(); ++r) {
@@ -87,12 +88,14 @@ TEST_F(NcclCliqueAmongTest, RanksFollowTheWorkersAndTheirGpus) {
 }
 
 TEST_F(NcclCliqueAmongTest, EachIsFinalizedBeforeAnyIsDestroyed) {
-  EXPECT_EQ(run_clusters(1,
-                         [](const ClusterPtr& cluster) {
-                           auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, 60);
-                           emulated_cuda().calls().clear();
-                         }),
-            no_errors(1));
+  EXPECT_EQ(
+      run_clusters(
+          1,
+          [](const ClusterPtr& cluster) {
+            auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, meeting_deadline(60));
+            emulated_cuda().calls().clear();
+          }),
+      no_errors(1));
   std::vector<std::string> ends;
   for (const testing::EmulatedCall& call : emulated_cuda().calls().list()) {
     if (call.function.substr(0, 5) == "nccl.") ends.emplace_back(call.function.substr(5));
@@ -105,13 +108,14 @@ TEST_F(NcclCliqueAmongTest, EachIsFinalizedBeforeAnyIsDestroyed) {
 TEST_F(NcclCliqueAmongTest, AnEndThatNeverComesHoldsUpNoDestructor) {
   const testing::LogKeeper log;
   detail::set_nccl_grace(std::chrono::milliseconds(100));
-  EXPECT_EQ(run_clusters(1,
-                         [](const ClusterPtr& cluster) {
-                           auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, 60);
-                           inject({.function = "nccl.comm_finalize",
-                                   .kind = testing::FaultKind::HANG_CALL});
-                         }),
-            no_errors(1));
+  EXPECT_EQ(
+      run_clusters(
+          1,
+          [](const ClusterPtr& cluster) {
+            auto clique = NcclClique::among(cluster, {"GPU:0", "GPU:1"}, meeting_deadline(60));
+            inject({.function = "nccl.comm_finalize", .kind = testing::FaultKind::HANG_CALL});
+          }),
+      no_errors(1));
   EXPECT_THAT(log.texts(), HasSubstr("left to a thread"));
   emulated_cuda().calls().release_hangs();
   EXPECT_TRUE(await([] { return emulated_nccl().num_communicators() == 0; }));
@@ -121,7 +125,7 @@ TEST_F(NcclCliqueAmongTest, NobodyEntersNcclAlone) {
   const std::vector<std::string> errors = run_clusters(3, [](const ClusterPtr& cluster) {
     const Devices devices =
         cluster->rank() == 1 ? Devices{"GPU:1", "GPU:1"} : devices_of({1, 1, 1}, cluster->rank());
-    (void)NcclClique::among(cluster, devices, 60);
+    (void)NcclClique::among(cluster, devices, meeting_deadline(60));
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1 "), HasSubstr("are the same GPU"))));
   EXPECT_EQ(count("nccl.comm_init_rank"), 0U);
@@ -131,7 +135,7 @@ TEST_F(NcclCliqueAmongTest, NobodyEntersNcclAlone) {
 TEST_F(NcclCliqueAmongTest, AnIdThatCannotBeMadeIsEverybodysTrouble) {
   inject({.function = "nccl.get_unique_id", .status = 2});
   const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
+    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(60));
   });
   EXPECT_THAT(errors, Each(HasSubstr("ncclGetUniqueId")));
   EXPECT_EQ(count("nccl.comm_init_rank"), 0U);
@@ -140,7 +144,7 @@ TEST_F(NcclCliqueAmongTest, AnIdThatCannotBeMadeIsEverybodysTrouble) {
 TEST_F(NcclCliqueAmongTest, WhenOneCannotComeInAllHearOfIt) {
   inject({.function = "nccl.comm_init_rank", .skip = 1, .status = 2});
   const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 0.5);
+    (void)NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(0.5));
   });
   EXPECT_THAT(errors, Each(HasSubstr("ncclCommInitRankConfig")));
 }
@@ -148,7 +152,8 @@ TEST_F(NcclCliqueAmongTest, WhenOneCannotComeInAllHearOfIt) {
 TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
   std::latch have_heard(3);  // who leaves earlier is taken for gone by those who have not heard yet
   const std::vector<std::string> errors = run_clusters(3, [&](const ClusterPtr& cluster) {
-    const auto clique = NcclClique::among(cluster, devices_of({1, 2, 1}, cluster->rank()), 60);
+    const auto clique =
+        NcclClique::among(cluster, devices_of({1, 2, 1}, cluster->rank()), meeting_deadline(60));
     Lanes lanes(*clique);
     if (cluster->rank() == 1) {
       clique->break_with(std::make_exception_ptr(InternalError("GPU:1 smells of smoke")));
@@ -172,7 +177,8 @@ TEST_F(NcclCliqueAmongTest, WhoBreaksItTellsTheOthers) {
 TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
   std::latch have_heard(2);
   const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
-    const auto clique = NcclClique::among(cluster, devices_of({2, 1}, cluster->rank()), 60);
+    const auto clique =
+        NcclClique::among(cluster, devices_of({2, 1}, cluster->rank()), meeting_deadline(60));
     cluster->barrier(60);
     Lanes lanes(*clique);
     Failure failure;
@@ -194,7 +200,8 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
 TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
   std::latch have_heard(2);
   const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
-    const auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), 60);
+    const auto clique =
+        NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(60));
     cluster->barrier(60);  // nobody is still on its way here
     if (cluster->rank() == 0) cluster->abort_collective_ops("bad data");
     EXPECT_TRUE(await([&] { return clique->state() == NcclCliqueState::ABORTED; }));

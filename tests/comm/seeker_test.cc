@@ -115,9 +115,9 @@ TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
   asio::io_context io(1);
   std::optional<SeekResult> result;
   const std::vector<std::string> tries(5, address.text());
-  std::make_shared<Seeker>(io, kSecret, question(), 1, tries, kPatience, [&](SeekResult found) {
-    result = std::move(found);
-  })->start();
+  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1, tries, kPatience,
+                           [&](SeekResult found) { result = std::move(found); })
+      ->start();
   io.run();
   EXPECT_TRUE(result.has_value() && result->found.has_value());
   address.stop();
@@ -128,8 +128,9 @@ TEST(SeekerTest, WhoSaysNothingIsGivenUp) {
   const Address silent;
   asio::io_context io(1);
   std::optional<SeekResult> result;
-  std::make_shared<Seeker>(io, kSecret, question(), 1, std::vector<std::string>{silent.text()},
-                           milliseconds(50), [&](SeekResult found) { result = std::move(found); })
+  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
+                           std::vector<std::string>{silent.text()}, milliseconds(50),
+                           [&](SeekResult found) { result = std::move(found); })
       ->start();
   io.run();
   ASSERT_TRUE(result.has_value());

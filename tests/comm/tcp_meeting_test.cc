@@ -100,7 +100,9 @@ class Stranger {
 /// Sockets of a meeting, closed at the end, with a word: who ends a connection without one has given it up.
 class Connected {
  public:
-  explicit Connected(TcpMeeting& meeting) : pairs_(meeting.take_connected()) {}
+  explicit Connected(TcpMeeting& meeting) : all_(meeting.take_connected()) {
+    for (const auto& [rank, fd, tls] : all_) pairs_.emplace_back(rank, fd);
+  }
   ~Connected() {
     const char word = 'x';
     for (const auto& [rank, fd] : pairs_) {
@@ -118,6 +120,7 @@ class Connected {
   [[nodiscard]] const std::vector<std::pair<int, int>>& pairs() const { return pairs_; }
 
  private:
+  std::vector<TcpMeeting::Connected> all_;
   std::vector<std::pair<int, int>> pairs_;
 };
 

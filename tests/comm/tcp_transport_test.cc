@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 
 #include "comm/detail/tcp_meeting.h"
@@ -71,6 +73,10 @@ class Rogue {
       options.rank = 0;
       options.num_ranks = 2;
       options.cluster_id = cluster.id();
+      if (environment().tls) {
+        options.secret = detail::read_secret(process_environment()(kSecretFileVariable).value());
+        options.tls = detail::TlsKey::make(options.secret);
+      }
       detail::TcpMeeting meeting(options);
       const std::vector<std::string> all = clusters_.of(0)->all_gather_bytes(
           detail::WireWriter().text("").text(meeting.announcement()).take());
@@ -79,16 +85,34 @@ class Rogue {
       meeting.learn(1, theirs.text(), true);
       const std::vector<int> peers = {1};
       meeting.meet(peers, soon(), [] { return false; });
-      for (const auto& [peer, fd] : meeting.take_connected()) socket_ = fd;
+      for (auto& [peer, fd, tls] : meeting.take_connected()) {
+        socket_ = fd;
+        tls_ = std::move(tls);
+      }
     });
   }
   ~Rogue() { close(); }
   Rogue(const Rogue&) = delete;
   Rogue& operator=(const Rogue&) = delete;
 
-  void say(std::string_view bytes) const {
-    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
+  void say(std::string_view bytes) const { EXPECT_TRUE(pour(bytes)); }
+  /// Whether all of it has left.
+  [[nodiscard]] bool pour(std::string_view bytes) const {
+    if (!tls_) {
+      return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+             static_cast<ssize_t>(bytes.size());
+    }
+    std::span<const std::byte> left = std::as_bytes(std::span(bytes));
+    while (!left.empty()) {
+      left = left.subspan(tls_->write({}, left));
+      const std::span<const std::byte> out = tls_->outgoing();
+      if (::send(socket_, out.data(), out.size(), MSG_NOSIGNAL) !=
+          static_cast<ssize_t>(out.size())) {
+        return false;
+      }
+      tls_->drop_outgoing(out.size());
+    }
+    return true;
   }
   void close() {
     if (socket_ >= 0) ::close(socket_);
@@ -96,7 +120,6 @@ class Rogue {
   }
   [[nodiscard]] Transport& transport() { return *transport_; }
   void end_transport() { transport_.reset(); }
-  [[nodiscard]] int socket() const { return socket_; }
   /// How a receive of 8 bytes ends.
   [[nodiscard]] Outcome receive(Bytes& memory) {
     return TransportConformance::outcome_of(
@@ -112,6 +135,7 @@ class Rogue {
   ThreadedClusters clusters_;
   std::unique_ptr<Transport> transport_;
   int socket_ = -1;
+  std::unique_ptr<detail::TlsChannel> tls_;
 };
 
 detail::TcpHead good_head() {
@@ -182,8 +206,8 @@ TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
     const std::string messages = bytes_of(good_head()) + "12345678";
     std::string many;
     for (int i = 0; i < 1000; ++i) many += messages;
-    // Blocks when nobody reads; ends when the other side does.
-    while (::send(rogue.socket(), many.data(), many.size(), MSG_NOSIGNAL) > 0) {
+    // Until nobody reads.
+    while (rogue.pour(many)) {
     }
   });
   const Outcome outcome = TransportConformance::outcome_of(
@@ -261,26 +285,38 @@ TEST(TcpTransportTest, ProcessesExchange) {
 /// As a worker's environment, until it dies.
 class Variable {
  public:
-  Variable(const char* name, const std::string& value) : name_(name) {
+  Variable(const char* name, const std::string& value)
+      : name_(name), before_(process_environment()(name)) {
     ::setenv(name, value.c_str(), 1);
   }
-  ~Variable() { ::unsetenv(name_); }
+  ~Variable() {
+    if (before_.has_value()) {
+      ::setenv(name_, before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
  private:
   const char* name_;
+  std::optional<std::string> before_;
 };
+
+std::string make_secret_file(const std::string& name = "tcp_transport_secret.") {
+  const std::string file = ::testing::TempDir() + "/" + name + std::to_string(::getpid());
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  EXPECT_GE(fd, 0);
+  EXPECT_EQ(::write(fd, "secret", 6), 6);
+  ::close(fd);
+  return file;
+}
 
 TEST(TcpTransportTest, ProcessesOnSeveralHostsExchange) {
   // What says that they share a machine differs; they have nothing but each other's addresses.
   EXPECT_EQ(run_workers("exchange between hosts", 3), all_well(3));
-  const std::string file =
-      ::testing::TempDir() + "/tcp_transport_secret." + std::to_string(::getpid());
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  ASSERT_GE(fd, 0);
-  EXPECT_EQ(::write(fd, "secret", 6), 6);
-  ::close(fd);
+  const std::string file = make_secret_file();
   {
     const Variable secret(kSecretFileVariable, file);
     EXPECT_EQ(run_workers("exchange", 2), all_well(2));
@@ -328,8 +364,17 @@ TEST(TcpTransportTest, SubgroupsHaveTransports) {
 }  // namespace
 }  // namespace crossdevice::testing
 
+/// With CROSSDEVICE_TLS=1 all of this runs over TLS; the workers inherit the secret that it needs.
 int main(int argc, char** argv) {
-  return crossdevice::testing::worker_main(
+  using crossdevice::testing::Variable;
+  std::optional<Variable> secret;
+  std::string file;
+  if (crossdevice::environment().tls &&
+      !crossdevice::process_environment()(crossdevice::kSecretFileVariable).has_value()) {
+    file = crossdevice::testing::make_secret_file("tcp_transport_tls_secret.");
+    secret.emplace(crossdevice::kSecretFileVariable, file);
+  }
+  const int result = crossdevice::testing::worker_main(
       argc, argv, crossdevice::testing::transport_works(crossdevice::make_tcp_transport),
       [](const std::string& work) {
         if (work == "exchange between hosts") {
@@ -338,4 +383,6 @@ int main(int argc, char** argv) {
         }
         return crossdevice::JoinOptions{.timeout_seconds = 60};
       });
+  if (!file.empty()) ::unlink(file.c_str());
+  return result;
 }

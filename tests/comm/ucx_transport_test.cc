@@ -157,7 +157,8 @@ std::size_t num_listening() {
 /// One worker; whether its UCX begins to listen.
 int listens(Cluster& cluster) {
   const std::size_t before = num_listening();
-  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
+                                               meeting_deadline());
   return static_cast<int>(num_listening() - before);
 }
 
@@ -178,7 +179,7 @@ int keep_signal_handlers() {
   }
   if (!why_no_ucx().empty()) return 1;
   const ThreadedClusters clusters(1);
-  const auto transport = make_worker_transport(clusters.of(0));
+  const auto transport = make_worker_transport(clusters.of(0), meeting_deadline());
   for (std::size_t i = 1; i < before.size(); ++i) {
     struct sigaction now {};
     (void)::sigaction(static_cast<int>(i), nullptr, &now);

@@ -2,6 +2,7 @@
 #include "crossdevice/core/counter.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -101,6 +102,22 @@ TEST(CounterTest, NanosecondsAreShownAsSeconds) {
   counter.add(1'500'000'000);
   EXPECT_EQ(counter.value(), 1'500'000'000u);
   EXPECT_DOUBLE_EQ(counter_value("test_seconds_total"), 1.5);
+}
+
+using CounterDeathTest = ::testing::Test;
+
+TEST(CounterDeathTest, NothingIsCountedWhereTheEnvironmentSaysSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not looked yet
+  EXPECT_EXIT(
+      {
+        ::setenv("CROSSDEVICE_COUNTERS", "0", 1);  // NOLINT(concurrency-mt-unsafe): the only thread
+        static constinit const Counter counter("test_switched_off_total", "", "help");
+        counter.add(3);
+        // NOLINTNEXTLINE(concurrency-mt-unsafe)
+        std::exit(counter.value() == 0 && !detail::is_counted() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(detail::is_counted());  // here nobody has said so
 }
 
 TEST(CountersTest, TextHasOneHeadForEachNameAndALineForEachSample) {

@@ -69,10 +69,12 @@ TEST(ParseEnvironmentTest, EveryVariableReachesItsMember) {
                                     {"CROSSDEVICE_DEFAULT_TIMEOUT", "2.5"},
                                     {"CROSSDEVICE_STRICT", "1"},
                                     {"CROSSDEVICE_TRANSPORT", "ucx"},
+                                    {"CROSSDEVICE_TLS", "1"},
                                     {"CROSSDEVICE_NCCL_LIBRARY", "/opt/libnccl.so.2"},
                                     {"CROSSDEVICE_FLIGHT_RECORD", "/tmp/flight.%p.json"},
                                     {"CROSSDEVICE_LOG_LEVEL", "failure"}});
   EXPECT_EQ(result.transport, "ucx");
+  EXPECT_TRUE(result.tls);
   EXPECT_EQ(result.nccl_library, "/opt/libnccl.so.2");
   EXPECT_EQ(result.flight_record, "/tmp/flight.%p.json");
   EXPECT_EQ(result.cpu_devices, 8);
@@ -118,11 +120,24 @@ TEST(ParseEnvironmentTest, TransportsAreTcpAndUcx) {
                "CROSSDEVICE_TRANSPORT: expected tcp or ucx, got 'UCX'");
 }
 
+TEST(ParseEnvironmentTest, TlsIsZeroOrOne) {
+  EXPECT_FALSE(parse({}).tls);
+  EXPECT_FALSE(parse({{"CROSSDEVICE_TLS", "0"}}).tls);
+  expect_error("CROSSDEVICE_TLS", "1.3", "CROSSDEVICE_TLS: expected 0 or 1, got '1.3'");
+}
+
 TEST(ParseEnvironmentTest, StrictIsZeroOrOne) {
   EXPECT_FALSE(parse({{"CROSSDEVICE_STRICT", "0"}}).strict);
   EXPECT_TRUE(parse({{"CROSSDEVICE_STRICT", "1"}}).strict);
   expect_error("CROSSDEVICE_STRICT", "yes", "CROSSDEVICE_STRICT: expected 0 or 1, got 'yes'");
   expect_error("CROSSDEVICE_STRICT", "2", "CROSSDEVICE_STRICT: expected 0 or 1, got '2'");
+}
+
+TEST(ParseEnvironmentTest, CountersAreOnUnlessTheyAreSwitchedOff) {
+  EXPECT_TRUE(parse({}).counters);
+  EXPECT_TRUE(parse({{"CROSSDEVICE_COUNTERS", "1"}}).counters);
+  EXPECT_FALSE(parse({{"CROSSDEVICE_COUNTERS", "0"}}).counters);
+  expect_error("CROSSDEVICE_COUNTERS", "off", "CROSSDEVICE_COUNTERS: expected 0 or 1, got 'off'");
 }
 
 TEST(ParseEnvironmentTest, LogLevelsAreTheSeveritiesAndNone) {

@@ -17,8 +17,8 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device_spec.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/label_filter.h"
 
-#include "device/detail/label_filter.h"
 #include "support/allocation_counter.h"
 #include "support/thrown.h"
 

@@ -115,6 +115,10 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       {"on another machine, which needs a secret", "tests/strangers/namespaces_test.cc"},
       // Another library.
       {"has crossdevice ", "tests/comm/chief_test.cc"},
+      // Programs under crossdevice-run.
+      {"is set here, but not there", "tests/bench/tls_job_test.cc"},
+      // A process stays what it has joined as.
+      {"those of another process", "tests/comm/logical_workers_test.cc"},
   };
   return all;
 }

@@ -154,7 +154,8 @@ void check_seeker(fuzz::Input& input) {
   addresses.push_back(join_host_port("127.0.0.1", host.port()));
   int num_results = 0;
   const auto seeker = std::make_shared<Seeker>(
-      io, kSecret, question, kAskedRank, addresses, std::nullopt, [&](const SeekResult& result) {
+      io, SeekerProof{.secret = kSecret}, question, kAskedRank, addresses, std::nullopt,
+      [&](const SeekResult& result) {
         ++num_results;
         FUZZ_EXPECT(!result.found.has_value() || host.has_proved());
         FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);

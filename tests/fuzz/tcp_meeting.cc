@@ -173,7 +173,7 @@ void check_meeting(fuzz::Input& input, bool dials) {
   }
   const int peers[] = {dials ? kDialler : kListener};
   meeting.meet(peers, Deadline::after(std::chrono::seconds(2)), [&] { return peer.act(); });
-  for (const auto& [rank, fd] : meeting.take_connected()) {
+  for (const auto& [rank, fd, tls] : meeting.take_connected()) {
     FUZZ_EXPECT(rank == peers[0]);
     FUZZ_EXPECT(peer.has_proved());
     const fuzz::RawSocket closed(fd);

@@ -113,10 +113,10 @@ struct Words {
 /// The member that is not to be trusted: meets the other, and says its words.
 void speak(int rank, const std::string& words) {
   detail::TcpIntroduction introduction =
-      detail::introduce_members(*clusters()[static_cast<std::size_t>(rank)]);
+      detail::introduce_members(*clusters()[static_cast<std::size_t>(rank)], meeting_deadline());
   const int other[] = {1 - rank};
   introduction.meeting->meet(other, Deadline::after(std::chrono::seconds(5)), [] { return false; });
-  for (const auto& [peer, fd] : introduction.meeting->take_connected()) {
+  for (const auto& [peer, fd, tls] : introduction.meeting->take_connected()) {
     fuzz::RawSocket socket(fd);
     (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     const timeval limit{.tv_sec = 5, .tv_usec = 0};

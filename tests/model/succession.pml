@@ -3,7 +3,8 @@
  *
  * What is the same: who asks whom, who takes whom in, promises, votes, what a candidate proposes and when, CHOSEN, epochs and who adopts them, joining the
  * new cluster, the order of messages on a connection, and that its two ends notice its end separately. What is freer, so that more can happen here than
- * there: patience is over whenever it likes, nobody need ask before it is a candidate. What is left out: numbers of bytes, proofs of identity, time.
+ * there: patience is over whenever it likes, nobody need ask before it is a candidate; who waits in an operation of the first epoch for somebody who has left
+ * it is told to stop at once. What is left out: numbers of bytes, proofs of identity, time.
  *
  * Faults, as many as the numbers below allow, at any moment: a worker dies; one end of a connection gives it up with what is on its way; a worker is too
  * slow to join in time. A worker that is stopped is one that makes no step.
@@ -63,7 +64,8 @@
 #define ROUND(ballot)   ((ballot) / 8)
 
 mtype = {PREPARE, PROPOSE, CHOSEN, REFUSED, PROMISE, ACCEPT};
-mtype = {WORKING, MEETING, JOINING, LEFT_OUT, FAILED, DEAD};
+/* STUCK: waits without a deadline in an operation of epoch 1 for somebody who has left it and lives; of one that dies it hears elsewhere. */
+mtype = {WORKING, STUCK, MEETING, JOINING, LEFT_OUT, FAILED, DEAD};
 
 mtype phase[N] = WORKING;  /* begins in epoch 1 */
 byte epoch[N] = 1;
@@ -262,6 +264,9 @@ inline give_up(r) {
   :: atomic { ASKS(q) && IS_ALIVE(q) && epoch[q] > epoch[r] -> e = epoch[q]; m = members[q]; adopt(r, e, m); e = 0; m = 0 }
 #define TELL_OF_LATER_EPOCH(q) \
   :: atomic { ASKS(q) && IS_ALIVE(q) && epoch[q] < epoch[r] -> adopt(q, epoch[r], members[r]) }
+#define ROUSE(q) \
+  :: atomic { ASKS(q) && phase[q] == STUCK && epoch[q] == epoch[r] -> phase[q] = MEETING }
+#define HAS_LEFT_WORK(q) (phase[q] == MEETING && epoch[q] == 1)
 #define HEAR_MEMBER(q) \
   :: atomic { phase[r] == MEETING && HAS(sessions[r], q) && nempty(UP(q, r)) -> \
       UP(q, r)?kind, first, second, third; hear_member(r, q); kind = 0; first = 0; second = 0; third = 0 }
@@ -315,7 +320,7 @@ inline hear_candidate(r) {
 
 #define IS_ABSENT_OR_THERE(q) (!HAS(members[r], q) || IS_THERE(q, epoch[r]))
 #define KEEPS_AWAY(q)         (HAS(members[r], q) && WILL_NOT_JOIN(q, epoch[r]))
-#define MAY_STILL_COME(q)     (HAS(members[r], q) && (phase[q] == MEETING || phase[q] == JOINING || phase[q] == WORKING))
+#define MAY_STILL_COME(q)     (HAS(members[r], q) && (phase[q] == MEETING || phase[q] == JOINING || phase[q] == WORKING || phase[q] == STUCK))
 
 proctype Worker(byte r) {
   byte i, e, m;
@@ -328,12 +333,17 @@ end:
   do
   /* The program calls rebuild. */
   :: atomic { phase[r] == WORKING && epoch[r] == 1 -> phase[r] = MEETING }
+  /* Or it waits for one that has, and calls it when it is roused. */
+  :: atomic { phase[r] == WORKING && epoch[r] == 1 && FOR_ANY(HAS_LEFT_WORK) -> phase[r] = STUCK }
 
   FOR_EACH(FIND_DEAD)
   FOR_EACH(BE_TAKEN_IN)
 #ifndef FLAW_DOES_NOT_SPEAK_OF_LATER_EPOCHS
   FOR_EACH(HEAR_OF_LATER_EPOCH)
   FOR_EACH(TELL_OF_LATER_EPOCH)
+#endif
+#ifndef FLAW_ROUSES_NOBODY
+  FOR_EACH(ROUSE)
 #endif
   /* The answer of the candidate that takes it in is here; it is a candidate itself, perhaps, and no more from now on. */
   :: atomic {

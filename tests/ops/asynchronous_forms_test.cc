@@ -166,6 +166,46 @@ TEST(AsynchronousForms, CancelWhatHasNotStarted) {
   EXPECT_NO_THROW(ops.check());
 }
 
+/// What is cancelled before its turn is over at once: the work, its tensors, its object's next calls, and its object.
+TEST(AsynchronousForms, ThatAreCancelledBehindAnotherObjectsOperationLeaveNothingToWaitFor) {
+  GatedOps slow;
+  TwoVectors slow_data(1), data(2);
+  PendingBatch other = slow.reduce_async(ReduceOp::SUM, slow_data.value(), "CPU:0");
+  {
+    ReductionToOneDevice ops;
+    const PerReplica value = data.value();
+    { PendingBatch dropped = ops.reduce_into_async(ReduceOp::SUM, value, value); }
+    PendingBatch cancelled = ops.reduce_into_async(ReduceOp::SUM, value, value);
+    cancelled.cancel();
+    EXPECT_THROW(cancelled.wait(), CancelledError);
+    EXPECT_EQ(elements(value.values()[0]), std::vector<float>(2, 1.0f));
+    EXPECT_EQ(elements(ops.reduce(ReduceOp::SUM, value, "CPU:0").tensor()),
+              std::vector<float>(2, 3.0f));
+    PendingBatch last = ops.reduce_into_async(ReduceOp::SUM, value, value);
+    last.cancel();
+  }
+  EXPECT_FALSE(other.is_done());
+  slow.open();
+  other.wait();
+}
+
+TEST(AsynchronousForms, ThatWaitForABlockingCallOfTheirObjectCanBeCancelled) {
+  GatedOps ops;
+  TwoVectors blocking_data(1), data(2);
+  std::thread blocking([&] { (void)ops.reduce(ReduceOp::SUM, blocking_data.value(), "CPU:0"); });
+  const PerReplica value = data.value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has its turn
+  PendingBatch pending = ops.reduce_into_async(ReduceOp::SUM, value, value);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the progress thread waits for its
+  pending.cancel();
+  EXPECT_TRUE(pending.is_done());
+  EXPECT_EQ(elements(value.values()[0]), std::vector<float>(2, 1.0f));
+  ops.open();
+  blocking.join();
+  (void)ops.reduce_async(ReduceOp::SUM, value, "CPU:0").value(0);
+  EXPECT_THAT(ops.order, ::testing::ElementsAre(1, 2));
+}
+
 TEST(AsynchronousForms, CheckTheirArgumentsAtOnce) {
   ReductionToOneDevice ops;
   TwoVectors data(4);

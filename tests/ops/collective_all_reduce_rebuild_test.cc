@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers are processes that fail, make their cluster anew and go on reducing: this program starts itself once per rank.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,11 +27,6 @@ namespace crossdevice {
 namespace {
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
-
-/// For a worker that does its work with a reference.
-std::shared_ptr<Cluster> shared(Cluster& cluster) {
-  return {&cluster, [](Cluster*) {}};
-}
 
 template <class Error>
 bool throws(const std::string& text, int culprit, const std::function<void()>& call) {
@@ -162,10 +159,10 @@ int go_on_with_all(Cluster& first) {
     cluster->barrier();
     // Longer than the others wait, the meeting in which they find out who is missing included.
     if (cluster->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
-    if (!throws<DeadlineExceededError>(cluster->rank() == 1 ? "" : "rank 1", -1,
-                                       [&] { (void)trainer.step(2); })) {
-      return 2;
-    }
+    const auto step = [&] { (void)trainer.step(2); };
+    const bool is_told = cluster->rank() == 1 ? throws<AbortedError>("called rebuild(ALL", -1, step)
+                                              : throws<DeadlineExceededError>("rank 1", -1, step);
+    if (!is_told) return 2;
     const Rebuilt rebuilt = cluster->rebuild(Survivors::ALL, {.timeout_seconds = 30});
     if (!is_whole(rebuilt, *cluster, {}, 4)) return 3;
     cluster = rebuilt.cluster;
@@ -249,14 +246,20 @@ int be_late(Cluster& cluster, int late) {
   if (!before.steps(5)) return 1;
   cluster.barrier();
   if (cluster.rank() == late) {
-    std::promise<std::string> news;
+    std::promise<void> rouse;
+    std::promise<void> news;
     const std::shared_ptr<void> listening = cluster.listen(
-        {.on_lost = nullptr,
-         .on_abort = [&](const RankInfo&, const std::string& text) { news.set_value(text); }});
+        {.on_lost = nullptr, .on_abort = [&](const RankInfo&, const std::string& text) {
+           if (text.find("called rebuild(ONLY") != std::string::npos) rouse.set_value();
+           if (text.find("epoch 2 has begun with") != std::string::npos) news.set_value();
+         }});
     if (!has_begun.await()) return 2;
-    std::future<std::string> text = news.get_future();  // it hears of it without asking
-    if (text.wait_for(std::chrono::seconds(60)) != std::future_status::ready) return 8;
-    if (text.get().find("epoch 2 has begun with") == std::string::npos) return 9;
+    // It hears of both without asking.
+    for (std::promise<void>* each : {&rouse, &news}) {
+      if (each->get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+        return each == &rouse ? 8 : 9;
+      }
+    }
     const int result = find_out(cluster, before);
     is_over.give();
     return result;
@@ -275,6 +278,64 @@ int be_late(Cluster& cluster, int late) {
     is_over.remove();
   }
   return after.steps(5) ? 0 : 7;
+}
+
+/// The last worker waits without a deadline for the others, which have left it to make their cluster anew.
+int wait_for_those_who_rebuild(Cluster& cluster, bool in_a_barrier) {
+  Trainer before(shared(cluster));
+  if (!before.steps(5)) return 1;
+  cluster.barrier();
+  if (cluster.rank() == cluster.num_workers() - 1) {
+    const bool is_roused = throws<AbortedError>("called rebuild(ALL", -1, [&] {
+      if (in_a_barrier) return cluster.barrier(0);
+      (void)before.step(0);
+    });
+    if (!is_roused) return 2;
+  }
+  const Rebuilt rebuilt = cluster.rebuild(Survivors::ALL, {.timeout_seconds = 30});
+  if (!is_whole(rebuilt, cluster, {}, 5)) return 3;
+  Trainer after(rebuilt.cluster);
+  return after.steps(5) ? 0 : 4;
+}
+
+/// So does the last one of a subgroup, and the chief that could tell it is dead.
+int wait_in_a_subgroup(Cluster& cluster) {
+  std::shared_ptr<Cluster> some;
+  if (cluster.rank() > 0) some = cluster.subgroup({1, 2, 3});
+  std::optional<Trainer> before;
+  if (some) before.emplace(some);
+  if (before && !before->steps(5)) return 1;
+  cluster.barrier();
+  if (cluster.rank() == 0) ::kill(::getpid(), SIGKILL);
+  if (cluster.rank() == 3) {
+    if (!throws<AbortedError>("called rebuild(ONLY", -1, [&] { (void)before->step(0); })) return 2;
+  }
+  const Rebuilt rebuilt = cluster.rebuild(Survivors::ONLY, {.timeout_seconds = 30});
+  if (rebuilt.cluster->num_workers() != 3) return 3;
+  Trainer after(rebuilt.cluster);
+  return after.steps(5) ? 0 : 4;
+}
+
+/// The chief dies; of the others the one of rank 2, which is rank 1 of the new cluster, stops before it has come there.
+int halt_on_the_way(Cluster& cluster) {
+  cluster.barrier();
+  if (cluster.rank() == 0) ::kill(::getpid(), SIGKILL);
+  const std::shared_ptr<void> listening = cluster.listen(
+      {.on_lost = nullptr, .on_abort = [&](const RankInfo&, const std::string& text) {
+         const bool has_begun = text.find("epoch 2 has begun") != std::string::npos;
+         if (has_begun && cluster.rank() == 2) ::kill(::getpid(), SIGSTOP);
+       }});
+  try {
+    (void)cluster.rebuild(Survivors::ONLY, {.timeout_seconds = 3});
+    return 1;
+  } catch (const DeadlineExceededError& error) {
+    // Rank 1 of the epoch that has not come together. Who hears of that just before its own deadline has tried the next one.
+    const auto is_stopped = [](const RankInfo& each) { return each.rank == 2; };
+    const bool says_why =
+        std::string(error.what()).find("epoch 2 has not come together") != std::string::npos;
+    if (!says_why && cluster.rank() == 1) return 3;  // its chief, whose own deadline ends it
+    return std::any_of(error.culprits().begin(), error.culprits().end(), is_stopped) ? 0 : 2;
+  }
 }
 
 /// Ranks 0 and 3 of five die at any moment, also while the others make a cluster without the other one; three go on.
@@ -328,6 +389,12 @@ const Works& works() {
       {"miss chief", miss_chief},
       {"stop 0", [](Cluster& cluster) { return stop(cluster, 0); }},
       {"stop 1", [](Cluster& cluster) { return stop(cluster, 1); }},
+      {"wait for a reduction",
+       [](Cluster& cluster) { return wait_for_those_who_rebuild(cluster, false); }},
+      {"wait for a barrier",
+       [](Cluster& cluster) { return wait_for_those_who_rebuild(cluster, true); }},
+      {"wait in a subgroup", wait_in_a_subgroup},
+      {"halt on the way", halt_on_the_way},
       {"be late 0", [](Cluster& cluster) { return be_late(cluster, 0); }},
       {"be late 2", [](Cluster& cluster) { return be_late(cluster, 2); }},
   };
@@ -390,6 +457,19 @@ TEST(CollectiveAllReduceRebuildTest, AStoppedWorkerFindsItselfLeftOut) {
 TEST(CollectiveAllReduceRebuildTest, ALateWorkerFindsItselfLeftOut) {
   EXPECT_EQ(run_workers("be late 0", 3), all_well(3));
   EXPECT_EQ(run_workers("be late 2", 4), all_well(4));
+}
+
+TEST(CollectiveAllReduceRebuildTest, WhoWaitsForThoseWhoRebuildIsRoused) {
+  for (const Machines machines : {Machines::ONE, Machines::ONE_EACH}) {
+    EXPECT_EQ(run_workers("wait for a reduction", 3, -1, machines), all_well(3));
+    EXPECT_EQ(run_workers("wait for a barrier", 3, -1, machines), all_well(3));
+    EXPECT_EQ(run_workers("wait in a subgroup", 4, -1, machines), all_well_but(4, {0}));
+  }
+}
+
+TEST(CollectiveAllReduceRebuildTest, ANewClusterThatDoesNotComeTogetherIsToldInOldRanks) {
+  EXPECT_EQ(run_workers("halt on the way", 4, /*stopped=*/2),
+            (std::vector<int>{-SIGKILL, 0, -SIGKILL, 0}));
 }
 
 TEST(CollectiveAllReduceRebuildTest, WorkersMayDieAtAnyMoment) {

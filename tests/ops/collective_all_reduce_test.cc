@@ -2,13 +2,11 @@
 // CollectiveAllReduce among processes: on one machine, as if on two, and as if each were on a machine of its own.
 #include "crossdevice/ops/collective_all_reduce.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <future>
 #include <iostream>
@@ -20,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/device/progress.h"
@@ -30,10 +29,6 @@ namespace crossdevice {
 namespace {
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
-
-std::shared_ptr<Cluster> shared(Cluster& cluster) {
-  return {&cluster, [](Cluster*) {}};
-}
 
 Devices devices_of(std::size_t count) {
   std::vector<Device> devices;
@@ -51,6 +46,12 @@ float expected_sum(std::size_t num_replicas, std::size_t i, int round) {
   float sum = 0;
   for (std::size_t r = 0; r < num_replicas; ++r) sum += element(r, i, round);
   return sum;
+}
+
+/// Where workers' replicas lie: in the pool, in memory of the program's own, or here and there, by rank.
+enum class Memory { POOL, OWN, EITHER };
+bool is_from_pool(Memory memory, const Cluster& cluster) {
+  return memory == Memory::POOL || (memory == Memory::EITHER && cluster.rank() % 2 == 0);
 }
 
 /// A worker's replicas, filled; from the pool, or from memory of the program's own.
@@ -91,15 +92,16 @@ bool is_sum(const DistributedValues& value, std::size_t num_replicas, int round,
   return true;
 }
 
-int reduce(Cluster& cluster) {
-  for (const std::size_t num_devices : {1U, 2U, 3U}) {
+int reduce(Cluster& cluster, const std::vector<std::size_t>& numbers_of_devices,
+           const std::vector<std::size_t>& counts) {
+  for (const std::size_t num_devices : numbers_of_devices) {
     const std::size_t group = num_devices * static_cast<std::size_t>(cluster.num_workers());
     CollectiveAllReduce ops(devices_of(num_devices), static_cast<int>(group), {}, shared(cluster));
     int round = 0;
-    for (const std::size_t count : {0U, 1U, 2U, 7U, 509U, 2048U, 2049U, 65537U, 1000003U}) {
-      for (const bool from_pool : {true, false}) {
+    for (const std::size_t count : counts) {
+      for (const Memory memory : {Memory::POOL, Memory::OWN, Memory::EITHER}) {
         ++round;
-        Replicas mine = replicas(cluster, num_devices, count, round, from_pool);
+        Replicas mine = replicas(cluster, num_devices, count, round, is_from_pool(memory, cluster));
         const Mirrored sum = ops.reduce(ReduceOp::SUM, mine.value, mine.value);
         if (sum.size() != num_devices || !is_sum(sum, group, round, 1)) return 1;
         const Mirrored mean = ops.reduce(ReduceOp::MEAN, mine.value, "CPU:0");
@@ -116,9 +118,11 @@ int batch(Cluster& cluster) {
   const std::size_t group = 2 * static_cast<std::size_t>(cluster.num_workers());
   CollectiveAllReduce ops(devices_of(2), static_cast<int>(group), {}, shared(cluster));
   for (int round = 1; round <= 10; ++round) {
+    std::vector<Replicas> mine;
     std::vector<PerReplica> values;
     for (const std::size_t count : {0U, 3U, 100000U, 1U, 4097U, 64U}) {
-      values.push_back(replicas(cluster, 2, count, round, true).value);
+      mine.push_back(replicas(cluster, 2, count, round, round % 2 == 0));
+      values.push_back(mine.back().value);
     }
     const CommunicationOptions options{.bytes_per_pack = round % 3 == 0 ? 0 : 5000 * (round % 3)};
     ops.batch_reduce_into(ReduceOp::SUM, values, options);
@@ -148,8 +152,12 @@ int agree(Cluster& cluster) {
     }
     const PerReplica value{
         Tensor::copy_of(std::span<const float>(elements), Shape({count}), Device("CPU:0"))};
+    std::vector<float> own = elements;
+    const PerReplica foreign{Tensor::view(std::span<float>(own), Device("CPU:0"))};
+    ops.reduce_into(ReduceOp::SUM, foreign, foreign, {.deterministic = true});
     ops.reduce_into(ReduceOp::SUM, value, value, {.deterministic = true});
     const std::span<const float> sum = value.values()[0].span<const float>();
+    if (std::memcmp(sum.data(), own.data(), sum.size_bytes()) != 0) return 4;
     std::uint64_t hash = 0;
     for (const float each : sum) {
       std::uint32_t bits = 0;
@@ -275,9 +283,9 @@ int expect_error(const std::string& text, int culprit, const std::function<void(
   return 1;
 }
 
-int lose_one(Cluster& cluster) {
+int lose_one(Cluster& cluster, Memory memory) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
-  const Replicas mine = replicas(cluster, 1, 1 << 20, 1, true);
+  const Replicas mine = replicas(cluster, 1, 1 << 20, 1, is_from_pool(memory, cluster));
   ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
   cluster.barrier(
       60);  // a death fails what others are still in, though the dead one has finished it
@@ -291,10 +299,10 @@ int lose_one(Cluster& cluster) {
 }
 
 /// A worker that is stopped in the middle and goes on later must not write into memory that the others use again.
-int stop_one(Cluster& cluster) {
+int stop_one(Cluster& cluster, Memory memory) {
   constexpr std::size_t kCount = 4 << 20;
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
-  const Replicas mine = replicas(cluster, 1, kCount, 1, true);
+  const Replicas mine = replicas(cluster, 1, kCount, 1, is_from_pool(memory, cluster));
   const std::vector<std::string> pids = cluster.all_gather_bytes(std::to_string(::getpid()));
   if (cluster.rank() == 1) {
     try {
@@ -324,9 +332,40 @@ int stop_one(Cluster& cluster) {
   return result;
 }
 
+/// Memory of the program's own, which rank 1 is killed in the middle of reducing: inputs are what they were, where the error says so, and always where they are
+/// no outputs.
+int lose_one_in_the_middle(Cluster& cluster, bool in_place) {
+  constexpr std::size_t kCount = 4 << 20;
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  const Replicas mine = replicas(cluster, 1, kCount, 1, false);
+  const Replicas sums = replicas(cluster, 1, kCount, 2, false);
+  const std::vector<float> before = mine.own[0];
+  const std::vector<std::string> pids = cluster.all_gather_bytes(std::to_string(::getpid()));
+  std::thread killer;
+  bool is_intact = false;
+  try {
+    for (int i = 0;; ++i) {
+      std::copy(before.begin(), before.end(), mine.value.values()[0].span<float>().begin());
+      if (i == 3 && cluster.rank() == 0) {
+        killer = std::thread([victim = std::stoi(pids[1])] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(3));
+          ::kill(victim, SIGKILL);
+        });
+      }
+      const PerReplica& results = in_place ? mine.value : sums.value;
+      ops.reduce_into(ReduceOp::SUM, mine.value, results, {.timeout_seconds = 20});
+    }
+  } catch (const UnavailableError& error) {
+    is_intact = error.inputs_intact();
+  }
+  if (killer.joinable()) killer.join();
+  if (!is_intact) return in_place ? 0 : 1;
+  return std::ranges::equal(mine.value.values()[0].span<const float>(), before) ? 0 : 2;
+}
+
 int be_late(Cluster& cluster) {
-  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 2},
-                          shared(cluster));
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 2}, shared(cluster),
+                          meeting_deadline(60));
   const Replicas mine = replicas(cluster, 1, 100, 1, true);
   const auto reduce_once = [&] { (void)ops.reduce(ReduceOp::SUM, mine.value, "CPU:0"); };
   int result = 0;
@@ -516,6 +555,28 @@ int be_missing(Cluster& cluster) {
   return result;
 }
 
+/// Rank 1 comes late, but in time, to the first thing that the members do together, and not to the next: both are one construction.
+int come_to_a_part(Cluster& cluster) {
+  int result = 0;
+  const std::shared_ptr<Cluster> two = cluster.subgroup({0, 1});
+  if (cluster.rank() == 0) {
+    const auto begin = std::chrono::steady_clock::now();
+    result = expect_error<DeadlineExceededError>("rank 1", 1, [&] {
+      CollectiveAllReduce ops(devices_of(1), 2, {.timeout_seconds = 1.5}, two);
+    });
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (taken.count() > 2.4) {
+      std::cerr << "ended after " << taken.count() << " s\n";
+      result = 20;
+    }
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    (void)agree_on_arguments(*two, [] { return "1 of 2 devices, CPU:0\n\non hosts"; });
+  }
+  cluster.barrier();
+  return result;
+}
+
 int many(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const PerReplica value{Tensor::zeros(DType::INT64, Shape({1}), Device("CPU:0"))};
@@ -528,33 +589,29 @@ int many(Cluster& cluster) {
   return 0;
 }
 
-/// The file is written by the test; rank 0 alone reads it.
-int obey_tuning(Cluster& cluster) {
-  const char* const expected = std::getenv("TEST_EXPECTED");
-  try {
-    CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
-    const std::string text = ops.explain(1 << 20);
-    for (const std::string& theirs : cluster.all_gather_bytes(text)) {
-      if (theirs != text) return 1;
-    }
-    if (text.starts_with(expected)) return 0;
-    std::cerr << text << '\n';
-  } catch (const ValueError& error) {
-    if (std::string(error.what()).find(expected) != std::string::npos) return 0;
-    std::cerr << "unexpected: " << error.what() << '\n';
-  }
-  return 2;
-}
-
 const Works& works() {
   static const Works all = {
-      {"reduce", reduce},
+      {"reduce",
+       [](Cluster& cluster) {
+         return reduce(cluster, {1, 2, 3}, {0, 1, 2, 7, 509, 2048, 2049, 65537, 1000003});
+       }},
+      {"reduce some",
+       [](Cluster& cluster) {
+         return reduce(cluster, {1}, {2049, 300'001});
+       }},
       {"batch", batch},
       {"agree", agree},
       {"gather", gather},
       {"sparse", reduce_sparse},
-      {"lose one", lose_one},
-      {"stop one", stop_one},
+      {"lose one", [](Cluster& cluster) { return lose_one(cluster, Memory::POOL); }},
+      {"lose one, own memory", [](Cluster& cluster) { return lose_one(cluster, Memory::OWN); }},
+      {"lose one in place", [](Cluster& cluster) { return lose_one_in_the_middle(cluster, true); }},
+      {"lose one out of place",
+       [](Cluster& cluster) { return lose_one_in_the_middle(cluster, false); }},
+      {"stop one", [](Cluster& cluster) { return stop_one(cluster, Memory::POOL); }},
+      {"stop one, own memory", [](Cluster& cluster) { return stop_one(cluster, Memory::OWN); }},
+      {"stop one, either memory",
+       [](Cluster& cluster) { return stop_one(cluster, Memory::EITHER); }},
       {"be late", be_late},
       {"count beside", count_beside},
       {"cancel one", [](Cluster& cluster) { return cancel_one(cluster, false); }},
@@ -565,8 +622,8 @@ const Works& works() {
       {"differ in devices", differ_in_devices},
       {"be given nonsense", be_given_nonsense},
       {"be missing", be_missing},
-      {"many", many},
-      {"obey tuning", obey_tuning}};
+      {"come to a part", come_to_a_part},
+      {"many", many}};
   return all;
 }
 
@@ -583,6 +640,12 @@ INSTANTIATE_TEST_SUITE_P(Machines, CollectiveAllReduceTest,
 TEST_P(CollectiveAllReduceTest, ReducesOverAllWorkersDevices) {
   for (const int workers : {1, 2, 3, 4}) {
     EXPECT_EQ(run("reduce", workers), all_well(workers));
+  }
+}
+
+TEST(CollectiveAllReduceMemory, MoreWorkersThanCoresReduceWhatLiesAnywhere) {
+  for (const int workers : {5, 8}) {
+    EXPECT_EQ(run_workers("reduce some", workers), all_well(workers));
   }
 }
 
@@ -619,12 +682,18 @@ TEST_P(CollectiveAllReduceTest, ManySmallReductions) {
 TEST_P(CollectiveAllReduceTest, AKilledWorkerIsNamed) {
   EXPECT_EQ(run("lose one", 3), (std::vector<int>{0, -SIGKILL, 0}));
   EXPECT_EQ(run("lose one", 4), (std::vector<int>{0, -SIGKILL, 0, 0}));
+  EXPECT_EQ(run("lose one, own memory", 3), (std::vector<int>{0, -SIGKILL, 0}));
+  EXPECT_EQ(run("lose one in place", 3), (std::vector<int>{0, -SIGKILL, 0}));
+  EXPECT_EQ(run("lose one out of place", 2), (std::vector<int>{0, -SIGKILL}));
+  EXPECT_EQ(run("lose one out of place", 3), (std::vector<int>{0, -SIGKILL, 0}));
 }
 
 TEST_P(CollectiveAllReduceTest, AStoppedWorkerThatGoesOnChangesNothing) {
   EXPECT_EQ(run("stop one", 2), all_well(2));
   EXPECT_EQ(run("stop one", 3), all_well(3));
   EXPECT_EQ(run("stop one", 4), all_well(4));
+  EXPECT_EQ(run("stop one, own memory", 2), all_well(2));
+  EXPECT_EQ(run("stop one, either memory", 3), all_well(3));
 }
 
 TEST_P(CollectiveAllReduceTest, ALateWorkerIsNamedAndToldThatItIsLate) {
@@ -675,27 +744,8 @@ TEST_P(CollectiveAllReduceTest, WhoDoesNotComeToTheConstructionIsNamed) {
   EXPECT_EQ(run("be missing", 3), all_well(3));
 }
 
-TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {
-  const std::string file = ::testing::TempDir() + "tuning_" + std::to_string(::getpid());
-  ::setenv("CROSSDEVICE_TUNING_FILE", file.c_str(), 1);
-  const auto run_with = [&](const std::string& text, const std::string& expected) {
-    std::ofstream(file) << text;
-    ::setenv("TEST_EXPECTED", expected.c_str(), 1);
-    EXPECT_EQ(run_workers("obey tuning", 3, -1, Machines::ONE_EACH), all_well(3));
-  };
-  run_with(
-      R"({"all_reduce": [{"up_to_bytes": 1000, "algorithm": "ring"}, {"algorithm": "rechd"}]})",
-      "rechd, ");
-  run_with(R"({"links": {"latency_seconds": 1e-3, "ring_bytes_per_second": 1e9,
-                         "mesh_bytes_per_second": 1e3}})",
-           "ring, 5398.1 us expected (shuffle ");
-  run_with("nonsense", "rank 0: tuning: ");
-  std::filesystem::remove(file);
-  ::setenv("TEST_EXPECTED", "rank 0: CROSSDEVICE_TUNING_FILE: ", 1);
-  EXPECT_EQ(run_workers("obey tuning", 2, -1, Machines::ONE_EACH), all_well(2));
-  ::unsetenv("CROSSDEVICE_TUNING_FILE");
-  ::setenv("TEST_EXPECTED", "direct reduction in shared memory", 1);
-  EXPECT_EQ(run_workers("obey tuning", 2), all_well(2));
+TEST_P(CollectiveAllReduceTest, AConstructionHasOneDeadline) {
+  EXPECT_EQ(run("come to a part", 2), all_well(2));
 }
 
 TEST(CollectiveAllReduceArguments, WrongArgumentsAreRefused) {

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/core/counter.h"
 #include "crossdevice/core/counters.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/trace.h"
@@ -58,6 +59,27 @@ TEST(OperationCountersTest, CallsAndBytesAreExactByKind) {
   EXPECT_EQ(growth("crossdevice_operations_total", "", call), kCalls + 6);
   EXPECT_EQ(growth("crossdevice_operation_failures_total", "", call), 0);
   EXPECT_GT(growth("crossdevice_operation_seconds_total", "kind=\"reduce\"", call), 0);
+}
+
+TEST(OperationCountersTest, NothingIsCountedWhileCountersAreOff) {
+  ReductionToOneDevice ops;
+  const PerReplica value = value_of(2, 100);
+  const PerReplica large = value_of(2, 100'000);  // large enough to be timed
+  ops.reduce_into(ReduceOp::SUM, value, value);   // the counters are known from here on
+  detail::counter_state = detail::CounterState::OFF;
+  for (const std::string name :
+       {"crossdevice_operations_total", "crossdevice_operation_bytes_total",
+        "crossdevice_operation_seconds_total", "crossdevice_operation_failures_total",
+        "crossdevice_reductions_total"}) {
+    EXPECT_EQ(growth(name, "",
+                     [&] {
+                       ops.reduce_into(ReduceOp::SUM, value, value);
+                       ops.reduce_into(ReduceOp::SUM, large, large);
+                     }),
+              0)
+        << name;
+  }
+  detail::counter_state = detail::CounterState::ON;
 }
 
 TEST(OperationCountersTest, NothingIsLostAmongThreads) {

@@ -2,9 +2,12 @@
 // MultiWorkerMirroredStrategy with real processes: ids, variables, values of workers and of replicas, failures.
 #include "crossdevice/strategy/multi_worker_mirrored_strategy.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -27,6 +30,8 @@ namespace {
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr double kShortDefaultSeconds = 3;
 
 float id(const ReplicaContext& context) {
   return static_cast<float>(context.replica_id_in_sync_group());
@@ -436,6 +441,34 @@ void own_ops(Cluster& cluster) {
   EXPECT_EQ(ops->num_batches, 1);
 }
 
+/// The first part of a batch takes longer than the environment would allow, as its ops may; the second one, of the strategy's own ops, must not suffer.
+void slow_ops_of_ones_own(Cluster& cluster) {
+  class Slow : public CollectiveAllReduce {
+   public:
+    using CollectiveAllReduce::CollectiveAllReduce;
+
+   protected:
+    std::vector<Mirrored> batch_reduce_implementation(
+        ReduceOp op, std::span<const ValueDestinationPair> pairs,
+        const CommunicationOptions& options) override {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kShortDefaultSeconds + 0.5));
+      return CollectiveAllReduce::batch_reduce_implementation(op, pairs, options);
+    }
+  };
+  const auto ops =
+      std::make_shared<Slow>(cpus(2), 2 * cluster.num_workers(),
+                             CommunicationOptions{.timeout_seconds = 60}, borrowed(cluster));
+  MultiWorkerMirroredStrategy strategy(
+      {.devices = cpus(2), .cluster = borrowed(cluster), .cross_device_ops = ops});
+  const Tensor own = scalar_of(1.0F, cpu(0));
+  const PerReplica both{std::vector<Tensor>{own, scalar_of(1.0F, cpu(1))}};
+  const std::vector<ValueDestinationPair> pairs{{both, "CPU:0"}, {PerReplica(own), "CPU:0"}};
+  const std::vector<Mirrored> sums = strategy.extended().batch_reduce_to("SUM", pairs);
+  const auto workers = static_cast<float>(cluster.num_workers());
+  EXPECT_THAT(elements(sums[0].tensor()), ElementsAre(2 * workers));
+  EXPECT_THAT(elements(sums[1].tensor()), ElementsAre(workers));
+}
+
 /// A step in place allocates nothing once it has run.
 void steps_allocate_nothing(Cluster& cluster) {
   if (!can_count_allocations()) return;  // the sanitizer has a heap of its own
@@ -489,6 +522,7 @@ const Works& works() {
                             {"calls differ", calls_differ},
                             {"several", several_strategies},
                             {"own ops", own_ops},
+                            {"slow own ops", slow_ops_of_ones_own},
                             {"allocations", steps_allocate_nothing},
                             {"joins", joins_by_itself}};
   return all;
@@ -572,6 +606,12 @@ TEST_P(MultiWorkerMirroredStrategyTest, StrategiesOneAfterAnotherAndSideBySideDo
 
 TEST_P(MultiWorkerMirroredStrategyTest, OpsOfOnesOwnAreUsed) {
   EXPECT_EQ(run("own ops", 2), all_well(2));
+}
+
+TEST_P(MultiWorkerMirroredStrategyTest, TheEnvironmentsTimeoutIsNotThatOfOpsWithOneOfTheirOwn) {
+  ::setenv("CROSSDEVICE_DEFAULT_TIMEOUT", std::to_string(kShortDefaultSeconds).c_str(), 1);
+  EXPECT_EQ(run("slow own ops", 2), all_well(2));
+  ::unsetenv("CROSSDEVICE_DEFAULT_TIMEOUT");
 }
 
 TEST_P(MultiWorkerMirroredStrategyTest, AStepInPlaceAllocatesNothingOnceItHasRun) {

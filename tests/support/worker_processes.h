@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -67,6 +68,11 @@ enum class Machines { ONE, TWO, THREE, ONE_EACH };
 /// rank `stopped` stops itself, and is killed when the others have ended.
 [[nodiscard]] std::vector<int> run_workers(const std::string& work, int num_workers,
                                            int stopped = -1, Machines machines = Machines::ONE);
+
+/// For what keeps its cluster, in a worker that does its work with a reference.
+[[nodiscard]] inline std::shared_ptr<Cluster> shared(Cluster& cluster) {
+  return {&cluster, [](Cluster*) {}};
+}
 
 [[nodiscard]] inline std::vector<int> all_well(int num_workers) {
   return std::vector<int>(static_cast<std::size_t>(num_workers));

@@ -37,8 +37,11 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 /// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives.
 class CROSSDEVICE_EXPORT Communicator {
  public:
-  /// Collective. Errors   of SharedMemoryGroup and make_message_transport.
-  explicit Communicator(std::shared_ptr<Cluster> cluster);
+  /// Collective. `deadline`: for all that the members do here together.
+  ///
+  /// Errors   of SharedMemoryGroup and make_message_transport.
+  explicit Communicator(std::shared_ptr<Cluster> cluster,
+                        const Deadline& deadline = meeting_deadline());
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/reduce_op.h"
@@ -31,6 +32,8 @@ struct GpuOperation {
   OperationRecord record{};
   /// From the moment at which it reaches the head of its stream.
   std::optional<double> timeout_seconds = std::nullopt;
+  /// Of what the call itself waits for.
+  Deadline deadline = Deadline::never();
   /// Hears, at most once, from the watchdog's thread, what went wrong after the call had returned. May be null.
   std::shared_ptr<detail::FailureListener> listener{};
   /// Whether it writes where it reads, so that its failure may have changed its inputs. Errors say so as exactly as can be known: what was thrown before the

@@ -49,7 +49,8 @@ class CROSSDEVICE_EXPORT NcclReducer {
   /// as soon as all have made the call, or, with CROSSDEVICE_STRICT=1, is thrown before anything is launched.
   ///
   /// Errors   as above, on all workers, and those of the cluster.
-  NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local);
+  NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,
+              const Deadline& deadline = meeting_deadline());
   ~NcclReducer();
   NcclReducer(const NcclReducer&) = delete;
   NcclReducer& operator=(const NcclReducer&) = delete;

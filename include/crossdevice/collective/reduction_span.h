@@ -49,6 +49,7 @@ class ReductionSpan {
     span_.set_how(algorithm.name, span_.is_open() ? to_string(dtype) : std::string_view());
   }
   static void count(const ReductionAlgorithm& algorithm, std::size_t size_bytes) noexcept {
+    if (!is_counted()) return;
     ThreadCounters counters;
     counters.add(algorithm.reductions);
     counters.add(algorithm.bytes, size_bytes);

@@ -16,7 +16,8 @@ namespace crossdevice {
 class CROSSDEVICE_EXPORT SharedCollectives final : public CollectiveEngine {
  public:
   /// Collective. Errors   as SharedMemoryGroup.
-  explicit SharedCollectives(const std::shared_ptr<Cluster>& cluster);
+  explicit SharedCollectives(const std::shared_ptr<Cluster>& cluster,
+                             const Deadline& deadline = meeting_deadline());
   ~SharedCollectives() override;
 
   void all_reduce(const CollectiveRequest& request,

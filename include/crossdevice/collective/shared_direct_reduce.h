@@ -19,8 +19,8 @@
 namespace crossdevice {
 
 /// Ranks    collective: every worker makes the same calls in the same order.
-/// Memory   host tensors. Memory from a pool is read and written where it lies; other memory goes through buffers from the pool, which costs a copy in and
-///          one out. Small batches travel in slots of the group's own memory.
+/// Memory   host tensors. Memory from a pool is read and written where it lies, and so is of other memory what its own worker reduces; what the others
+///          reduce of that goes through buffers from the pool, which costs a copy in and one out. Small batches travel in slots of the group's own memory.
 /// Errors   ValueError: a tensor that is on no host. Else as SharedMemoryGroup; inputs_intact() is false when outputs that are inputs may have
 ///          been written. Before an error is thrown while a worker that is not proven dead may still write, every block it may write to
 ///          is moved out of its reach (see MemoryPool::move_segment); from then on the blocks of such segments are copied like other memory.
@@ -35,7 +35,8 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
 
   /// Collective. `names` and errors as SharedMemoryGroup's.
   explicit SharedDirectReduce(std::shared_ptr<Cluster> cluster,
-                              const std::vector<RankInfo>& names = {});
+                              const std::vector<RankInfo>& names = {},
+                              const Deadline& deadline = meeting_deadline());
   ~SharedDirectReduce();
   SharedDirectReduce(const SharedDirectReduce&) = delete;
   SharedDirectReduce& operator=(const SharedDirectReduce&) = delete;

@@ -29,7 +29,8 @@ class TransportGroup;
 class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {
  public:
   /// Collective. `transport` connects the members of `cluster`, which carries what errors say.
-  TransportCollectives(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport);
+  TransportCollectives(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport,
+                       const Deadline& deadline = meeting_deadline());
   /// For engines that have more levels: in operations of a group that others begin, too.
   explicit TransportCollectives(std::shared_ptr<detail::TransportGroup> group);
   ~TransportCollectives() override;

@@ -43,7 +43,7 @@ class CROSSDEVICE_EXPORT TwoLevelCollectives final : public CollectiveEngine {
   ///
   /// Errors   ValueError: has_two_levels(machines) is false.
   TwoLevelCollectives(const std::shared_ptr<Cluster>& cluster, std::unique_ptr<Transport> transport,
-                      std::span<const int> machines);
+                      std::span<const int> machines, const Deadline& deadline = meeting_deadline());
   ~TwoLevelCollectives() override;
 
   void all_reduce(const CollectiveRequest& request,

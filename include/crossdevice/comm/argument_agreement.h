@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +17,8 @@ namespace crossdevice {
 /// Ranks    collective: every worker comes here, whatever it was given.
 /// Errors   ValueError: `describe` threw on some workers; on all of them, with the ranks and what each threw; ResourceExhaustedError where that was
 ///          std::bad_alloc. Where the others do not come, this worker's own trouble is thrown alone. Else as Cluster::all_gather_bytes().
-/// Time     no `timeout_seconds`, or 0: CROSSDEVICE_DEFAULT_TIMEOUT; where that is not set either, 300 s.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<std::string> agree_on_arguments(
     Cluster& cluster, const std::function<std::string()>& describe,
-    std::optional<double> timeout_seconds = std::nullopt);
+    const Deadline& deadline = meeting_deadline());
 
 }  // namespace crossdevice

@@ -65,15 +65,19 @@ struct CROSSDEVICE_EXPORT Rebuilt {
   std::uint64_t epoch = 0;
 };
 
-/// What a cluster's owner hears while nobody waits: a member is gone, or somebody has given the job up. Called on the control thread: must be
-/// quick, and must neither wait nor end the listening.
+/// What a cluster's owner hears while nobody waits: a member is gone, or somebody has given the job up; after that perhaps also that a new epoch has begun
+/// without this worker. Called on threads of the library: must be quick, and must neither wait nor end the listening.
 struct CROSSDEVICE_EXPORT ClusterListener {
   std::function<void(const RankInfo& member, const std::string& why)> on_lost{};
   std::function<void(const RankInfo& origin, const std::string& text)> on_abort{};
 };
 
-/// How long, in seconds, what a cluster's members construct together (groups, transports, engines) waits for the others.
+/// How long, in seconds, what a cluster's members construct together (groups, transports, engines) waits for the others where nobody says how long.
 inline constexpr double kMeetingSeconds = 300;
+
+/// For all of such a construction, from now on: `timeout_seconds`; nothing or 0: CROSSDEVICE_DEFAULT_TIMEOUT, or else kMeetingSeconds.
+[[nodiscard]] CROSSDEVICE_EXPORT Deadline
+meeting_deadline(std::optional<double> timeout_seconds = std::nullopt);
 
 /// Workers 0 to num_workers() - 1. Every worker holds one connection, to rank 0, for the life of the object; what is said here is small and
 /// takes some 100 us. Tensors go through the floors above.
@@ -122,12 +126,17 @@ class CROSSDEVICE_EXPORT Cluster {
   [[nodiscard]] std::uint64_t epoch() const;
 
   void barrier(std::optional<double> timeout_seconds = std::nullopt);
+  void barrier(const Deadline& deadline);
   /// The bytes of `root`, on every member; what the others pass is not looked at.
   [[nodiscard]] std::string broadcast_bytes(std::string_view bytes, int root = 0,
                                             std::optional<double> timeout_seconds = std::nullopt);
+  [[nodiscard]] std::string broadcast_bytes(std::string_view bytes, int root,
+                                            const Deadline& deadline);
   /// Everybody's bytes, by rank; lengths may differ.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(
       std::string_view bytes, std::optional<double> timeout_seconds = std::nullopt);
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(std::string_view bytes,
+                                                          const Deadline& deadline);
 
   /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Only they take part in the call.
   ///
@@ -139,7 +148,8 @@ class CROSSDEVICE_EXPORT Cluster {
 
   /// After a failure: the members meet again, without those that are gone, and make a cluster of their own. No process is started anew. Ranks keep their
   /// order; rank 0, which the others connect to, is the lowest that came. This object, its subgroups and what was made from them are
-  /// over: everything that waits in them, on any worker that can be reached, gets AbortedError, which names the new epoch.
+  /// over: everything that waits in them, on any worker that can be reached, gets AbortedError, which names the new epoch; and before, on a member that
+  /// those who have come miss for a second, which may wait for one of them in an operation without a deadline: that names who called rebuild.
   ///
   /// Ranks    collective, with equal `survivors` and options, among those that come. Members need not agree about who is gone: at most one cluster is made
   ///          from one epoch (see succession.h in the sources), and who is not in it gets AbortedError that names its epoch, here or from whatever it
@@ -170,7 +180,7 @@ class CROSSDEVICE_EXPORT Cluster {
 
  private:
   std::vector<std::string> exchange(const std::string& kind, std::string bytes,
-                                    std::optional<double> timeout_seconds);
+                                    const Deadline& deadline);
   std::shared_ptr<State> state_;
 };
 

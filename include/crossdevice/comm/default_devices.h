@@ -2,7 +2,6 @@
 /// A machine's GPUs, shared out among the workers that run on it.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 
@@ -21,9 +20,8 @@ namespace crossdevice {
 ///
 /// Ranks    collective.
 /// Errors   as Cluster::all_gather_bytes().
-/// Time     no `timeout_seconds`: 300 s.
 [[nodiscard]] CROSSDEVICE_EXPORT Devices
-default_devices(Cluster& cluster, std::optional<double> timeout_seconds = std::nullopt);
+default_devices(Cluster& cluster, const Deadline& deadline = meeting_deadline());
 
 namespace detail {
 

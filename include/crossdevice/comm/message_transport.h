@@ -16,6 +16,6 @@ namespace crossdevice {
 /// Ranks    collective over `cluster`.
 /// Errors   as make_tcp_transport() and make_ucx_transport(). ValueError, on all members: two members say different things; names them.
 [[nodiscard]] CROSSDEVICE_EXPORT std::unique_ptr<Transport> make_message_transport(
-    std::shared_ptr<Cluster> cluster);
+    std::shared_ptr<Cluster> cluster, const Deadline& deadline = meeting_deadline());
 
 }  // namespace crossdevice

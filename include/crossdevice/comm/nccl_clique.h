@@ -55,7 +55,7 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// Errors   as of(), on all workers, with the ranks that could not. Else as Cluster::all_gather_bytes().
   [[nodiscard]] static std::shared_ptr<NcclClique> among(
       const std::shared_ptr<Cluster>& cluster, const Devices& local,
-      std::optional<double> timeout_seconds = std::nullopt);
+      const Deadline& deadline = meeting_deadline());
 
   /// Communicators that somebody else has made, one for each of `devices`, all ranks of one clique; of(devices) gives it from now on. They are never
   /// destroyed or aborted here; when it breaks they are revoked where NCCL can (2.28.7), and the owner aborts them.

@@ -54,7 +54,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   ///          memory; says what refused.
   explicit SharedMemoryGroup(std::shared_ptr<Cluster> cluster,
                              std::size_t slot_bytes = std::size_t{64} << 10,
-                             const std::vector<RankInfo>& names = {});
+                             const std::vector<RankInfo>& names = {},
+                             const Deadline& deadline = meeting_deadline());
   ~SharedMemoryGroup();
   SharedMemoryGroup(const SharedMemoryGroup&) = delete;
   SharedMemoryGroup& operator=(const SharedMemoryGroup&) = delete;

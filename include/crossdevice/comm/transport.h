@@ -113,6 +113,9 @@ class CROSSDEVICE_EXPORT Transport {
   /// The same, and hears what members have to say that nothing is expected from: that they have given up, or make another call than this member. For who waits
   /// for something else than messages; who waits here hears it anyway.
   void look();
+  /// For who does something long between messages, or need not wait for any: throws DeadlineExceededError where the deadline has passed. The others hear that it
+  /// is this rank's that has.
+  void require_time_left(const Deadline& deadline);
   /// Looks until the deadline, when it returns.
   void look_until(const Deadline& deadline);
   /// Returns at once if a completed transfer has not been taken, or nothing is under way; else when a transfer completes.

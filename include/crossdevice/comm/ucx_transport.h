@@ -24,11 +24,11 @@ namespace crossdevice {
 /// trusted.
 ///
 /// Ranks    collective over `cluster`.
-/// Errors   as Cluster::all_gather_bytes(). UnavailableError, on all members: one has no UCX, or it cannot start; says who and why.
+/// Errors   as Cluster::all_gather_bytes(). UnavailableError, on all members: one has no UCX, or it cannot start, or CROSSDEVICE_TLS=1 is set; says who and why.
 /// Memory   of the caller's nothing is given to UCX: bytes are copied into frames and out of them. 512 KiB per connected peer. UCX has a thread of its own.
 /// Time     the destructor waits up to 0.4 s until what was sent has left.
 /// Cost     a message is one frame per 7,936 bytes, each with a head of 128 bytes.
 [[nodiscard]] CROSSDEVICE_EXPORT std::unique_ptr<Transport> make_ucx_transport(
-    std::shared_ptr<Cluster> cluster);
+    std::shared_ptr<Cluster> cluster, const Deadline& deadline = meeting_deadline());
 
 }  // namespace crossdevice

@@ -16,7 +16,8 @@ namespace crossdevice {
 ///
 /// Memory   the texts are kept as pointers: string literals. There is room for kMaxCounters; what is counted beyond is said once and lost.
 /// Threads  any. Each thread adds to memory of its own.
-/// Cost     of add(): some nanoseconds, no lock, no atomic read-modify-write; a thread's first one takes 2 KiB, which the next thread gets.
+/// Cost     of add(): some nanoseconds, no lock, no atomic read-modify-write; a thread's first one takes 2 KiB, which the next thread gets. With
+///          CROSSDEVICE_COUNTERS=0 a load and a branch: nothing is counted then.
 class CROSSDEVICE_EXPORT Counter {
  public:
   static constexpr std::size_t kMaxCounters = 255;
@@ -55,10 +56,23 @@ class CROSSDEVICE_EXPORT Counter {
 
 namespace detail {
 
+/// Whether anything is counted, as CROSSDEVICE_COUNTERS says.
+enum class CounterState : std::uint8_t { OFF, ON, UNKNOWN };  // UNKNOWN: it has not been looked at
+CROSSDEVICE_EXPORT extern std::atomic<CounterState> counter_state;
+
+/// Looks at the environment, once.
+[[nodiscard]] CROSSDEVICE_EXPORT bool find_whether_counted() noexcept;
+
+/// Whoever counts asks first: a relaxed load and a branch.
+[[nodiscard]] inline bool is_counted() noexcept {
+  const CounterState state = counter_state.load(std::memory_order_relaxed);
+  return state == CounterState::ON || (state == CounterState::UNKNOWN && find_whether_counted());
+}
+
 /// One thread's part of all counters. Only that thread writes, so a load and a store are enough; others read at any time.
 using CounterCells = std::array<std::atomic<std::uint64_t>, Counter::kMaxCounters + 1>;
 
-/// This thread's cells, for who adds to several counters.
+/// This thread's cells, for who adds to several counters; made only where is_counted().
 class ThreadCounters {
  public:
   ThreadCounters() noexcept;

@@ -35,6 +35,8 @@ struct CROSSDEVICE_EXPORT CounterSample {
 ///   crossdevice_waits_total{for}, crossdevice_wait_seconds_total{for}    times that this process waited for other workers longer than spinning takes
 ///   crossdevice_pool_*{device}    memory_pool.h's statistics of every pool that is in use
 ///
+/// With CROSSDEVICE_COUNTERS=0 nothing is counted: only the pools have values then.
+///
 /// Operations on GPUs are counted when they are enqueued, and so is their time; a failure that is found later counts as one.
 ///
 /// Threads  any; while others count, values read together may not belong together.

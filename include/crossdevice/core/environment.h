@@ -33,11 +33,16 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_LOG_LEVEL: the lowest severity that is written: info, warning (default), failure,
   /// or none (empty here). CROSSDEVICE_LOG is another name for it, read where this one is not set.
   std::optional<LogSeverity> log_level = LogSeverity::WARNING;
+  /// CROSSDEVICE_COUNTERS: 0 counts nothing (see counters.h); 1 is the default.
+  bool counters = true;
   /// CROSSDEVICE_TUNING_FILE: rank 0's file with the links, or with the algorithms to take (see all_reduce_choice.h; default: none,
   /// the links are measured).
   std::string tuning_file{};
   /// CROSSDEVICE_TRANSPORT: what carries messages between machines, "tcp" or "ucx" (see message_transport.h; default: TCP).
   std::string transport{};
+  /// CROSSDEVICE_TLS: 1 encrypts what workers say to each other over TCP, with TLS 1.3 and a key from CROSSDEVICE_SECRET_FILE; all workers must agree
+  /// (default: 0).
+  bool tls = false;
   /// CROSSDEVICE_NCCL_LIBRARY: the file that is loaded as NCCL (default: the first libnccl.so.2, see nccl_library.h).
   std::string nccl_library{};
   /// CROSSDEVICE_FLIGHT_RECORD: the file that the last operations on GPUs are written to when one fails, "%p" in it being the process's

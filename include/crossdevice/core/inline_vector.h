@@ -31,7 +31,7 @@ class InlineVector {
       spilled_ = other.spilled_;
       size_ = other.size_;
     } else {
-      for (const T& item : other) push_back(item);
+      append_copies(other.view());
     }
   }
   InlineVector(InlineVector&& other) noexcept { take(other); }
@@ -48,6 +48,13 @@ class InlineVector {
   template <class Range>
   static InlineVector copy_of(const Range& range) {
     InlineVector result;
+    if constexpr (std::is_convertible_v<const Range&, std::span<const T>>) {
+      const std::span<const T> items(range);
+      if (items.size() <= N) {
+        result.append_copies(items);
+        return result;
+      }
+    }
     for (const auto& item : range) result.push_back(item);
     return result;
   }
@@ -87,6 +94,13 @@ class InlineVector {
     T items[N];
   };
 
+  /// Where there is room for them. An element that throws ends it: those before it are there.
+  void append_copies(std::span<const T> items) {
+    for (const T& item : items) {
+      std::construct_at(&room_.items[size_], item);
+      ++size_;
+    }
+  }
   [[nodiscard]] bool is_spilled() const { return !spilled_.empty(); }
   void clear() noexcept {
     if (is_spilled()) {

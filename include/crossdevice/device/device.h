@@ -60,7 +60,9 @@ class CROSSDEVICE_EXPORT Device {
   /// messages show.
   [[nodiscard]] const std::string& short_name() const;
   [[nodiscard]] const DeviceSpec& spec() const;
-  /// Whether this process has it now.
+  /// Whether job, replica and task are those that a bare "CPU:0" gets.
+  [[nodiscard]] bool has_bare_labels() const;
+  /// Whether this process has it now. Of a worker of several not, where its labels are another one's: see comm/logical_workers.h.
   [[nodiscard]] bool is_present() const;
   /// Errors   ValueError "GPU:9: this host has 0 GPUs: this library was built without CUDA", "CPU:70: this process has 64 logical host
   /// devices (CROSSDEVICE_CPU_DEVICES)".
@@ -105,6 +107,10 @@ class CROSSDEVICE_EXPORT Devices {
   /// Whether a device stands in it twice.
   [[nodiscard]] bool has_duplicates() const;
   [[nodiscard]] bool all_host() const;
+  /// Of each.
+  ///
+  /// Errors   ValueError: as Device::require_present() of the first that is not present.
+  void require_present() const;
   /// TF's "devices match": the same set, order and multiplicity ignored.
   [[nodiscard]] bool same_set(const Devices& other) const;
   /// "[CPU:0, CPU:1]".
@@ -116,6 +122,8 @@ class CROSSDEVICE_EXPORT Devices {
   [[nodiscard]] std::size_t hash() const { return std::hash<const void*>{}(record_); }
 
  private:
+  [[nodiscard]] int last_bare_host_index() const;
+
   const detail::DeviceListRecord* record_;
 };
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Devices& devices);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -41,6 +42,8 @@ class CROSSDEVICE_EXPORT WorkState {
   ///
   /// Errors   FailedPreconditionError: in a child of fork(), where the lock may be held for ever.
   bool cancel();
+  /// What is to be done as soon as it was cancelled, on that thread, before cancel() returns. To be called before anybody else knows of it; must not throw.
+  void on_cancel(std::function<void()> react);
   /// Says that somebody wants it to stop early: a running operation asks between its steps.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;

@@ -43,6 +43,9 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   CollectiveAllReduce(const Devices& devices, int group_size,
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);
+  /// The same by a deadline for all of it, whatever the timeout of `options`, which then is that of calls alone.
+  CollectiveAllReduce(const Devices& devices, int group_size, const CommunicationOptions& options,
+                      std::shared_ptr<Cluster> cluster, const Deadline& deadline);
   ~CollectiveAllReduce() override;
 
   /// How an all-reduce of so many bytes per device would be done, and what else could be: one line for people.

@@ -28,8 +28,8 @@ struct CROSSDEVICE_EXPORT CommunicationOptions {
   /// Tensors are grouped, last one first, until a pack holds more than this many bytes; a pack is the unit of scheduling and completion.
   /// 0: the op's own rule (num_packs, ...).
   Int64 bytes_per_pack = 0;
-  /// The operation's deadline, counted from the moment it reaches the head of its stream. Nothing: CROSSDEVICE_DEFAULT_TIMEOUT, else
-  /// none. 0: none.
+  /// The operation's deadline, counted from the moment it reaches the head of its stream. Nothing: that of the ops object, where it was given
+  /// one, else CROSSDEVICE_DEFAULT_TIMEOUT, else none. 0: none.
   std::optional<double> timeout_seconds = std::nullopt;
   CommunicationImplementation implementation = CommunicationImplementation::AUTO;
   /// The bits of results depend on the values and the replica order alone: not on packing, threads, algorithm or timing.

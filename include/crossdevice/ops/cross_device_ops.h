@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -103,7 +104,8 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   void check();
 
  protected:
-  CrossDeviceOps();
+  /// `timeout_seconds`: of calls whose options have none; nothing: CROSSDEVICE_DEFAULT_TIMEOUT.
+  explicit CrossDeviceOps(std::optional<double> timeout_seconds = std::nullopt);
 
   /// The hooks. Arguments are checked already. Every public form (in place, batch, asynchronous) reaches them; a batch reaches
   /// batch_reduce_implementation, whose default calls reduce_implementation for each pair, so overriding reduce_implementation alone is enough to see
@@ -122,7 +124,7 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   /// output buffers by it.
   [[nodiscard]] virtual bool gathers_from_other_workers() const { return false; }
 
-  /// For hooks: the operation that runs now - its record for messages, and its deadline.
+  /// For hooks: the operation that runs now - its record for messages, and its deadline, which calls that hooks make on this object have too.
   [[nodiscard]] const OperationRecord& current_operation() const;
   [[nodiscard]] Deadline current_deadline() const;
   /// Errors   DeadlineExceededError or CancelledError: the operation must not go on.

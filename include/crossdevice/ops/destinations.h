@@ -39,12 +39,20 @@ class CROSSDEVICE_EXPORT Destinations {
   /// its result is copied into them.
   [[nodiscard]] const DistributedValues* outputs() const { return outputs_; }
   /// One tensor per device for a hook's result: outputs(), or new ones from the devices' pools.
-  [[nodiscard]] Mirrored make_result(DType dtype, const Shape& shape) const;
+  [[nodiscard]] Mirrored make_result(DType dtype, const Shape& shape) const {
+    return outputs_ != nullptr ? Mirrored(*outputs_) : make_new(dtype, shape);
+  }
   /// The same, on each GPU in the order of the stream that the component of `value` there has.
   [[nodiscard]] Mirrored make_result(DType dtype, const Shape& shape,
-                                     const DistributedValues& value) const;
+                                     const DistributedValues& value) const {
+    return outputs_ != nullptr ? Mirrored(*outputs_) : make_new(dtype, shape, value);
+  }
 
  private:
+  [[nodiscard]] Mirrored make_new(DType dtype, const Shape& shape) const;
+  [[nodiscard]] Mirrored make_new(DType dtype, const Shape& shape,
+                                  const DistributedValues& value) const;
+
   Devices devices_;
   const DistributedValues* outputs_ = nullptr;
 };

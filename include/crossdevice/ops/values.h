@@ -57,7 +57,10 @@ class CROSSDEVICE_EXPORT DistributedValues {
   explicit DistributedValues(std::span<const Tensor> tensors);
   explicit DistributedValues(std::vector<IndexedSlices> slices);
   ~DistributedValues() = default;
-  DistributedValues(const DistributedValues&) = default;
+  DistributedValues(const DistributedValues& other)
+      : tensors_(other.tensors_), devices_(other.devices_) {
+    if (other.is_sparse()) slices_ = other.slices_;  // made at every call, and rarely sparse
+  }
   DistributedValues& operator=(const DistributedValues&) = default;
   DistributedValues(DistributedValues&&) = default;
   DistributedValues& operator=(DistributedValues&&) = default;

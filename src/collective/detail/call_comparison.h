@@ -5,10 +5,10 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/core/deadline.h"
 
 namespace crossdevice::detail {
 
@@ -36,7 +36,7 @@ class CallComparison {
   /// The same, compared before it returns. All workers use this one, or all use the other.
   ///
   /// Errors   (also) as Cluster::all_gather_bytes().
-  void compare_now(const GroupOperation& call, std::optional<double> timeout_seconds);
+  void compare_now(const GroupOperation& call, const Deadline& deadline);
 
  private:
   struct State;

@@ -22,6 +22,9 @@ namespace crossdevice::detail {
 class Inquest {
  public:
   static constexpr std::chrono::milliseconds kGrace{400};
+  /// Where the operation has a deadline, so long after that at most: the caller has been promised an end. But kLeast, which who comes needs.
+  static constexpr std::chrono::milliseconds kAfterDeadline{150};
+  static constexpr std::chrono::milliseconds kLeast{50};
 
   explicit Inquest(const std::shared_ptr<Cluster>& cluster);
 
@@ -31,12 +34,13 @@ class Inquest {
   /// That operation has failed. Throws
   ///   InternalError         if members' operations with the same number differ; says in which each is, by rank
   ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or else
-  ///                         whom `failure` names; with the operation that each is in, as far as it is known
+  ///                         whom `failure` names, at once where that has been late itself; with the operation that each is in, as far as it is known
   ///   UnavailableError, AbortedError  where a member is gone, or somebody has given up: what the control plane says
   /// and otherwise what the lowest rank with the most telling failure says. `name` is the operation's: "reduce #12".
   [[noreturn]] void hold(const std::string& name, const OpError& failure, bool inputs_intact);
 
  private:
+  [[nodiscard]] Deadline end_of_meeting() const;
   std::shared_ptr<Cluster> meeting_;
   // Of the operation under way.
   std::uint64_t number_ = 0;

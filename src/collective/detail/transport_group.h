@@ -32,9 +32,9 @@ class TransportGroup {
   /// So many workers are connected to each other from the start; of more, each to those that a barrier needs.
   static constexpr int kMeshRanks = 16;
 
-  /// Collective. Connects everybody to whom it needs, and to its `peers`, who name it too; then measures the links.
+  /// Collective. Connects everybody to whom it needs, and to its `peers`, who name it too; then measures the links; all of it by the deadline.
   TransportGroup(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport,
-                 std::span<const int> peers = {});
+                 const Deadline& deadline, std::span<const int> peers = {});
   TransportGroup(const TransportGroup&) = delete;
   TransportGroup& operator=(const TransportGroup&) = delete;
 
@@ -88,7 +88,7 @@ class TransportGroup {
     Cluster& cluster_;
   };
 
-  void meet(std::span<const int> peers);
+  void meet(std::span<const int> peers, const Deadline& deadline);
   void require_whole() const;
   [[noreturn]] void explain(const CollectiveRequest& request, const OpError& failure);
   void tell(const CollectiveRequest& request, const std::exception& failure);

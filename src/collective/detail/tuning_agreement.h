@@ -17,16 +17,20 @@ namespace crossdevice::detail {
 /// What rank 0's CROSSDEVICE_TUNING_FILE says; nothing where there is none.
 ///
 /// Ranks    (of all here but the last) collective.
-/// Errors   ValueError, on all ranks: the file cannot be read. Else as Cluster.
-[[nodiscard]] AllReduceTuning receive_tuning(Cluster& cluster);
+/// Errors   on all ranks: ValueError: the file cannot be read. ResourceExhaustedError: rank 0 has no memory or no descriptor left. Else as Cluster.
+[[nodiscard]] AllReduceTuning receive_tuning(Cluster& cluster, const Deadline& deadline);
 
-/// Measures the links between all ranks, which are connected (is_mesh: everybody to everybody, else as a barrier needs it). The slowest of
-/// all counts. Ends with a round of the control plane, before which nobody goes on.
+struct LinkMeasurement {
+  bool is_mesh = false;  ///< everybody is connected to everybody, else as a barrier needs it
+  Deadline deadline = Deadline::never();
+};
+
+/// Measures the links between all ranks. The slowest of all counts. Ends with a round of the control plane, before which nobody goes on.
 ///
 /// Cost     some rounds of 256 KiB each way, and of 2 MiB where links are fast: 0.2 s at 100 Mbit/s.
 [[nodiscard]] LinkModel measure_links(Cluster& cluster, Transport& transport,
                                       MessageBarrier& barrier, ScratchMemory& scratch,
-                                      bool is_mesh);
+                                      const LinkMeasurement& how);
 
 /// "exchange, 210.0 us expected (shuffle 420.0, ring 1260.0)".
 [[nodiscard]] std::string explain(std::span<const AllReduceCandidate> candidates);

@@ -45,8 +45,11 @@ class Chief {
   [[nodiscard]] std::vector<int> absent() const;
   /// Whether everybody has come or was refused because its program is another one: nobody is worth waiting for.
   [[nodiscard]] bool is_spoiled() const;
-  /// The meeting ends without the absent: those who came are told who they are. Returns what they are told.
+  /// The meeting ends without the absent: those who came are told who they are, and so is whoever comes later: nobody may any more. Returns what they are told.
   Refused cancel_meeting(StatusCode code, const std::string& text);
+  [[nodiscard]] bool is_cancelled() const { return cancelled_.has_value(); }
+  /// Whether somebody who had come has lost its connection meanwhile, and so does not know yet that the meeting was cancelled.
+  [[nodiscard]] bool is_anybody_in_doubt() const;
   /// "rank 1 (at b:2222), rank 3 (at d:2222)", and why some of them were refused.
   [[nodiscard]] std::string describe_absent() const;
 
@@ -107,6 +110,7 @@ class Chief {
   std::map<RoundId, Round> rounds_;            // that are open
   std::map<std::uint64_t, Failure> failures_;  // of broken groups
   std::optional<Failure> aborted_;             // breaks every group
+  std::optional<Refused> cancelled_;           // what was said when the meeting was
 };
 
 }  // namespace crossdevice::detail

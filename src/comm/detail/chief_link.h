@@ -56,6 +56,7 @@ class ChiefLink {
   struct Attempt;
   void try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why);
   void greet(asio::ip::tcp::socket socket);
+  bool does_not_fit(const std::string& why);
   void hear(const Frame& frame);
   void say_hello(const Frame& frame);
   void check_welcome(const Frame& frame);

@@ -39,8 +39,12 @@ class ChiefService {
   std::optional<Refused> cancel_meeting();
   /// To be called four times per heartbeat_timeout. `was_asleep`: this process has been stopped since, so that it cannot know who was silent.
   void beat(bool was_asleep);
-  /// The own worker leaves, nobody is taken in any more. The others may still end what they are in.
+  /// The own worker leaves, nobody is taken in any more. The others may still end what they are in. Where the meeting was cancelled, whoever still comes is told so.
   void say_goodbye();
+  /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled.
+  [[nodiscard]] bool is_anybody_in_doubt() const {
+    return chief_.is_cancelled() && (chief_.is_anybody_in_doubt() || reception_.has_strangers());
+  }
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
   /// Whether nothing that was said is still to be sent.
   [[nodiscard]] bool has_sent_all() const;

@@ -12,6 +12,7 @@
 #include <asio/ip/tcp.hpp>
 
 #include "comm/detail/control_message.h"
+#include "comm/detail/tls_socket.h"
 
 namespace crossdevice::detail {
 
@@ -23,7 +24,9 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   /// Called once, when the connection has ended by itself or by the peer; not after close().
   using OnEnd = std::function<void(const std::string& why)>;
 
-  explicit ControlConnection(asio::ip::tcp::socket socket);
+  /// `tls`: what is said is encrypted; null: it is not. Errors   ResourceExhaustedError or InternalError.
+  ControlConnection(asio::ip::tcp::socket socket, std::shared_ptr<const TlsKey> tls,
+                    TlsChannel::Role role);
 
   void start(OnFrame on_frame, OnEnd on_end);
   /// Other handlers from now on.
@@ -37,6 +40,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] bool is_open() const { return !closed_; }
   [[nodiscard]] bool has_sent_all() const { return queue_.empty(); }
   [[nodiscard]] bool is_from_this_machine() const { return is_loopback_; }
+  /// Once it has ended: whether that is because only one side encrypts, or both with different secrets.
+  [[nodiscard]] TlsTrouble trouble() const { return trouble_; }
   /// Whether anything has come, whole or not.
   [[nodiscard]] bool has_heard() const { return has_heard_; }
 
@@ -45,9 +50,14 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   void read_body(std::size_t size);
   void write_next();
   void stop_sending();
+  void end(std::error_code error);
   void end(const std::string& why);
+  void end_by_length(const std::string& why);
 
   asio::ip::tcp::socket socket_;
+  TlsSocket words_{socket_};
+  const bool is_encrypted_;
+  TlsTrouble trouble_ = TlsTrouble::NONE;
   bool is_loopback_ = false;
   OnFrame on_frame_;
   OnEnd on_end_;

@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kControlProtocol = 3;
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
 inline constexpr std::size_t kFrameHeadBytes = 4;
+/// What whoever listens says first, as far as it is always the same.
+[[nodiscard]] std::string_view control_greeting();
 /// Why a member is missing that has said goodbye.
 inline constexpr const char* kHasLeft = "it has left";
 

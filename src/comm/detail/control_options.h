@@ -11,6 +11,12 @@
 namespace crossdevice::detail {
 
 class ListeningSocket;
+class TlsKey;
+
+/// What a worker is told that does not hold the chief's secret.
+inline constexpr const char* kDifferentSecrets =
+    "this worker and the chief hold different secrets: CROSSDEVICE_SECRET_FILE must name the same "
+    "one on all workers";
 
 [[nodiscard]] inline std::chrono::nanoseconds whole_time(std::chrono::duration<double> time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
@@ -33,6 +39,8 @@ struct ControlPlaneOptions {
   /// Where each rank should be, as far as the launcher says: "host:port" by rank, for messages. Empty: it does not say.
   std::vector<std::string> addresses_by_rank{};
   std::string secret;
+  /// What is said is encrypted; null: it is not.
+  std::shared_ptr<const TlsKey> tls{};
   std::string host;
   std::string host_id;
   /// How long a silent member counts as alive.

@@ -56,7 +56,9 @@ class ControlPlane {
                                                   const Deadline& deadline);
   /// Ends every round of every group on all workers with AbortedError.
   void stop_all(const std::string& text);
-  /// Another cluster has taken this one's place. Whoever is a member of that one ends this one for all that hear it, as stop_all(); whoever is not ends it
+  /// Ends every round, here, and tells the listeners here, as if `origin` had called stop_all(); the others hear nothing, and the chief is not needed.
+  void stop_here(int origin, const std::string& text);
+  /// Another cluster has taken this one's place. Whoever is a member of that one ends this one for all that hear it, as stop_all() and stop_here(); whoever is not ends it
   /// here, whatever has ended it before: `text` says which epoch has begun.
   void supersede(const std::string& text, bool is_left_out);
   /// What this worker does now, for the others' messages; travels with the next heartbeat or round.

@@ -37,6 +37,8 @@ struct Seek {
   std::string call;  ///< "rebuild(ONLY)": equal on all that meet. Empty: it only tells
   Completed completed;
   std::vector<int> lost;  ///< ranks that it knows to be gone
+  std::string
+      rouses;  ///< the call in which the asked one has been missed so long that it is to leave what it waits for in its epoch; else empty
   Nonce nonce{};
   Mac mac{};
   [[nodiscard]] Mac expected_mac(std::string_view secret, const Nonce& challenge) const;

@@ -20,12 +20,15 @@
 
 namespace crossdevice::detail {
 
+class TlsKey;
+
 struct MeetingPlaceOptions {
   /// Of the chief: on its rules this worker listens too.
   std::string chief_host;
   /// Where the chief may only be about to listen, so that this worker must not.
   std::uint16_t chief_port = 0;
   std::string secret;
+  std::shared_ptr<const TlsKey> tls{};  // what is said is encrypted; null: it is not
   std::chrono::duration<double> heartbeat_timeout{10};
 };
 
@@ -78,7 +81,10 @@ class MeetingPlace {
 
   /// An epoch has begun; with this worker or without. Called on the thread of this object: must be quick. Until the handle dies; then it no longer runs.
   using OnEpoch = std::function<void(const Epoch& epoch, bool is_member)>;
-  [[nodiscard]] std::shared_ptr<void> listen(OnEpoch on_epoch);
+  /// Others have waited in meet() for this worker as long as operations that are about to complete need: whatever it waits for in that epoch is to end.
+  /// `rank` (of the job) says so, which has made `call`. May be said more than once.
+  using OnCall = std::function<void(const Epoch& epoch, int rank, const std::string& call)>;
+  [[nodiscard]] std::shared_ptr<void> listen(OnEpoch on_epoch, OnCall on_call = nullptr);
 
   MeetingPlace(Passkey key, std::shared_ptr<State> state);
 

@@ -7,8 +7,9 @@
 /// What a worker that calls meet() does, and when it stops:
 ///   1. It asks the members below its rank, the lowest first. The first that takes it in is its candidate; it promises, votes and is told there. When that
 ///      connection ends, or is silent for the heartbeat's time, it begins anew.
-///   2. Nobody below takes it in: it is a candidate itself, takes in members above, and goes on asking: those below, because one of them may come, and those
-///      above that have not come, because one of them may be gone for good or in a later epoch.
+///   2. Nobody below takes it in: it is a candidate itself, once it listens where the next epoch would meet, takes in members above, and goes on asking: those below, because one of them may come, and those
+///      above that have not come, because one of them may be gone for good or in a later epoch. Whoever it still misses after kCourtesy may wait in an
+///      operation of the epoch for somebody who is here: it is told to stop, by the same question, whatever has become of that epoch's chief.
 ///   3. A candidate proposes when everybody has come who is not known to be gone; or some time after a quorum has come (`patience`).
 /// Whoever is asked by a member of an earlier epoch says which one it is now, and whoever asks a member of a later one hears it: who is a member of it
 /// takes part in choosing its successor, who is not is left out. So a late worker changes nothing.
@@ -74,7 +75,8 @@ class MeetingPlace::State {
   }
   void begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone);
   Meeting meet(const MeetingRequest& request);
-  std::shared_ptr<void> listen(const std::shared_ptr<State>& self, OnEpoch on_epoch);
+  std::shared_ptr<void> listen(const std::shared_ptr<State>& self, OnEpoch on_epoch,
+                               OnCall on_call);
 
   [[nodiscard]] const std::vector<std::string>& addresses() const { return addresses_; }
   [[nodiscard]] std::uint64_t job() const { return job_; }
@@ -98,10 +100,18 @@ class MeetingPlace::State {
     int rank = -1;
     std::string host;
   };
+  struct Listener {
+    OnEpoch on_epoch;
+    OnCall on_call;  // may be empty
+  };
   struct Call {
     MeetingRequest request;
+    Clock::time_point since = Clock::now();
     std::optional<Clock::time_point> quorum_since{};
     std::set<int> gone{};  // nobody listens there any more
+    // Where the next epoch meets, if this worker is its chief.
+    std::shared_ptr<ListeningSocket> listener{};
+    std::string why_not_listening{};
     // Guarded by mutex_.
     std::optional<Meeting> meeting{};
     std::optional<MeetingFailure> failure{};
@@ -110,6 +120,7 @@ class MeetingPlace::State {
 
   // The service thread's.
   void answer(const Connection& connection, const Nonce& challenge, const Frame& frame);
+  void be_roused(const Seek& seek);
   void take_in(const Connection& connection, const Seek& seek);
   void hear_member(int rank, const Frame& frame);
   void drop_member(int rank);
@@ -175,7 +186,7 @@ class MeetingPlace::State {
   bool is_calling_ = false;
 
   std::recursive_mutex listener_mutex_;  // guards the following
-  std::list<OnEpoch> listeners_;
+  std::list<Listener> listeners_;
 };
 
 }  // namespace crossdevice::detail

@@ -5,7 +5,7 @@
 /// than kLeastTime after it was taken and when its connection is closed; while all are taken, the others wait in the kernel, where they cost neither a descriptor
 /// nor an answer. Then:
 ///   - Nobody is kept out for good. Who is in longest and has not said who it is makes room after kLeastTime, and the kernel hands out the others in the
-///     order in which they came; one of the job needs one round trip, and comes again if that takes too long.
+///     order in which they came; one of the job needs one round trip, with TLS one more, and comes again if that takes too long.
 ///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
 ///     who have come meanwhile are taken in together, kBunch after the last ones: being woken for each would cost the job more than they do.
 #pragma once
@@ -46,15 +46,20 @@ class Reception {
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
 
-  /// Frames of strangers may have that many bytes. `door`: what the log calls this, "the chief (rank 0)".
+  /// Frames of strangers may have that many bytes. `door`: what the log calls this, "the chief (rank 0)". `tls`: what is said is encrypted; null: it is not.
   void open(asio::ip::tcp::acceptor acceptor, std::string door,
-            std::size_t max_frame_bytes = kMaxStrangerFrameBytes);
+            std::size_t max_frame_bytes = kMaxStrangerFrameBytes,
+            std::shared_ptr<const TlsKey> tls = nullptr);
   /// Receives nobody any more, and sends those away whose answer has not come.
   void close();
+  /// Whether somebody is here whose answer has not come, or who has not been told yet why it was refused.
+  [[nodiscard]] bool has_strangers() const;
   /// A handler may have thrown before it waited for the next stranger: from now on somebody does again.
   void go_on();
   /// To be called from `on_answer`: the stranger may not come in. Says so on the log; `reason`: as StrangerLog's.
   void refuse(const Connection& stranger, std::string_view reason, std::string_view text);
+  /// What is said of those who encrypt where this one does not, or the other way round; empty: nobody of that kind has come.
+  [[nodiscard]] const std::string& misfit() const { return misfit_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -78,12 +83,15 @@ class Reception {
   void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
   void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
   [[nodiscard]] Places::iterator place_of(const Connection& stranger);
+  void hear_end(const Connection& stranger, const std::string& why);
   void turn_away(Place& place, std::string_view reason, std::string_view text);
 
   asio::io_context& io_;
   OnAnswer on_answer_;
   StrangerLog log_;
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
+  std::shared_ptr<const TlsKey> tls_;
+  std::string misfit_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does

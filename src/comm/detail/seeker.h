@@ -28,6 +28,12 @@ struct SeekResult {
   std::string host{};                               ///< under which it was reached
 };
 
+/// With what it proves that it is of the job, and encrypts (null: it does not).
+struct SeekerProof {
+  std::string secret;
+  std::shared_ptr<const TlsKey> tls{};
+};
+
 /// Tries a worker's addresses in turn. Addresses are digits; at some of them somebody else may live, who is not believed.
 ///
 /// Memory   keeps itself alive until it is done.
@@ -38,7 +44,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
 
   /// `question`: without nonce and proof. `patience`: for whoever listens at an address to say something, and then for its answer; nothing: as long as it
   /// takes.
-  Seeker(asio::io_context& io, std::string secret, Seek question, int rank,
+  Seeker(asio::io_context& io, SeekerProof proof, Seek question, int rank,
          std::vector<std::string> addresses,
          std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done);
 
@@ -56,7 +62,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   void done(SeekResult result);
 
   asio::io_context& io_;
-  std::string secret_;
+  SeekerProof proof_;
   Seek question_;
   int rank_;
   std::vector<std::string> addresses_;

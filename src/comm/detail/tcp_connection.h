@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "comm/detail/tcp_message.h"
+#include "comm/detail/tls_channel.h"
 
 namespace crossdevice::detail {
 
@@ -24,8 +26,8 @@ class TcpConnection {
     ENDED,    // the peer takes, or has, nothing more
   };
 
-  /// Owns `socket`.
-  explicit TcpConnection(int socket);
+  /// Owns `socket`. `tls`: what is said is encrypted; null: it is not.
+  explicit TcpConnection(int socket, std::unique_ptr<TlsChannel> tls = nullptr);
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
@@ -64,10 +66,10 @@ class TcpConnection {
   /// The frame is whole.
   void end_frame() { has_head_ = false; }
   /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead, a head only if `is_followed` by another frame
-  /// of the same message. Says how much came for `payload`.
+  /// of the same message. Says how much came for `payload`. Errors   TlsError.
   Result read(std::span<std::byte> payload, bool is_followed, std::size_t& num_read);
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
-  /// before. False: it is too much.
+  /// before. False: it is too much. Errors   TlsError.
   [[nodiscard]] bool read_all();
   /// Whole frames that have been read ahead, behind the one under way, of other kinds than MESSAGE: the first, its payload with it. Errors   WireError.
   struct LastWords {
@@ -75,6 +77,8 @@ class TcpConnection {
     std::string payload{};
   };
   [[nodiscard]] LastWords last_words() const;
+  /// Something has come that the kernel does not know of any more: the next read() finds it.
+  [[nodiscard]] bool has_input() const { return tls_ && tls_->has_input(); }
   /// The peer has ended its direction, and everything it said has been read (if not taken).
   [[nodiscard]] bool has_ended() const { return has_ended_; }
 
@@ -84,7 +88,21 @@ class TcpConnection {
   [[nodiscard]] bool has_delivered() const;
 
  private:
+  struct Parts {  // of memory, one after the other
+    std::span<std::byte> payload;
+    std::span<std::byte> ahead;
+  };
+  Result send(std::span<const std::byte> head, std::span<const std::byte> payload, bool more,
+              std::size_t& num_sent);
+  Result send_encrypted(std::span<const std::byte> head, std::span<const std::byte> payload,
+                        bool more, std::size_t& num_sent);
+  Result receive(const Parts& parts, std::size_t& num_received);
+  Result receive_encrypted(const Parts& parts, std::size_t& num_received);
+  [[nodiscard]] std::string encrypted(std::string_view last);
+
   const int socket_;
+  const std::unique_ptr<TlsChannel> tls_;
+  std::size_t num_encrypted_ = 0;  // of the frame under way: bytes that outgoing() of tls_ is
 
   TcpHeadBytes out_head_{};
   std::size_t num_head_sent_ = 0;

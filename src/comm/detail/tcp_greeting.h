@@ -6,7 +6,8 @@
 ///   listener  WELCOME    a code over the same
 ///   dialler   HERE       it counts the connection: it has not given it up while the welcome was on its way, and does not any more
 ///
-/// Both codes need the secret; each is good for one connection, direction and pair. All four have fixed sizes.
+/// Both codes need the secret; each is good for one connection, direction and pair. All four have fixed sizes. With CROSSDEVICE_TLS=1 they are said inside
+/// a TLS channel (tls_channel.h), which the secret has opened; one with and one without recognise each other by their first bytes.
 #pragma once
 
 #include <array>
@@ -26,6 +27,8 @@ struct TcpPair {
   friend bool operator==(const TcpPair&, const TcpPair&) = default;
 };
 
+/// What each of them begins with.
+inline constexpr std::string_view kTcpGreeting = "xdevtcp2";
 inline constexpr std::size_t kGreetingMagicBytes = 8;
 inline constexpr std::size_t kChallengeBytes = kGreetingMagicBytes + kNonceBytes;
 inline constexpr std::size_t kHelloBytes = kGreetingMagicBytes + 16 + kNonceBytes + kMacBytes;

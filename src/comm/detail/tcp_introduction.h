@@ -20,6 +20,6 @@ struct TcpIntroduction {
 /// Collective.
 ///
 /// Errors   UnavailableError, on all members: one cannot listen; says who and why. Else as Cluster::all_gather_bytes().
-[[nodiscard]] TcpIntroduction introduce_members(Cluster& cluster);
+[[nodiscard]] TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline);
 
 }  // namespace crossdevice::detail

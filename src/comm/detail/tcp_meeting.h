@@ -27,6 +27,7 @@
 
 #include "comm/detail/stranger_log.h"
 #include "comm/detail/tcp_greeting.h"
+#include "comm/detail/tls_socket.h"
 
 namespace crossdevice::detail {
 
@@ -34,9 +35,10 @@ struct TcpMeetingOptions {
   int rank = 0;
   int num_ranks = 1;
   std::uint64_t cluster_id = 0;
-  std::string secret;                  // may be empty where only loopback is used
-  bool is_loopback_only = true;        // nobody else can reach it
-  std::vector<std::string> addresses;  // to be told to the others, besides loopback
+  std::string secret;                   // may be empty where only loopback is used
+  bool is_loopback_only = true;         // nobody else can reach it
+  std::vector<std::string> addresses;   // to be told to the others, besides loopback
+  std::shared_ptr<const TlsKey> tls{};  // connections are encrypted; null: they are not
 };
 
 /// Threads  one at a time, but for interrupt().
@@ -65,8 +67,13 @@ class TcpMeeting {
   /// Errors   ResourceExhaustedError: for some seconds nobody could be taken in, because this process or the system has no descriptors left.
   void meet(std::span<const int> peers, const Deadline& deadline,
             const std::function<bool()>& is_over);
-  /// Sockets by rank, which are the caller's from now on; without delay (TCP_NODELAY), not blocking.
-  [[nodiscard]] std::vector<std::pair<int, int>> take_connected();
+  /// A connection; the caller closes its socket.
+  struct Connected {
+    int rank = -1;
+    int socket = -1;                    // without delay (TCP_NODELAY), not blocking
+    std::unique_ptr<TlsChannel> tls{};  // null: nothing is encrypted
+  };
+  [[nodiscard]] std::vector<Connected> take_connected();
   /// Whether there is, or was, a connection to that rank, or one that it may count (see tcp_meeting.cc).
   [[nodiscard]] bool has_met(int rank) const;
   /// There will be no meeting any more: says `words` to whoever may count a connection that is not in take_connected() yet, and ends it.
@@ -89,13 +96,14 @@ class TcpMeeting {
   bool answer(Stranger& stranger);
   void await_here(const std::shared_ptr<Stranger>& stranger);
   void hear_here(const std::shared_ptr<Stranger>& stranger, std::error_code error);
+  [[nodiscard]] TlsSetting setting(TlsChannel::Role role) const;
   void turn_away(Stranger& stranger, const char* reason);
   void dial(int rank);
   void connect(const std::shared_ptr<Dial>& dial);
   void say_hello(const std::shared_ptr<Dial>& dial);
   void hear_welcome(const std::shared_ptr<Dial>& dial);
   void retry(const std::shared_ptr<Dial>& dial, const std::string& why);
-  void keep(int rank, asio::ip::tcp::socket socket);
+  void keep(int rank, asio::ip::tcp::socket& socket, TlsSocket& words);
   bool drop_if_gone(int rank);
   bool have_all_come(std::span<const int> peers);
   void drop_strangers();
@@ -118,7 +126,7 @@ class TcpMeeting {
   StrangerLog log_;
   std::vector<std::shared_ptr<Dial>> dials_;
   std::set<int> met_;  // ranks that have, or had, a connection
-  std::vector<std::pair<int, int>> connected_;
+  std::vector<Connected> connected_;
   std::map<int, std::string> last_errors_;
 };
 

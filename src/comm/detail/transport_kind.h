@@ -58,6 +58,7 @@ class TransportKind {
   void receive(int from, std::span<std::byte> bytes, Transfer& transfer);
   bool poll();
   void look();
+  void require_time_left(const Deadline& deadline);
   void look_until(const Deadline& deadline);
   void wait(const Deadline& deadline);
   void wait(Transfer& transfer, const Deadline& deadline);

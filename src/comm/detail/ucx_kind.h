@@ -13,6 +13,9 @@
 
 namespace crossdevice::detail {
 
+inline constexpr const char* kNoTlsOverUcx =
+    "CROSSDEVICE_TLS=1 encrypts TCP, not UCX: leave one of it and CROSSDEVICE_TRANSPORT=ucx out";
+
 /// A UCX context and its worker, to which others can connect.
 class UcxEnd;
 using UcxEndPtr =

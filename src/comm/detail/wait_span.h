@@ -26,7 +26,7 @@ class WaitSpan {
 
   explicit WaitSpan(const WaitKind& kind) noexcept : kind_(kind), span_("wait", "comm") {}
   ~WaitSpan() {
-    if (!is_long_) return;
+    if (!is_long_ || !is_counted()) return;
     const auto taken = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_);
     ThreadCounters counters;
     counters.add(kind_.waits);

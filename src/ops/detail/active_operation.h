@@ -31,16 +31,15 @@ struct OperationName {
 };
 
 /// Holds the turn of its queue from construction to destruction. A nested one (made by a hook that calls its own object) shares the outer
-/// one's turn and record; its deadline is the earlier of the two.
+/// one's turn, record and deadline; where its options have a timeout of their own, its deadline is the earlier of the two.
 class ActiveOperation {
  public:
   ActiveOperation(OperationQueue& queue, const OperationName& name,
                   const CommunicationOptions& options)
-      : ActiveOperation(queue, name, options, std::nullopt, nullptr) {}
-  /// For an asynchronous operation that drew its ticket when it was enqueued.
+      : ActiveOperation(queue, name, options, nullptr) {}
+  /// For an asynchronous operation, whose turn the calling thread holds already; null: a blocking one.
   ActiveOperation(OperationQueue& queue, const OperationName& name,
-                  const CommunicationOptions& options, std::optional<OperationQueue::Ticket> ticket,
-                  PendingBatchState* pending);
+                  const CommunicationOptions& options, PendingBatchState* pending);
   ~ActiveOperation();
   ActiveOperation(const ActiveOperation&) = delete;
   ActiveOperation& operator=(const ActiveOperation&) = delete;

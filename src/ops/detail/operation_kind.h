@@ -31,16 +31,18 @@ struct OperationKind {
 
   /// Whether an operation of so many bytes, the thread's next, is to be timed.
   [[nodiscard]] bool is_timed(std::size_t size_bytes) const noexcept {
+    if (!is_counted()) return false;
     if (size_bytes >= kAlwaysTimedBytes) return true;
     const std::uint64_t before = ThreadCounters().own(operations);
     return before < kTimedInterval || before % kTimedInterval == 0;
   }
   void count(std::size_t size_bytes) const noexcept {
+    if (!is_counted()) return;
     ThreadCounters counters;
     counters.add(operations);
     counters.add(bytes, size_bytes);
   }
-  /// The same for one that was timed: where only one in so many is, it stands for the others.
+  /// The same for one that was timed, and so is counted: where only one in so many is, it stands for the others.
   void count(std::size_t size_bytes, std::uint64_t taken_ns) const noexcept {
     ThreadCounters counters;
     const bool is_sample =

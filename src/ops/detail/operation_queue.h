@@ -8,7 +8,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/deadline.h"
@@ -31,12 +33,18 @@ class ActiveOperation;
 /// Asynchronous operations draw their tickets and enter the progress thread's queue under enqueue_mutex(), so that thread meets the tickets of
 /// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
 /// recognised by its thread and needs no ticket. A hook on the progress thread that calls a blocking form of another object is refused
-/// when asynchronous operations of that object stand behind it.
+/// when asynchronous operations of that object stand behind it. A ticket of an operation that was cancelled in time is passed over by whoever comes to it
+/// first: who ends the turn before it, or who cancels.
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue>,
                              public FailureListener {
  public:
-  /// As wide as a futex, so that the end of a turn costs nothing where nobody waits. Only ever compared for equality, so it may wrap around.
+  /// As wide as a futex, so that the end of a turn costs nothing where nobody waits. Compared by the sign of the difference, so it may wrap around.
   using Ticket = std::uint32_t;
+
+  /// `timeout_seconds`: of operations that have none of their own.
+  explicit OperationQueue(std::optional<double> timeout_seconds)
+      : timeout_seconds_(timeout_seconds) {}
+  [[nodiscard]] std::optional<double> timeout_seconds() const { return timeout_seconds_; }
 
   /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
   ///
@@ -48,10 +56,21 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
   /// The same for an asynchronous operation, with enqueue_mutex() held; then begin_enqueued_turn().
   [[nodiscard]] Ticket draw_enqueued_ticket() {
+    // This one, those before it, the one whose turn is awaited, and one whose turn came while it was being cancelled: abandon() does not allocate.
+    abandoned_.reserve(num_enqueued_ + 3);
     ++num_enqueued_;
     return draw_ticket();
   }
-  void begin_enqueued_turn(Ticket ticket);
+  /// Returns when the turn of `ticket` has come, which whoever goes on then take()s; false: it was abandoned, and is over.
+  [[nodiscard]] bool await_enqueued_turn(Ticket ticket);
+  /// The turn has come: the calling thread holds it.
+  void take_turn() { holder_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+  void begin_enqueued_turn(Ticket ticket) {
+    (void)await_enqueued_turn(ticket);
+    take_turn();
+  }
+  /// An asynchronous operation was cancelled before it took its turn, and counts as skipped. Nobody waits for that turn any more, which nobody takes.
+  void abandon(Ticket ticket);
   void end_turn();
   /// Whether the calling thread holds the turn (it is inside a hook).
   [[nodiscard]] bool is_held_by_this_thread() const {
@@ -88,10 +107,16 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
  private:
   void rethrow_slow();
+  [[nodiscard]] Ticket await_turn(Ticket ticket);
+  void skip_abandoned();
   [[nodiscard]] Ticket draw_ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
+  const std::optional<double> timeout_seconds_;
   std::mutex enqueue_mutex_;
-  std::size_t num_enqueued_ = 0;  // guarded by enqueue_mutex_: their turns have not begun
+  std::size_t num_enqueued_ = 0;   // guarded by enqueue_mutex_: their turns have not begun
+  std::vector<Ticket> abandoned_;  // guarded by enqueue_mutex_: their turns have not come
+  // Of these. Set before who abandons looks at serving_, read after who ends a turn has changed it: one of them sees the other.
+  std::atomic<std::size_t> num_abandoned_{0};
   std::atomic<Ticket> next_{0};
   std::atomic<Ticket> serving_{0};  // released by end_turn, acquired by begin_turn
   std::atomic<std::thread::id>

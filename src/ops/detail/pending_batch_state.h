@@ -65,6 +65,9 @@ struct PendingBatchState {
       for (const Tensor& tensor : result.values()) tensor.readiness().add();
     }
   }
+  void release_all() {
+    for (std::size_t i = 0; i < results.size(); ++i) release(i);
+  }
   bool release(std::size_t item) {
     if (released[item].exchange(true)) return false;
     for (const Tensor& tensor : results[item].values()) tensor.readiness().remove();

@@ -20,7 +20,8 @@ namespace crossdevice::detail {
 class MultiWorkerExtended final : public StrategyExtended {
  public:
   /// Collective where there are several workers.
-  MultiWorkerExtended(StrategyConfiguration configuration, std::shared_ptr<Cluster> cluster);
+  MultiWorkerExtended(StrategyConfiguration configuration, std::shared_ptr<Cluster> cluster,
+                      const Deadline& deadline);
   ~MultiWorkerExtended() override;
 
  protected:

@@ -71,6 +71,8 @@ class ReplicaCall {
 
 /// The calls' options, with what is left of the earliest deadline as their timeout: waiting for the replicas has used up the rest.
 [[nodiscard]] CommunicationOptions remaining_options(std::span<ReplicaCall* const> calls);
+/// Options with what is left until the deadline as their timeout; never: as they are.
+[[nodiscard]] CommunicationOptions limited(CommunicationOptions options, const Deadline& deadline);
 
 /// Errors   ValueError "the replicas made different calls: replica 0 called all_reduce #3 (SUM, 4 values), replica 1 called all_gather #3
 ///          (axis 0, 1 value)"; replica k is called first_replica_id + k.

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// CollectiveAllReduce among processes: rank 0's file says which algorithm all take.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include "support/worker_processes.h"
+
+namespace crossdevice {
+namespace {
+
+using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+
+/// The file is written by the test; rank 0 alone reads it.
+int obey_tuning(Cluster& cluster) {
+  const char* const expected = std::getenv("TEST_EXPECTED");
+  try {
+    CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+    const std::string text = ops.explain(1 << 20);
+    for (const std::string& theirs : cluster.all_gather_bytes(text)) {
+      if (theirs != text) return 1;
+    }
+    if (text.starts_with(expected)) return 0;
+    std::cerr << text << '\n';
+  } catch (const ValueError& error) {
+    if (std::string(error.what()).find(expected) != std::string::npos) return 0;
+    std::cerr << "unexpected: " << error.what() << '\n';
+  }
+  return 2;
+}
+
+TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {
+  const std::string file = ::testing::TempDir() + "tuning_" + std::to_string(::getpid());
+  ::setenv("CROSSDEVICE_TUNING_FILE", file.c_str(), 1);
+  const auto run_with = [&](const std::string& text, const std::string& expected) {
+    std::ofstream(file) << text;
+    ::setenv("TEST_EXPECTED", expected.c_str(), 1);
+    EXPECT_EQ(run_workers("obey tuning", 3, -1, Machines::ONE_EACH), all_well(3));
+  };
+  run_with(
+      R"({"all_reduce": [{"up_to_bytes": 1000, "algorithm": "ring"}, {"algorithm": "rechd"}]})",
+      "rechd, ");
+  run_with(R"({"links": {"latency_seconds": 1e-3, "ring_bytes_per_second": 1e9,
+                         "mesh_bytes_per_second": 1e3}})",
+           "ring, 5398.1 us expected (shuffle ");
+  run_with("nonsense", "rank 0: tuning: ");
+  std::filesystem::remove(file);
+  ::setenv("TEST_EXPECTED", "rank 0: CROSSDEVICE_TUNING_FILE: ", 1);
+  EXPECT_EQ(run_workers("obey tuning", 2, -1, Machines::ONE_EACH), all_well(2));
+  ::unsetenv("CROSSDEVICE_TUNING_FILE");
+  ::setenv("TEST_EXPECTED", "direct reduction in shared memory", 1);
+  EXPECT_EQ(run_workers("obey tuning", 2), all_well(2));
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  return crossdevice::testing::worker_main(argc, argv, {{"obey tuning", crossdevice::obey_tuning}});
+}
