@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/collective/shared_collectives.h"
 
-#include <cstring>
+#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,8 +11,24 @@
 #include "crossdevice/core/error.h"
 
 #include "collective/detail/collective_checks.h"
+#include "collective/detail/timed_copy.h"
 
 namespace crossdevice {
+namespace {
+
+[[noreturn]] void throw_late(const CollectiveRequest& request, const char* did) {
+  throw DeadlineExceededError(
+      fmt::format("{} #{} timed out while this worker {}", request.kind, request.sequence, did));
+}
+
+void copy_part(const CollectiveRequest& request, std::byte* to, const RemoteTensor& from,
+               std::size_t size_bytes) {
+  detail::copy_in_time(to, from.data, size_bytes, [&request] {
+    if (request.deadline.has_passed()) throw_late(request, "copied what others have");
+  });
+}
+
+}  // namespace
 
 struct SharedCollectives::State {
   SharedDirectReduce engine;
@@ -42,6 +58,8 @@ struct SharedCollectives::State {
     }
   }
   /// Elements [begin, begin + output's) of everybody's, combined into `output`.
+  ///
+  /// Errors   DeadlineExceededError: some of them are not.
   void combine(const CollectiveRequest& request, const RemoteTensors& all, std::size_t begin,
                const Tensor& output) {
     std::vector<const void*> inputs;
@@ -51,8 +69,11 @@ struct SharedCollectives::State {
     }
     void* const outputs[] = {output.data()};
     const DirectReduceTensor tensor{all[0][0].dtype, output.num_elements(), inputs, outputs};
-    (void)direct_reduce(
-        {.op = request.op, .tensors = std::span<const DirectReduceTensor>(&tensor, 1)});
+    if (direct_reduce({.op = request.op,
+                       .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
+                       .deadline = request.deadline}) != DirectReduceOutcome::COMPLETED) {
+      throw_late(request, "reduced its part");
+    }
   }
 };
 
@@ -87,7 +108,7 @@ void SharedCollectives::all_gather(const CollectiveRequest& request, const Tenso
   state.show(request, input, 0, nullptr, [&](const RemoteTensors& all) {
     auto* at = static_cast<std::byte*>(output.data());
     for (const std::vector<RemoteTensor>& theirs : all) {
-      if (input.size_bytes() > 0) std::memmove(at, theirs[0].data, input.size_bytes());
+      copy_part(request, at, theirs[0], input.size_bytes());
       at += input.size_bytes();
     }
   });
@@ -101,9 +122,9 @@ void SharedCollectives::broadcast(const CollectiveRequest& request, const Tensor
   state.show(request, tensor, root,
              static_cast<std::size_t>(root) == state.rank ? nullptr : &tensor,
              [&](const RemoteTensors& all) {
-               if (static_cast<std::size_t>(root) == state.rank || tensor.size_bytes() == 0) return;
-               std::memcpy(tensor.data(), all[static_cast<std::size_t>(root)][0].data,
-                           tensor.size_bytes());
+               if (static_cast<std::size_t>(root) == state.rank) return;
+               copy_part(request, static_cast<std::byte*>(tensor.data()),
+                         all[static_cast<std::size_t>(root)][0], tensor.size_bytes());
              });
 }
 
@@ -131,10 +152,10 @@ void SharedCollectives::gather(const CollectiveRequest& request, const Tensor& i
     detail::require_output("gather", output, input.dtype(), input.num_elements() * state.num_ranks);
   }
   state.show(request, input, root, nullptr, [&](const RemoteTensors& all) {
-    if (!is_root || input.size_bytes() == 0) return;
+    if (!is_root) return;
     auto* at = static_cast<std::byte*>(output.data());
     for (const std::vector<RemoteTensor>& theirs : all) {
-      std::memmove(at, theirs[0].data, input.size_bytes());
+      copy_part(request, at, theirs[0], input.size_bytes());
       at += input.size_bytes();
     }
   });

@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/exception_text.h"
@@ -108,6 +110,14 @@ NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, const Deadline& deadline)
   return id;
 }
 
+/// Once: it is the same for every clique.
+void warn_of_plain_links(const Cluster& cluster) {
+  if (!environment().tls || cluster.num_local_workers() == cluster.num_workers()) return;
+  log_once("nccl_beside_tls", LogSeverity::WARNING,
+           "CROSSDEVICE_TLS is on, but what NCCL sends between machines is not encrypted; "
+           "CommunicationImplementation::RING is");
+}
+
 /// `state` hears of the others' end. It must not end the listening itself, so it is the clique that holds that.
 std::shared_ptr<void> listen(Cluster& cluster, const std::shared_ptr<State>& state) {
   const std::weak_ptr<State> weak = state;
@@ -171,6 +181,7 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
     if (clique != nullptr) clique->break_with(std::current_exception());
     throw;
   }
+  warn_of_plain_links(*cluster);
   state->cluster = cluster;
   clique->cluster_ = cluster;
   clique->listening_ = listen(*cluster, state);

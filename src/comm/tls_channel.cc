@@ -150,8 +150,10 @@ struct TlsChannel::Calls {
   static int read(BIO* bio, char* bytes, int size) {
     auto& channel = *static_cast<TlsChannel*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    const std::size_t count =
-        std::min(static_cast<std::size_t>(size), channel.in_end_ - channel.in_begin_);
+    // What a dialler has heard while it says its first words is the preamble, which is not OpenSSL's.
+    const std::size_t heard =
+        channel.is_recognised_ ? channel.in_end_ - channel.in_begin_ : std::size_t{0};
+    const std::size_t count = std::min(static_cast<std::size_t>(size), heard);
     channel.is_starved_ = count == 0;
     if (channel.is_starved_) {
       BIO_set_retry_read(bio);

@@ -116,6 +116,14 @@ void put(TlsChannel& channel, std::string_view bytes) {
   channel.take_in(bytes.size());
 }
 
+TEST(TlsChannelTest, ADiallerMayHearBeforeItSpeaks) {
+  Pair pair;
+  pair.carry(pair.listener, pair.dialler);
+  pair.shake_hands();
+  EXPECT_TRUE(pair.dialler.is_established());
+  EXPECT_TRUE(pair.listener.is_established());
+}
+
 TEST(TlsChannelTest, BothSidesAgreeWhateverTheGrain) {
   for (const std::size_t grain : {std::size_t{1}, std::size_t{7}, std::size_t{100000}}) {
     Pair pair(key(), key(), grain);
