@@ -58,8 +58,8 @@ Findings probe_foreign_memory() {
   Finding finding{.name = "process_vm_readv"};
   finding.facts = {{"permitted", error == 0}, {"yama_ptrace_scope", scope}};
   finding.text = fmt::format(
-      "{} between workers (yama ptrace_scope: {}); not used, as a window in shared memory is "
-      "faster",
+      "{} between workers (yama ptrace_scope: {}); not used: this library copies through "
+      "a window in shared memory",
       error == 0 ? "permitted" : "refused (" + std::generic_category().message(error) + ")", scope);
   if (error != 0) finding.status = Status::ABSENT;
   return {finding};

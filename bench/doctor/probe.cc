@@ -57,10 +57,15 @@ constexpr std::array kProbes{
           "workers meet at 127.0.0.1: the loopback must be up and no firewall in the way (iptables "
           "-S, nft list ruleset); they share memory files: free -h and, in a container, its limit "
           "must leave room; CROSSDEVICE_LOG_LEVEL=info says how far they came"},
+    Probe{"all-reduce-own-memory", probe_own_memory_workers, "all-reduce, own memory",
+          "as of all-reduce-shared-memory; only memory that Tensor did not give takes this way"},
     Probe{"all-reduce-tcp", probe_tcp_workers, "all-reduce, TCP",
           "workers connect to each other at this machine's own addresses, on any port: no firewall "
           "may be in the way (iptables -S, nft list ruleset); CROSSDEVICE_SOCKET_IFNAME picks the "
           "interface; CROSSDEVICE_LOG_LEVEL=info says how far they came"},
+    Probe{"all-reduce-tls", probe_tls_workers, "all-reduce, TCP with TLS",
+          "CROSSDEVICE_TLS=0 goes without; it needs OpenSSL's TLS 1.3 with TLS_AES_128_GCM_SHA256, "
+          "which a system-wide policy (openssl.cnf) may forbid: openssl ciphers -s -tls1_3"},
     Probe{
         "all-reduce-ucx", probe_ucx_workers, "all-reduce, UCX",
         "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; UCX_LOG_LEVEL=info says "

@@ -21,7 +21,9 @@ namespace crossdevice::doctor {
 [[nodiscard]] Findings probe_gpu_all_reduce();
 [[nodiscard]] Findings probe_nccl_all_reduce();
 [[nodiscard]] Findings probe_shared_memory_workers();
+[[nodiscard]] Findings probe_own_memory_workers();
 [[nodiscard]] Findings probe_tcp_workers();
+[[nodiscard]] Findings probe_tls_workers();
 [[nodiscard]] Findings probe_ucx_workers();
 
 }  // namespace crossdevice::doctor

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -65,13 +66,17 @@ double seconds_of_call(CrossDeviceOps& ops, const PerReplica& value) {
 }  // namespace
 
 AllReduceOutcome verify_all_reduce(CrossDeviceOps& ops, const Devices& devices,
-                                   ReplicaRange replicas) {
+                                   ReplicaRange replicas, ValueMemory memory) {
   AllReduceOutcome outcome{.seconds = std::numeric_limits<double>::infinity()};
   for (const std::size_t count : kCounts) {
+    std::vector<std::vector<float>> own(devices.size());
     std::vector<Tensor> components;
     components.reserve(devices.size());
-    for (const Device& device : devices) {
-      components.push_back(Tensor::empty(DType::FLOAT32, {count}, device));
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      if (memory == ValueMemory::OWN) own[i].resize(count);
+      components.push_back(memory == ValueMemory::OWN
+                               ? Tensor::view(std::span(own[i]), devices[i])
+                               : Tensor::empty(DType::FLOAT32, {count}, devices[i]));
     }
     const PerReplica value(std::move(components));
     for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::MEAN}) {

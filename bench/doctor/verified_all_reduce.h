@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "crossdevice/device/device.h"
@@ -24,12 +25,15 @@ struct AllReduceOutcome {
   double seconds = 0;  ///< its best time of several, which shows the order of magnitude and no more
 };
 
-/// Sums and means of 1, 1000 and 2^20 floats, in place, on tensors from the pool.
+enum class ValueMemory : std::uint8_t { POOL, OWN };
+
+/// Sums and means of 1, 1000 and 2^20 floats, in place, on tensors from the pool, or, of host devices, on memory that the library has not given.
 ///
 /// Ranks    collective where `ops` is.
 /// Errors   what `ops` throws.
 [[nodiscard]] AllReduceOutcome verify_all_reduce(CrossDeviceOps& ops, const Devices& devices,
-                                                 ReplicaRange replicas);
+                                                 ReplicaRange replicas,
+                                                 ValueMemory memory = ValueMemory::POOL);
 
 /// The line about it: `where` is "4 host devices".
 [[nodiscard]] Finding all_reduce_finding(std::string name, const std::string& where,

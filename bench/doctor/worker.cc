@@ -22,8 +22,10 @@ int run_worker(const std::string& path) {
   const std::shared_ptr<Cluster> cluster = Cluster::join({.timeout_seconds = kSeconds});
   CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {.timeout_seconds = kSeconds},
                           cluster);
+  // Among processes of one machine it matters whose memory it is: see kOwnMemory in worker.h.
+  const ValueMemory memory = path == kOwnMemory ? ValueMemory::OWN : ValueMemory::POOL;
   const AllReduceOutcome outcome = verify_all_reduce(
-      ops, {"CPU:0"}, {.first = cluster->rank(), .total = cluster->num_workers()});
+      ops, {"CPU:0"}, {.first = cluster->rank(), .total = cluster->num_workers()}, memory);
   // A value that is wrong anywhere is to be seen: the first worker speaks for all.
   const std::vector<std::string> wrong = cluster->all_gather_bytes(outcome.wrong);
   if (cluster->rank() == 0) {

@@ -87,7 +87,15 @@ Findings apart(const std::string& path, std::vector<std::string> variables) {
 
 Findings probe_shared_memory_workers() { return among_workers("shared memory", {}, {}); }
 
-Findings probe_tcp_workers() { return apart("TCP", {"CROSSDEVICE_TRANSPORT=tcp"}); }
+Findings probe_own_memory_workers() { return among_workers(std::string(kOwnMemory), {}, {}); }
+
+Findings probe_tcp_workers() {
+  return apart("TCP", {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS="});
+}
+
+Findings probe_tls_workers() {
+  return apart("TCP with TLS", {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS=1"});
+}
 
 Findings probe_ucx_workers() {
   const std::string reason = why_no_ucx();

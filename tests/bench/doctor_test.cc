@@ -105,7 +105,9 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
                                  "all-reduce, GPUs",
                                  "all-reduce, NCCL",
                                  "all-reduce, shared memory",
-                                 "all-reduce, TCP"}) {
+                                 "all-reduce, own memory",
+                                 "all-reduce, TCP",
+                                 "all-reduce, TCP with TLS"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
   EXPECT_GE(findings.size(), all_probes().size());
