@@ -29,6 +29,15 @@ Started by a launcher it says what that launcher left for this worker. What it r
 Exit codes: 0 all that is required works; 1 something that is required does not; 2 the arguments are wrong, nothing was run; 3 the doctor
 itself failed.)";
 
+/// The names for --only, each with that of what it finds first of all in the report.
+std::string probes_help() {
+  std::string text = "Probes, and what each is called in the report:\n";
+  for (const Probe& probe : all_probes()) {
+    text += fmt::format("  {:<26}{}\n", probe.name, probe.finding);
+  }
+  return text;
+}
+
 void check_probe(const std::string& name) {
   if (find_probe(name) != nullptr) return;
   std::string all;
@@ -46,7 +55,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   double timeout_seconds = arguments.timeout.count();
   CLI::App app{kHead, "crossdevice-doctor"};
   app.set_version_flag("--version", fmt::format("crossdevice-doctor {}", library_version_string()));
-  app.footer(kFooter);
+  app.footer(probes_help() + kFooter);
   app.add_flag("--json", arguments.writes_json, "Write the report as JSON");
   app.add_option("--only", arguments.only, "Only these probes, separated by commas")
       ->delimiter(',');

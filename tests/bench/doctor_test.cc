@@ -262,6 +262,27 @@ TEST(DoctorProbesTest, EachSaysWhatToDoAndFailuresWeighWhatTheyCost) {
   EXPECT_EQ(status_of("foreign-memory", End::CRASH), Status::SHORTFALL);
 }
 
+/// Who reads the report finds there what --only takes; that --json has a finding of each by that name, EveryProbeReports... shows.
+TEST(DoctorTest, HelpNamesEveryProbeAndWhatItFinds) {
+  const Outcome result = run_doctor({"--help"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  std::istringstream lines(result.out);
+  std::string line;
+  while (std::getline(lines, line) && !line.starts_with("Probes, ")) continue;
+  for (const Probe& probe : all_probes()) {  // in the order of the report, and no others
+    ASSERT_TRUE(std::getline(lines, line)) << result.out;
+    std::istringstream words(line);
+    std::string name;
+    std::string finding;
+    words >> name >> std::ws;
+    std::getline(words, finding);
+    EXPECT_EQ(name, probe.name);
+    EXPECT_EQ(finding, probe.finding);
+  }
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_EQ(line, "");
+}
+
 TEST(DoctorTest, WrongArguments) {
   const Outcome result = run_doctor({"--only", "nccl,ncl"});
   EXPECT_EQ(result.code, 2);
