@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# The target docs: the API reference in <build>/reference/html, by doxygen, where that is installed. A warning is an error.
+# The target docs: the API reference in <build>/reference/html, by doxygen; where that is not installed it says so and fails. A warning is an error.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()
+endif()
 find_program(CROSSDEVICE_DOXYGEN doxygen)
 find_program(CROSSDEVICE_SED sed)
 mark_as_advanced(CROSSDEVICE_DOXYGEN CROSSDEVICE_SED)
-if(NOT PROJECT_IS_TOP_LEVEL OR NOT CROSSDEVICE_DOXYGEN OR NOT CROSSDEVICE_SED)
+set(missing "")
+if(NOT CROSSDEVICE_DOXYGEN)
+  set(missing "install doxygen: cmake/install-dependencies --with-tools")
+elseif(NOT CROSSDEVICE_SED)
+  set(missing "install sed, through which doxygen reads the headers")
+endif()
+if(missing)
+  add_custom_target(docs COMMAND "${CMAKE_COMMAND}" -E echo "${missing}" COMMAND "${CMAKE_COMMAND}" -E false COMMENT "API reference" VERBATIM)
   return()
 endif()
 set(CROSSDEVICE_DOCS_DIR "${PROJECT_BINARY_DIR}/reference")

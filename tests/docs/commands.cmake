@@ -3,9 +3,10 @@
 # and so does one that the guide does not have.
 #
 #   run([[line]])               it is run as it stands, with the built programs in the PATH
+#     AS [[command]]          this is run in its place: the same with small sizes where it names none, with numbers for its letters, or without a GPU
 #     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
 #     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
-#   run_with(PROGRAM [[line]] ...) the same where that program is installed, else the test of this line is skipped
+#   run_with(PROGRAM [[line]] ...) the same where that program is installed, or that file is there, else the test of this line is skipped
 #   covered([[line]] FILE [[words]]) too long, or needs what no test has: a test, or a step of .ci/run, that does the same, and what it says there
 #   not_run([[line]] WHY)       nobody runs it; guide.complete lists these
 # Comments behind two blanks and a hash are no part of a line.
@@ -14,6 +15,8 @@
 guide_says(docs/launchers.md "`rank 0 of 2: 3` and `rank 1 of 2: 3`")
 set(rank_0 "rank 0 of 2: 3\n")
 set(rank_1 "rank 1 of 2: 3\n")
+# What crossdevice-train trains with.
+set(data_set /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz)
 
 # README.md
 not_run([[git clone <this repository> crossdevice && cd crossdevice]] "what it fetches is what is tested")
@@ -23,10 +26,11 @@ covered([[cmake --install build/release --prefix $HOME/xdev]] tests/install/cons
 covered([[cmake -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] tests/install/consume.cmake [[printed '${output}', expected '3 1.5 3']])
 covered([[export PATH=$HOME/xdev/bin:$PATH]] tests/install/consume.cmake [["${prefix}/bin/crossdevice-*"]])
 covered([[cmake --build build/release --target docs]] .ci/run [[cmake --build build/release --target docs]])
-covered([[crossdevice-run -n 4 -- crossdevice-train]] tests/bench/train_smoke.cmake [["${RUN}" -n ${workers} -- "${PROGRAM}"]]) # one epoch
+run_with(${data_set} [[crossdevice-run -n 4 -- crossdevice-train]] AS [[crossdevice-run -n 4 -- crossdevice-train --epochs 1 --train-images 6000]]
+         SAYS "[0] 4 replicas on [CPU:0] of each of 4 workers" ", the same on every replica\n" "[0] test accuracy ")
 run([[crossdevice-run -n 4 -- ./my_trainer --its-own-options]] SAYS "[0] rank 0 of 4: 10\n" "[1] rank 1 of 4: 10\n" "[2] rank 2 of 4: 10\n" "[3] rank 3 of 4: 10\n")
 covered([[crossdevice-run --hosts node1:4,node2:4 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
-covered([[crossdevice-bench --workers 2]] tests/bench/bench_workers_test.cc [[{"--workers", "2"}]]) # with smaller sizes
+run([[crossdevice-bench --workers 2]] AS [[crossdevice-bench --workers 2 -e 64K -n 5]] SAYS "# 2 workers on 1 host" "# Wrong values         : 0 OK\n")
 run([[CROSSDEVICE_TRACE=step.json ./my_trainer]] SAYS "rank 0 of 1: 1\n" MAKES_JSON step.json)
 run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]] SAYS "rank 0 of 4: 10\n" "rank 3 of 4: 10\n" MAKES_JSON job.json)
 covered([[cpack -G DEB]] .ci/run [[(cd build/release && cpack)]]) # DEB is what CPACK_GENERATOR says
@@ -34,10 +38,12 @@ not_run([[bash .ci/run]] "the test suite is one of its steps")
 not_run([[bench/record]] "takes some minutes alone on the machine; its results are bench/results/amd-epyc-2-cores.md and intel-r-xeon-r-processor-2-cores.md")
 
 # docs/workers.md
-covered([[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]] tests/bench/elastic_training_test.cc [[elastic]])
+run_with(${data_set} [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]]
+         AS [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic --epochs 1 --train-images 6000]] SAYS ", the same on every replica\n")
 covered([[crossdevice-run -n 4 --netns 2 --rate 1gbit -- ./my_trainer]] tests/bench/network_namespaces_test.cc [["--netns"]])
-covered([[crossdevice-bench --workers 2 --foreign]] tests/bench/bench_workers_test.cc [["--foreign"]])
-covered([[crossdevice-bench --workers N --explain]] tests/bench/bench_workers_test.cc [["--workers", "2", "--explain"]])
+run([[crossdevice-bench --workers 2 --foreign]] AS [[crossdevice-bench --workers 2 --foreign -e 64K -n 5]]
+    SAYS "# memory that is not from the pool\n" "# Wrong values         : 0 OK\n")
+run([[crossdevice-bench --workers N --explain]] AS [[crossdevice-bench --workers 3 --explain]] SAYS "     8 B  slots of shared memory" "  64 MiB  direct reduction in shared memory")
 covered([[crossdevice-run --hosts node1:4,node2:4]] tests/bench/remote_hosts_test.cc [["--hosts", hosts, "--remote-shell"]])
 
 # docs/launchers.md
@@ -57,13 +63,13 @@ not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my
 covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 
 # docs/observing.md
-covered([[CROSSDEVICE_TRACE=t.%p.json mpirun.openmpi -n 2 ./my_trainer]] tests/core/trace_test.cc [[expand_trace_path("a%r.%p.%r", "1")]])
-covered([[crossdevice-run --merge-trace job.json t.*.json]] tests/bench/trace_merge_test.cc [[merge({"--merge-trace", whole, one, two})]])
+run_with(mpirun.openmpi [[CROSSDEVICE_TRACE=t.%p.json mpirun.openmpi -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
+run_with(mpirun.openmpi [[crossdevice-run --merge-trace job.json t.*.json]] MAKES_JSON job.json) # what the line above it leaves
 
 # docs/troubleshooting.md, docs/extending.md, docs/gpus.md
 run([[crossdevice-doctor]] SAYS "All that is required works.")
 run([[crossdevice-doctor --json --only launcher,network]] SAYS "\"healthy\": true" "\"name\": \"launcher\"" "\"name\": \"network\"")
-covered([[crossdevice-bench --workers 4 --explain]] tests/bench/bench_workers_test.cc [["--workers", "2", "--explain"]])
+run([[crossdevice-bench --workers 4 --explain]] SAYS "     8 B  slots of shared memory" "  64 MiB  direct reduction in shared memory")
 not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it measures is tested over emulated ones in tests/bench/measure_gpu_test.cc")
 
 # docs/testing.md
@@ -72,8 +78,15 @@ not_run([[cmake --workflow --preset full]] "takes long, and every GPU's code; it
 covered([[bin/campaign --minutes N --seed S]] tests/chaos/CMakeLists.txt [[COMMAND campaign --count 24 --seed 20]])
 covered([[bin/soak]] tests/chaos/CMakeLists.txt [[COMMAND soak --calls 20000]])
 not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
-not_run([[ctest --preset release -L gpu]] "needs a GPU; without one each of these tests is skipped, in every run")
-not_run([[bin/bench_gpu_kernels]] "needs a GPU")
+if(CROSSDEVICE_WITH_CUDA)
+  # The skip, also where there is a GPU: there each of these tests is run by itself.
+  run([[ctest --preset release -L gpu]] AS [[CUDA_VISIBLE_DEVICES= ctest --test-dir "$BUILD/tests" -L gpu]]
+      SAYS "- gpu_cuda_api_test (Skipped)" "- gpu_kernels_test (Skipped)" "100% tests passed, 0 tests failed")
+  run([[bin/bench_gpu_kernels]] AS [[CUDA_VISIBLE_DEVICES= bin/bench_gpu_kernels]] SAYS "no GPU: ")
+else()
+  not_run([[ctest --preset release -L gpu]] "this build is without CUDA, and has no such test")
+  not_run([[bin/bench_gpu_kernels]] "this build is without CUDA, and has no such program")
+endif()
 not_run([[cmake/install-dependencies --with-peers]] "needs a package registry")
 covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/CMakeLists.txt [["${PROJECT_BINARY_DIR}" --target peers]])
 not_run([[bench/peers/make-environment ~/peers]] "fetches some gigabytes")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's table beside other libraries says what was measured: each cell is what the rows of the page that it names give, rounded to the digits that it
-shows, and a cell is empty only where nothing was measured.
+"""README's tables say what was measured, rounded to the digits that they show: those beside other libraries what the rows of the page give that they name,
+with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name.
 
     figures_test.py ROOT
 """
@@ -16,26 +16,32 @@ import measurement  # noqa: E402
 import scenes  # noqa: E402
 import summary  # noqa: E402
 
-HEADING = "### Beside other libraries"
+PEERS = "### Beside other libraries"
+LIMITS = "### Beside the machine's limits"
 COLUMNS = {"ours": "crossdevice", "ours, ordinary memory": "crossdevice-foreign", "Open MPI": "openmpi", "its allocations kept": "openmpi-kept",
            "MPICH": "mpich", "Gloo": "gloo", "PyTorch (Gloo)": "torch", "TensorFlow": "tensorflow-workers"}
-OUT_OF_PLACE = {"tensorflow-workers"}  # has no other
+# In a row of one process: "TensorFlow, ring" is that one of its ops, "TensorFlow" the fastest of them.
+OPS_OF_TENSORFLOW = "tensorflow, "
 # Whose row begins so; "the same" is that of the row before.
 SCENES = {"2 workers": "workers-2", "4 workers on the 2 cores": "workers-4", "4 workers in 4 namespaces, links of 1 Gbit/s": "network-1gbit",
-          "4 workers in 4 namespaces, links of 200 Mbit/s": "network-200mbit", "the same": None}
+          "4 workers in 4 namespaces, links of 200 Mbit/s": "network-200mbit", "one process, 2 devices": "devices-2",
+          "one process, 4 devices": "devices-4", "one process, 8 devices": "devices-8", "the same": None}
 BATCH = "ResNet-50's gradients as a batch"
-BATCH_SCENES = {"workers-2": "gradients-resnet50", "network-1gbit": "network-1gbit-resnet50"}
+BATCH_SCENES = {"workers-2": "gradients-resnet50", "network-1gbit": "network-1gbit-resnet50", "devices-2": "devices-2-resnet50"}
+OUT_OF_PLACE = ", out of place"  # ours too, where a label ends so; what has no other is held against ours out of place everywhere
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
-MICROSECONDS = {"us": 1, "ms": 1e3}
+MICROSECONDS = {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}
 
 
-def table_below(text, heading):
-    """Of the first table below a heading: its head, and its rows."""
-    lines = text[text.index(heading):].splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
-    last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:last]]
-    return cells[0][1:], cells[2:]
+def section_of(text, heading):
+    return re.split(r"^#", text[text.index(heading) + len(heading):], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def tables_in(section):
+    """Of each table: its head, and its rows."""
+    for table in re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE):
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        yield cells[0][1:], cells[2:]
 
 
 def place_of(label, scene_before):
@@ -73,34 +79,181 @@ def complaints_of(cell, found, is_ours):
     return wrong
 
 
-def main():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    head, rows = table_below(text, HEADING)
-    folder = ROOT / re.search(r"\]\((bench/results/[^/)]+)/README\.md\)", text[text.index(HEADING):]).group(1)
+def name_of(title, scene, cells):
+    """Of whom a column speaks in a row of that scene. cells: what was measured there."""
+    if title == "TensorFlow" and scene.startswith("devices-"):
+        ops = [name for name in cells if name.startswith(OPS_OF_TENSORFLOW)]
+        return min(ops, key=lambda name: cells[name].ratios[summary.OURS].median, default=title)
+    if title.startswith("TensorFlow, "):
+        return OPS_OF_TENSORFLOW + title.removeprefix("TensorFlow, ").replace(" ", "_")
+    return COLUMNS[title]
+
+
+def complaints_of_row(label, scene, size_bytes, cells, tables):
+    """What is wrong with a row of peers, and how many of its cells say something. cells: {title: text}"""
+    table = tables[BATCH_SCENES[scene] if size_bytes is None else scene]
+    op = "all_reduce"
+    if size_bytes is None:
+        op = "batch_reduce"
+        size_bytes = next(key.size_bytes for key in table if key.op == op)
+    wrong = []
+    num_cells = 0
+    by_place = {place: table.get(summary.Key(op, size_bytes, place), {}) for place in (True, False)}
+    for title, cell in cells.items():
+        name = name_of(title, scene, by_place[False])
+        found = by_place[not name.startswith("tensorflow") and OUT_OF_PLACE not in label].get(name)
+        if found is None and cell:
+            wrong.append(f"{label}, {title}: {cell}, but nobody has measured it")
+        elif found is not None and not cell:
+            wrong.append(f"{label}, {title}: empty, but {found.ratios[summary.OURS].median:.4g} times was measured")
+        elif found is not None:
+            wrong += [f"{label}, {title}: {each}" for each in complaints_of(cell, found, name.startswith("crossdevice"))]
+            num_cells += 1
+    share = re.search(r", at ([0-9.]+) % of the link", label)
+    percent = by_place[True][summary.OURS].percent if share else None
+    if share and not rounds_to(percent, share.group(1)):
+        wrong.append(f"{label}: measured were {percent:.4g} %")
+    return wrong, num_cells
+
+
+def check_peers(text):
+    section = section_of(text, PEERS)
+    folder = ROOT / re.search(r"\]\((bench/results/[^/)]+)/README\.md\)", section).group(1)
     tables = {name: summary.summarise(found.rows, found.link_bytes_per_second) for name, found in measurement.read(folder, scenes.scenes(2)).items()}
     wrong = []
     num_cells = 0
-    scene = None
-    for label, *cells in rows:
-        scene, size_bytes = place_of(label, scene)
-        table = tables[BATCH_SCENES[scene] if size_bytes is None else scene]
-        if size_bytes is None:
-            size_bytes = next(key.size_bytes for key in table if key.op == "batch_reduce")
-            op = "batch_reduce"
+    for head, rows in tables_in(section):
+        scene = None
+        for label, *cells in rows:
+            scene, size_bytes = place_of(label, scene)
+            more, num = complaints_of_row(label, scene, size_bytes, dict(zip(head, cells, strict=True)), tables)
+            wrong += more
+            num_cells += num
+    return wrong, num_cells, folder.name
+
+
+class Record:
+    """What bench/record wrote down of a machine: each command, and what it printed."""
+
+    def __init__(self, path):
+        blocks = re.findall(r"^```\n\$ build/release/bin/(.*)\n((?:.*\n)*?)```$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        self._printed = dict(blocks)
+
+    def search(self, command, pattern):
+        if command not in self._printed:
+            raise LookupError(f"there is no '{command}'")
+        found = re.search(pattern, self._printed[command], flags=re.MULTILINE)
+        if not found:
+            raise LookupError(f"'{command}' did not print {pattern}")
+        return found.group(1)
+
+    def columns(self, arguments, size, in_place):
+        """The time in microseconds and the share of the limit, as far as there is one, of a line of crossdevice-bench's table."""
+        words = self.search(f"crossdevice-bench {arguments}", rf"^ +({size} .*)$").split()
+        time, _, _, percent, _ = words[10:15] if in_place else words[5:10]
+        return float(time), percent
+
+    def times(self, cases, in_place=True):
+        """What a row says of some pairs of arguments and a size: their times, and their shares of the limit."""
+        lines = [self.columns(arguments, size, in_place) for arguments, size in cases]
+        return [(time, "time") for time, _ in lines], [(float(percent), "%") for _, percent in lines if percent != "-"]
+
+    def batches(self, cases):
+        """A batch in place in how many times as long as one flat buffer."""
+        pattern = r"^# batch of .* in-place ([0-9.]+)$"
+        return [], [(float(self.search(f"crossdevice-bench {arguments}", pattern)), "times") for arguments in cases]
+
+    def links(self, arguments, num_hosts, size):
+        """Across links of 1 Gbit/s: the time in place, and its share of what an all-reduce among hosts has to send, at 125 MB/s."""
+        time, _ = self.columns(arguments, size, True)
+        return [(time, "time")], [(100 * 2 * (num_hosts - 1) / num_hosts * size / 125e6 * 1e6 / time, "%")]
+
+
+KIB, MIB = UNITS["KiB"], UNITS["MiB"]
+SCALE = [(f"-g {n} -b 64M -e 64M -n 25 --rounds 5", 64 * MIB) for n in (2, 4, 8)]
+BATCHES = [f"--op batch_reduce --ops hierarchical_copy --gradients bench/workloads/resnet50.csv -g {n} -n 25" for n in (2, 4)]
+TWO_WORKERS = "--workers 2 -b 8 -e 64M -f 8"
+OVERHEAD = r"^ReduceInto<cd::ReductionToOneDevice>/2 +([0-9.]+) ns"
+# {label: what the record says: of the first cell, and of the second}. Further figures of a cell explain.
+LIMITED = {
+    "all-reduce in place, 64 MiB of float32 on each of 2, 4, 8 devices": lambda record: record.times(SCALE),
+    "the same out of place": lambda record: record.times(SCALE, in_place=False),
+    "ResNet-50's 161 gradients in one `batch_reduce_into`, 2 devices, 4 devices": lambda record: record.batches(BATCHES),
+    "float16 and bfloat16, 64 MiB on 2 devices, in place":
+        lambda record: record.times([(f"-g 2 -b 64K -e 64M -f 32 -d {dtype}", 64 * MIB) for dtype in ("half", "bfloat16")]),
+    "`reduce_into` of 8 bytes on 2 devices":
+        lambda record: ([(float(record.search("bench_call_overhead --benchmark_color=false", OVERHEAD)) * 1e-3, "time")], []),
+    "`crossdevice-train`: 5 epochs of Fashion-MNIST, 4 devices":
+        lambda record: ([(float(record.search("crossdevice-train", r"^test accuracy ([0-9.]+) %$")), "%"),
+                         (float(record.search("crossdevice-train", r"^trained for ([0-9.]+) s:")) * 1e6, "time")], []),
+    "2 workers, all-reduce in place of 8 B, 256 KiB, 2 MiB from the pool":
+        lambda record: record.times([(TWO_WORKERS, size) for size in (8, 256 * KIB, 2 * MIB)]),
+    "the same from memory of their own": lambda record: record.times([(f"{TWO_WORKERS} --foreign", size) for size in (8, 256 * KIB, 2 * MIB)]),
+    "ResNet-50's gradients in one batch, 2 workers":
+        lambda record: record.batches(["--workers 2 --op batch_reduce --gradients bench/workloads/resnet50.csv"]),
+    "2 workers in 2 network namespaces: 8 B, 2 MiB":
+        lambda record: record.times([("--workers 2 --netns 2 -b 8 -e 64M -f 8", size) for size in (8, 2 * MIB)]),
+    "4 workers in 4 namespaces with links of 1 Gbit/s: 16 MiB":
+        lambda record: record.links("--workers 4 --netns 4 --rate 1gbit -b 8 -e 16M -f 128 -n 5 -w 1", 4, 16 * MIB),
+    "4 workers in 2 namespaces, the same": lambda record: record.links("--workers 4 --netns 2 --rate 1gbit -b 16M -e 16M -n 5 -w 1", 2, 16 * MIB),
+}
+
+
+def figures_in(cell):
+    """[(digits, unit)]: a unit belongs to all numbers since the one before it."""
+    figures = []
+    pending = []
+    for digits, unit in re.findall(r"(\d+(?:,\d{3})*(?:\.\d+)?)|(\b(?:ns|us|ms|s|times)\b|%)", cell):
+        if digits:
+            pending.append(digits)
         else:
-            op = "all_reduce"
-        for title, cell in zip(head, cells, strict=True):
-            name = COLUMNS[title]
-            found = table.get(summary.Key(op, size_bytes, name not in OUT_OF_PLACE), {}).get(name)
-            if found is None and cell:
-                wrong.append(f"{label}, {title}: {cell}, but nobody has measured it")
-            elif found is not None and not cell:
-                wrong.append(f"{label}, {title}: empty, but {found.ratios[summary.OURS].median:.4g} times was measured")
-            elif found is not None:
-                wrong += [f"{label}, {title}: {each}" for each in complaints_of(cell, found, name.startswith("crossdevice"))]
-                num_cells += 1
-    print("\n".join(wrong) or f"{num_cells} cells are as {folder.name} has them")
-    return 1 if wrong or num_cells == 0 else 0
+            figures += [(each, unit) for each in pending]
+            pending = []
+    return figures
+
+
+def complaints_of_figures(cell, expected):
+    shown = figures_in(cell)
+    if len(shown) < len(expected):
+        return [f"says '{cell}', expected {len(expected)} figures with their units"]
+    wrong = []
+    for (digits, unit), (value, kind) in zip(shown, expected):
+        value_in_unit = value / MICROSECONDS.get(unit, 1) if kind == "time" else value
+        if (unit in MICROSECONDS) != (kind == "time") or (kind != "time" and unit != kind) or not rounds_to(value_in_unit, digits):
+            wrong.append(f"says {digits} {unit}, measured were {value_in_unit:.4g}{'' if kind == 'time' else f' {kind}'}")
+    return wrong
+
+
+def check_limits(text):
+    section = section_of(text, LIMITS)
+    path = ROOT / re.search(r"\]\((bench/results/[^/)]+\.md)\)", section).group(1)
+    record = Record(path)
+    wrong = []
+    num_figures = 0
+    for _, rows in tables_in(section):
+        for label, *cells in rows:
+            if label not in LIMITED:
+                wrong.append(f"{label}: nobody says where this row's figures come from: add it to LIMITED of figures_test.py")
+                continue
+            try:
+                expected = LIMITED[label](record)
+            except LookupError as error:
+                wrong.append(f"{label}: {path.name}: {error.args[0]}")
+                continue
+            for cell, figures in zip(cells, expected, strict=True):
+                wrong += [f"{label}: {each}" for each in complaints_of_figures(cell, figures)]
+                num_figures += len(figures)
+    return wrong, num_figures, path.name
+
+
+def main():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    failed = False
+    for check in (check_peers, check_limits):
+        wrong, count, name = check(text)
+        print("\n".join(wrong) or f"{count} figures are as {name} has them")
+        failed = failed or bool(wrong) or count == 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs commands of the guide in an empty folder that has ./my_trainer; the built programs are in the PATH. What command NUMBER of the script prints is in
+# Runs commands of the guide in an empty folder that has ./my_trainer, and bin, where the built programs are, which is in the PATH; $BUILD is the build tree. What command NUMBER of the script prints is in
 # NUMBER.out, and is held against EXPECTATIONS.
-#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program or nothing -DPROGRAMS=folder -DTRAINER=program -DWORK=folder -P run_commands.cmake
+#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program, path of a file, or nothing -DBUILD=folder -DTRAINER=program -DWORK=folder -P run_commands.cmake
 cmake_minimum_required(VERSION 3.25)
 file(READ "${SCRIPT}" script)
 if(NEEDS)
-  find_program(needed NAMES "${NEEDS}")
+  if(IS_ABSOLUTE "${NEEDS}" AND EXISTS "${NEEDS}")
+    set(needed "${NEEDS}")
+  else()
+    find_program(needed NAMES "${NEEDS}")
+  endif()
   if(NOT needed)
     message("SKIPPED: there is no ${NEEDS}:\n${script}")
     return()
@@ -14,7 +18,9 @@ endif()
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 file(CREATE_LINK "${TRAINER}" "${WORK}/my_trainer" SYMBOLIC)
-set(ENV{PATH} "${PROGRAMS}:$ENV{PATH}")
+file(CREATE_LINK "${BUILD}/bin" "${WORK}/bin" SYMBOLIC)
+set(ENV{BUILD} "${BUILD}")
+set(ENV{PATH} "${BUILD}/bin:$ENV{PATH}")
 # Tests may run as root, and with more workers than cores.
 foreach(variable IN ITEMS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe)
   set(ENV{${variable}} 1)
