@@ -3,7 +3,8 @@
 # and so does one that the guide does not have.
 #
 #   run([[line]])               it is run as it stands, with the built programs in the PATH
-#     AS [[command]]          this is run in its place: the same with small sizes where it names none, with numbers for its letters, or without a GPU
+#     AS [[command]]          this is run in its place: the same with small sizes where it names none, with numbers for its letters, with this host for
+#                             several, or without a GPU
 #     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
 #     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
 #   run_with(PROGRAM [[line]] ...) the same where that program is installed, or that file is there, else the test of this line is skipped
@@ -58,7 +59,18 @@ run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 0}}
 run([[CROSSDEVICE_RANK=1 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer &]] SAYS "${rank_1}")
 run([[CROSSDEVICE_RANK=0 CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29531 ./my_trainer]] SAYS "${rank_0}")
 run([[wait $!]])
+run([[PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=29541 ./my_trainer &]] SAYS "${rank_1}")
+run([[PET_NNODES=2 PET_NODE_RANK=0 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=29541 ./my_trainer]] SAYS "${rank_0}")
 run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]] MAKES job.secret)
+run([[export CROSSDEVICE_SECRET_FILE=$PWD/job.secret]])
+foreach(node IN ITEMS 0 1)
+  not_run("torchrun --nnodes=2 --node-rank=${node} --nproc-per-node=2 --master-addr=node1 --master-port=29500 --no-python ./my_trainer"
+          "needs two hosts; on one torchrun is run, see above")
+endforeach()
+run_with(mpiexec.hydra [[CROSSDEVICE_CHIEF_ADDRESS=node1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts node1,node2 ./my_trainer]]
+         AS [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts localhost,127.0.0.1 ./my_trainer]]
+         SAYS "rank 0 of 4: 10\n" "rank 1 of 4: 10\n" "rank 2 of 4: 10\n" "rank 3 of 4: 10\n")
+not_run([[srun --nodes=2 --ntasks-per-node=2 ./my_trainer]] "needs Slurm; the variables that it sets are read in tests/comm/launcher_cluster_resolvers_test.cc")
 not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]] "needs two hosts; on one mpirun is run, see above")
 covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 

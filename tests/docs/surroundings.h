@@ -10,11 +10,14 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <crossdevice/collective/schedule.h>
 #include <crossdevice/crossdevice.h>
+
+#include "support/verify_schedule.h"
 
 // CUDA's names, where there is no CUDA: what uses them is compiled, and not run.
 using cudaStream_t = CUstream_st*;
@@ -38,6 +41,12 @@ struct Model {
     return cd::Tensor::copy_of(std::span(&weight, 1), cd::Shape{}, "CPU:0");
   }
 };
+
+/// What the guide calls an algorithm brings everybody's contribution to everybody, once.
+inline void require_all_reduce(const cd::Schedule& schedule) {
+  const std::string wrong = cd::testing::verify_all_reduce(schedule);
+  if (!wrong.empty()) throw std::logic_error("not an all-reduce: " + wrong);
+}
 
 /// Whether a piece finds a cluster or makes one.
 enum class Joins : bool { BEFORE, BY_ITSELF };
