@@ -271,12 +271,18 @@ def binding_remark(scene, present, tools):
     return text + (f". Not bound, as the threads of a worker stall each other on one core: {listed(free)}" if free else "")
 
 
+def max_rounds(contender, scene):
+    return 1 if contender.name in scene.once else contender.max_rounds()
+
+
 def remarks(scene, present, tools):
     """What a reader of the page must know of a scene: sentences without their full stops."""
     own = dict.fromkeys(contender.remark(scene, tools) for contender in present)
-    few = [contender.title for contender in present if scene.slow_work and contender.is_slow(scene, tools)]
+    few = [contender.title for contender in present if scene.slow_work and contender.is_slow(scene, tools) and contender.name not in scene.once]
+    once = [contender.title for contender in present if contender.name in scene.once]
     found = [binding_remark(scene, present, tools), *(text for text in own if text)]
-    return found + ([f"At few sizes, as their calls take long: {listed(few)}"] if few else [])
+    found += [f"At few sizes, as their calls take long: {listed(few)}"] if few else []
+    return found + ([f"One round of two calls, as they take long: {listed(once)}"] if once else [])
 
 
 def reason_of_absence(contender, scene, tools):

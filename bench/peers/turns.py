@@ -45,7 +45,7 @@ def run_once(contender, scene, tools, work):
         store = path / "store"
         store.mkdir()
         rows = path / "rows.json"
-        arguments = [*work.flags(), "-n", str(scene.iterations), "-w", str(scene.warmup), "--json", str(rows)]
+        arguments = [*work.flags(), *scene.calls_for(contender.name), "--json", str(rows)]
         environment = os.environ | contender.environment() | {"GLOO_STORE": str(store), "PEER_STORE": str(store)}
         command = contender.command(scene, tools, arguments)
         try:
@@ -76,7 +76,7 @@ def take_turn(found, contender, tools, turn):
     """All or nothing of one contender's round."""
     is_slow = contender.is_slow(found.scene, tools)
     try:
-        rows = [row for work in found.scene.work_for(is_slow) for row in run_once(contender, found.scene, tools, work)]
+        rows = [row for work in found.scene.work_for(contender.name, is_slow) for row in run_once(contender, found.scene, tools, work)]
     except Failure as failure:
         found.failures.append(contender.name)
         print(failure, file=sys.stderr)
@@ -96,7 +96,7 @@ def measure(scene, present, tools, num_rounds):
         measure_link(found, tools)
     for turn in range(num_rounds):
         for contender in here:
-            if contender.name in found.failures or turn >= contender.max_rounds():
+            if contender.name in found.failures or turn >= who.max_rounds(contender, scene):
                 continue
             begin = time.monotonic()
             take_turn(found, contender, tools, turn)

@@ -322,6 +322,17 @@ class TurnsTest(unittest.TestCase):
         found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW], most=3), num_rounds=5)
         self.assertEqual(summary.rounds_of(found.rows), {"crossdevice": 5, "torch": 3})
 
+    def test_for_whom_there_is_time_for_one_round_of_few_calls(self):
+        scene = dataclasses.replace(SCENE, once=("torch",), once_work=(scenes.Sizes("16", "16", 2),))
+        with unittest.mock.patch.object(turns, "run_once", return_value=[GOOD_ROW]) as run:
+            found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW]), scene=scene, num_rounds=3)
+        self.assertEqual(summary.rounds_of(found.rows), {"crossdevice": 3, "torch": 1})
+        self.assertEqual({(call.args[0].name, call.args[3]) for call in run.call_args_list},
+                         {("crossdevice", SCENE.work[0]), ("torch", scene.once_work[0])})
+        self.assertEqual(scene.calls_for("crossdevice"), ["-n", "5", "-w", "2"])
+        self.assertEqual(peer_rows.parse_arguments([*scene.calls_for("torch"), "--json", "f"]).iters, 2)
+        self.assertIn("One round of two calls, as they take long: torch", found.remarks)
+
     def test_a_link_that_cannot_be_measured_is_a_failure_of_the_scene(self):
         for error in (subprocess.CalledProcessError(3, "run"), subprocess.TimeoutExpired("run", 60), OSError("no"), ValueError("not a number")):
             with unittest.mock.patch.object(link_speed, "measure", side_effect=error):
@@ -368,7 +379,8 @@ class ScenesTest(unittest.TestCase):
 
     def test_who_is_not_in_a_scene_is_named_with_a_reason(self):
         for scene in scenes.scenes(2):
-            self.assertLessEqual(set(scene.too_slow), {c.name for c in contenders.CONTENDERS})
+            self.assertLessEqual({*scene.too_slow, *scene.once}, {c.name for c in contenders.CONTENDERS})
+            self.assertFalse({*scene.too_slow} & {*scene.once})
             absent = [name for names in contenders.absences(scene, TOOLS, {"torch": "no --environment"}).values() for name in names]
             present = [c.name for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and c.name != "torch"]
             self.assertEqual(sorted(absent + present), sorted(c.name for c in contenders.CONTENDERS))
