@@ -66,7 +66,8 @@ def label(row, contender):
 
 def measure_link(found, tools):
     try:
-        found.link_bytes_per_second = link_speed.measure(tools, found.scene.rate)
+        link = link_speed.measure(tools, found.scene.rate)
+        found.link_bytes_per_second, found.link_exchange_us = link.bytes_per_second, link.exchange_us
     except link_speed.ERRORS as error:
         found.failures.append(SPEED_OF_LINK)
         print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)

@@ -81,9 +81,18 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(table[summary.Key("batch_reduce", 1000, True)]["crossdevice"].percent, 25)
 
     def test_across_links_the_bound_is_the_link(self):
-        # 2 * 3/4 * 1000 bytes at 1.5e8 bytes per second: 10 us.
-        cell = summary.summarise([row("crossdevice", 0, 20)], 1.5e8)[KEY]["crossdevice"]
-        self.assertAlmostEqual(cell.percent, 50)
+        # 2 * 3/4 * 10000 bytes at 1.5e8 bytes per second: 100 us.
+        table = summary.summarise([row("crossdevice", 0, 200, size_bytes=10000)], 1.5e8, 7.0)
+        self.assertAlmostEqual(table[dataclasses.replace(KEY, size_bytes=10000)]["crossdevice"].percent, 50)
+
+    def test_of_small_values_across_links_the_bound_is_the_exchanges(self):
+        for workers, percent in ((4, 50), (5, 75), (2, 25)):  # of 200 us: as many exchanges of 50 us as it takes to hear of all
+            rows = [row("crossdevice", 0, 200, workers=workers)]
+            self.assertAlmostEqual(summary.summarise(rows, 1.5e8, 50.0)[KEY]["crossdevice"].percent, percent)
+            self.assertIsNone(summary.summarise(rows, 1.5e8)[KEY]["crossdevice"].percent)
+        table = summary.summarise([row("crossdevice", 0, 200)], 1.5e8)
+        self.assertIn("200 us (-)", "\n".join(page.scene_table(table, has_links=True)))
+        self.assertNotIn("(-)", "\n".join(page.scene_table(table)))
 
     def test_rounds_that_disagree_decide_nothing(self):
         self.assertIs(summary.Spread(0.8, 0.7, 0.99).verdict(), summary.Verdict.CONTENDER)
