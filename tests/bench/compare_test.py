@@ -219,6 +219,13 @@ class PageTest(unittest.TestCase):
         self.assertNotIn("Never", text)
         self.assertIn("no scene other", errors.getvalue())
 
+    def test_notes_of_results_that_are_kept_are_of_their_scenes(self):
+        for path in (BENCH / "results").glob("*/notes.md"):
+            with self.subTest(path.parent.name), contextlib.redirect_stderr(io.StringIO()) as errors:
+                measured = measurement.read(path.parent, scenes.scenes(2))
+                self.assertTrue(page.read_notes(path.parent, measured), "no part has a heading")
+                self.assertEqual(errors.getvalue(), "")
+
     def test_a_scene_that_was_measured_apart_says_when(self):
         found = measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS)
         self.assertNotIn("apart", self.write(found))
@@ -358,6 +365,15 @@ class TurnsTest(unittest.TestCase):
             self.assertIsNone(machine.load_warning(0.9))
             self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
 
+    def test_a_run_waits_until_the_load_has_settled_but_not_for_ever(self):
+        for loads, waits in (([0.9], 0), ([3.0, 1.0, 0.9], 2), ([3.0] * 99, 24)):
+            clock = [0.0]
+            with unittest.mock.patch.object(machine, "load_average", side_effect=loads), \
+                 unittest.mock.patch("time.monotonic", side_effect=lambda: clock[0]), \
+                 unittest.mock.patch("time.sleep", side_effect=lambda s: clock.__setitem__(0, clock[0] + s)) as sleep:
+                self.assertEqual(machine.settled_load_average(), loads[waits])
+            self.assertEqual(sleep.call_count, waits)
+
     def test_busy_share_is_that_of_the_quietest_second(self):
         # Ticks of /proc/stat: (busy, all) before and after each second.
         for ticks, share, waits in (([(0, 0), (2, 200)], 0.01, 1), ([(0, 0), (100, 200), (100, 200), (110, 400)], 0.05, 2),
@@ -390,6 +406,7 @@ class ScenesTest(unittest.TestCase):
         for scene in scenes.scenes(2):
             self.assertLessEqual({*scene.too_slow, *scene.once}, {c.name for c in contenders.CONTENDERS})
             self.assertFalse({*scene.too_slow} & {*scene.once})
+            self.assertTrue(all(c.is_python for c in contenders.CONTENDERS if c.name in scene.once), "the other programs take no fewer than five calls")
             absent = [name for names in contenders.absences(scene, TOOLS, {"torch": "no --environment"}).values() for name in names]
             present = [c.name for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and c.name != "torch"]
             self.assertEqual(sorted(absent + present), sorted(c.name for c in contenders.CONTENDERS))
