@@ -90,7 +90,7 @@ def network_scenes():
         yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
                     workers=4, rate=rate, warmup=0)
     yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
-                once=PYTHON)
+                too_slow=("mpich",), once=PYTHON)
 
 
 def quick_scenes():
