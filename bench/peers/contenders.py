@@ -125,17 +125,15 @@ class Mpi(Contender):
     def absence(self, scene, tools):
         if scene.workers == 0:
             return BETWEEN_PROCESSES
-        if self.flavour == "mpich" and scene.rate:
-            return "its UCX would go round the links, through the host's memory"
         if self.flavour == "mpich" and scene.workers > 2 * tools.num_cores:
             return "spins without letting others run, which more than two workers on a core make unbearable"
-        return "here the links decide" if scene.rate and self.keeps_allocations else None
+        return None
 
     def command(self, scene, tools, arguments):
         command = [tools.program(f"peer-{self.flavour}"), *arguments]
         if scene.rate:
             flags = ["--workers", str(scene.workers), *namespace_flags(scene)]
-            return in_namespaces(scene, tools, [str(HERE / "openmpi-in-namespaces"), *command, *flags])
+            return in_namespaces(scene, tools, [str(HERE / "mpi-in-namespaces"), self.flavour, *command, *flags])
         return [self._mpirun(), *self._binding(scene.workers, tools.num_cores), "-n", str(scene.workers), *command]
 
     def _binding(self, num_workers, num_cores):
@@ -148,7 +146,7 @@ class Mpi(Contender):
     def environment(self):
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if mpirun := self._mpirun():
-            allowed["OPENMPI_MPIRUN"] = mpirun
+            allowed["PEER_MPIRUN"] = mpirun
         return allowed | (KEPT_ALLOCATIONS if self.keeps_allocations else {})
 
     def is_slow(self, scene, tools):
@@ -273,12 +271,18 @@ def binding_remark(scene, present, tools):
     return text + (f". Not bound, as the threads of a worker stall each other on one core: {listed(free)}" if free else "")
 
 
+def max_rounds(contender, scene):
+    return 1 if contender.name in scene.once else contender.max_rounds()
+
+
 def remarks(scene, present, tools):
     """What a reader of the page must know of a scene: sentences without their full stops."""
     own = dict.fromkeys(contender.remark(scene, tools) for contender in present)
-    few = [contender.title for contender in present if scene.slow_work and contender.is_slow(scene, tools)]
+    few = [contender.title for contender in present if scene.slow_work and contender.is_slow(scene, tools) and contender.name not in scene.once]
+    once = [contender.title for contender in present if contender.name in scene.once]
     found = [binding_remark(scene, present, tools), *(text for text in own if text)]
-    return found + ([f"At few sizes, as their calls take long: {listed(few)}"] if few else [])
+    found += [f"At few sizes, as their calls take long: {listed(few)}"] if few else []
+    return found + ([f"One round of two calls, as they take long: {listed(once)}"] if once else [])
 
 
 def reason_of_absence(contender, scene, tools):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes per second a shaped link carries each way while both ways are full: two workers of crossdevice-run, in a namespace each, send
-each other a plain TCP stream. Also the program that those workers run: link_speed.py FILE."""
+"""How long 8 bytes take through two shaped links, and how many bytes per second a link carries each way while both ways are full: two workers of
+crossdevice-run, in a namespace each, send each other single messages and then a plain TCP stream. Also the program that those workers run:
+link_speed.py FILE."""
+import dataclasses
+import json
 import os
 import pathlib
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -13,11 +17,19 @@ import time
 SECONDS = 3.0
 SKIPPED_SECONDS = 0.5  # the bucket's burst, and TCP's start
 PIECE_BYTES = 1 << 16
-ERRORS = (OSError, ValueError, subprocess.SubprocessError)  # of measure()
+MESSAGE_BYTES = 8
+NUM_EXCHANGES = 2000
+ERRORS = (OSError, ValueError, TypeError, subprocess.SubprocessError)  # of measure()
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    bytes_per_second: float  # each way
+    exchange_us: float  # in which each of two workers has the other's 8 bytes
 
 
 def measure(tools, rate):
-    """Bytes per second of one worker's link, the slower way."""
+    """A Link, as the slower of the two workers sees it."""
     import contenders
 
     with tempfile.TemporaryDirectory(prefix="crossdevice-link-") as directory:
@@ -26,10 +38,11 @@ def measure(tools, rate):
         subprocess.run([tools.program("crossdevice-run"), "--plain", "-n", "2", "--netns", "2", "--rate", rate, "--",
                         str(contenders.HERE / "in-namespace"), contenders.CONGESTION_CONTROL, *command],
                        check=True, timeout=60, capture_output=True)
-        speed = min(float(path.read_text()) for path in pathlib.Path(directory).glob("speed.*"))
-        if not speed > 0:
-            raise ValueError(f"{speed} bytes per second")
-        return speed
+        seen = [Link(**json.loads(path.read_text())) for path in pathlib.Path(directory).glob("speed.*")]
+        link = Link(min(each.bytes_per_second for each in seen), max(each.exchange_us for each in seen))
+        if not (link.bytes_per_second > 0 and link.exchange_us > 0):
+            raise ValueError(str(link))
+        return link
 
 
 def connect():
@@ -53,9 +66,26 @@ def send_for(connection, seconds):
     connection.shutdown(socket.SHUT_WR)
 
 
-def main():
-    connection = connect()
-    connection.settimeout(30)
+def measure_exchange(connection):
+    """Microseconds of an exchange, as in a step of an all-reduce: both send at once and wait for the other's message."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    message = bytes(MESSAGE_BYTES)
+    samples = []
+    for _ in range(NUM_EXCHANGES):
+        begin = time.perf_counter()
+        connection.sendall(message)
+        missing = MESSAGE_BYTES
+        while missing > 0:
+            piece = connection.recv(missing)
+            if not piece:
+                raise ConnectionError("the other worker has left")
+            missing -= len(piece)
+        samples.append((time.perf_counter() - begin) * 1e6)
+    return statistics.median(samples)
+
+
+def measure_speed(connection):
+    """Bytes per second that come while as many go."""
     sender = threading.Thread(target=send_for, args=(connection, SECONDS))
     begin = time.monotonic()
     sender.start()
@@ -71,7 +101,15 @@ def main():
             counted += len(piece)
         last = now
     sender.join()
-    pathlib.Path(f"{sys.argv[1]}.{os.environ['CROSSDEVICE_RANK']}").write_text(str(counted / (last - first)), encoding="utf-8")
+    return counted / (last - first)
+
+
+def main():
+    connection = connect()
+    connection.settimeout(30)
+    exchange_us = measure_exchange(connection)
+    link = Link(measure_speed(connection), exchange_us)
+    pathlib.Path(f"{sys.argv[1]}.{os.environ['CROSSDEVICE_RANK']}").write_text(json.dumps(dataclasses.asdict(link)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ MAX_LOAD_PER_CORE = 0.5
 MAX_BUSY_SHARE = 0.1
 IDLE_SECONDS = 1.0
 MAX_IDLE_WAITS = 5
+SETTLED_LOAD = 1.0
+SETTLE_SECONDS = 5.0
+MAX_SETTLE_SECONDS = 120.0
 
 
 def num_cores():
@@ -48,6 +51,14 @@ def _commit():
 
 def load_average():
     return os.getloadavg()[0]
+
+
+def settled_load_average():
+    """The load average, as soon as it is below 1; in any case after MAX_SETTLE_SECONDS."""
+    deadline = time.monotonic() + MAX_SETTLE_SECONDS
+    while (load := load_average()) >= SETTLED_LOAD and time.monotonic() < deadline:
+        time.sleep(SETTLE_SECONDS)
+    return load
 
 
 def load_warning(load):

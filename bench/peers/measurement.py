@@ -22,9 +22,10 @@ class Measurement:
     facts: dict = dataclasses.field(default_factory=dict)  # of the machine and all versions, then; empty: nobody has noted them
     busy_share: float | None = None  # of all cores, by others, before
     link_bytes_per_second: float | None = None  # each way
+    link_exchange_us: float | None = None  # of 8 bytes between two workers
 
 
-KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second")
+KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "link_exchange_us")
 
 
 def write_text(path, text):

@@ -84,6 +84,17 @@ TeamPlace find_place() {
           .num_local_workers = static_cast<std::size_t>(num_local)};
 }
 
+/// Across hosts MPICH's MPI_Finalize may wait for ever, one process for UCX to close a connection, the others, which would have to take part, for the
+/// end of that one. The rows are written then, so the first ends all.
+void end_all([[maybe_unused]] int code) {
+#ifndef OPEN_MPI
+  const TeamPlace place = find_place();
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (place.num_hosts > 1 && place.rank == 0) MPI_Abort(MPI_COMM_WORLD, code);
+#endif
+  MPI_Finalize();
+}
+
 /// The first line of what the library says of itself, without what follows a comma.
 std::string version() {
   std::vector<char> text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
@@ -120,6 +131,6 @@ int main(int argc, char** argv) {
   });
   // Who fails must not wait in MPI_Finalize for those who wait for it.
   if (code >= programs::kExitBadArguments) MPI_Abort(MPI_COMM_WORLD, code);
-  MPI_Finalize();
+  end_all(code);
   return code;
 }

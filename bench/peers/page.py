@@ -19,7 +19,9 @@ PREAMBLE = (
     "turns, and the lowest and the highest round's; above 1 ours is faster. **Bold**: the peer is ahead in every round, or in so many that chance would do that less than once "
     "in twenty (of 20 rounds in 15). *Italic*: undecided. Behind ours: the fastest and the slowest round, and the percentage of the physical limit that was measured in the same run, in turns with "
     "it (in place: scaling the same buffers in place; out of place: a non-temporal copy; by all workers at once), across links of the bound 2(n-1)/n bytes over "
-    "the speed of a plain TCP stream each way on that link. More than 100 % on one host means that ours profits more from the caches than the plain loop does; "
+    "the speed of a plain TCP stream each way on that link, and below 4 KiB, where the links' speed says nothing, log2(n) exchanges of 8 bytes by plain TCP. "
+    "Both are measured by a program of ours with plain sockets (bench/peers/link_speed.py; like iperf3 --bidir both ways at once) just before the scene's "
+    "rounds, between two namespaces with the scene's links, made as for the scene; \"-\": where that was not measured. More than 100 % on one host means that ours profits more from the caches than the plain loop does; "
     "across links, that the links let some bytes pass at once after a rest, as shapers do. Everybody's values were checked, and buffers are rewritten before each "
     "timed call.")
 
@@ -46,13 +48,13 @@ def ratio_text(ratio):
     return text if ratio.low == ratio.high else f"{text} ({factor_text(ratio.low)}-{factor_text(ratio.high)})"
 
 
-def cell_text(name, cell):
+def cell_text(name, cell, has_links=False):
     if cell is None:
         return ""
     text = time_text(cell.time_us.median)
     if name == summary.OURS:
         more = [span_text(cell.time_us)] if cell.time_us.low != cell.time_us.high else []
-        more += [f"{cell.percent:.0f} %"] if cell.percent is not None else []
+        more += [f"{cell.percent:.0f} %"] if cell.percent is not None else ["-"] if has_links else []
         return text + (f" ({'; '.join(more)})" if more else "")
     ratio = cell.ratios.get(summary.OURS)
     if ratio is None:
@@ -61,7 +63,7 @@ def cell_text(name, cell):
     return f"{text}, {mark}{ratio_text(ratio)}{mark}"
 
 
-def scene_table(table):
+def scene_table(table, has_links=False):
     """One line per size and placement."""
     names = in_order({name for cells in table.values() for name in cells})
     lines = ["| bytes | | " + " | ".join(title_of(name) for name in names) + " |", "|---|---|" + "---|" * len(names)]
@@ -71,7 +73,7 @@ def scene_table(table):
             continue
         cells = table[key]
         what = placement_text(key.in_place) + ("" if key.op == "all_reduce" else ", as a batch")
-        lines.append(f"| {charts.byte_text(key.size_bytes)} | {what} | " + " | ".join(cell_text(name, cells.get(name)) for name in names) + " |")
+        lines.append(f"| {charts.byte_text(key.size_bytes)} | {what} | " + " | ".join(cell_text(name, cells.get(name), has_links) for name in names) + " |")
     return lines
 
 
@@ -138,7 +140,8 @@ def circumstances(found, head):
     if found.busy_share is not None:
         sentences.append(f"{100 * found.busy_share:.0f} % of the cores were busy before")
     if found.link_bytes_per_second:
-        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way")
+        exchange = f", and 8 bytes are exchanged in {found.link_exchange_us:.0f} us" if found.link_exchange_us else ""
+        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way{exchange}")
     sentences += found.remarks
     sentences += [f"Not here: {who.listed(title_of(name) for name in names)} ({reason})" for reason, names in found.absent.items()]
     if found.failures:
@@ -166,7 +169,7 @@ def read_notes(folder, names):
 def scene_part(found, table, head, note, pictures):
     """One scene's lines of the page; adds its charts to pictures."""
     title = found.scene.title
-    lines = [f"## {title[0].upper()}{title[1:]}", "", *circumstances(found, head), *scene_table(table), "", *scene_verdict(table, found.failures), ""]
+    lines = [f"## {title[0].upper()}{title[1:]}", "", *circumstances(found, head), *scene_table(table, bool(found.scene.rate)), "", *scene_verdict(table, found.failures), ""]
     lines += [note, ""] if note else []
     if drawings.has_size_charts(table):
         charts_here = drawings.size_charts(found.scene, table)
@@ -189,7 +192,7 @@ def write(folder, head, measurements):
     tables = []
     notes = read_notes(folder, measurements)
     for name, found in measurements.items():
-        table = summary.summarise(found.rows, found.link_bytes_per_second)
+        table = summary.summarise(found.rows, found.link_bytes_per_second, found.link_exchange_us)
         tables.append((found.scene, table))
         lines += scene_part(found, table, head, notes.get(name), pictures)
     for title, further in (("Gradients", drawings.gradient_charts(tables)), ("Cost against the number of workers", drawings.worker_charts(tables))):

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 
 ROUNDS = 5
+ONCE_CALLS = ("-n", "2", "-w", "0", "--rounds", "1")
 WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
 
 
@@ -38,13 +39,21 @@ class Scene:
     warmup: int = 2
     rounds: int = ROUNDS
     too_slow: tuple = ()  # names of contenders that would take minutes a round
+    once: tuple = ()  # names of contenders for which there is time for one round of few calls
+    once_work: tuple = ()  # theirs; empty: as for other contenders
 
     @property
     def replicas(self):
         return max(1, self.workers) * self.devices
 
-    def work_for(self, is_slow):
+    def work_for(self, name, is_slow):
+        if name in self.once and self.once_work:
+            return self.once_work
         return self.slow_work if is_slow and self.slow_work else self.work
+
+    def calls_for(self, name):
+        """The flags."""
+        return list(ONCE_CALLS) if name in self.once else ["-n", str(self.iterations), "-w", str(self.warmup)]
 
 
 ALL_SIZES = (Sizes("8", "64M", 2),)
@@ -52,6 +61,7 @@ LARGE = Sizes("64M", "64M", 2)
 SOME_SIZES = (Sizes("8", "8M", 32), LARGE)
 SMALLEST = (Sizes("8", "512", 2),)
 FEW_SIZES = (Sizes("8", "8M", 1024),)
+ONE_SIZE = (Sizes("8M", "8M", 2),)
 PYTHON = ("torch", "tensorflow-workers")
 
 
@@ -63,13 +73,13 @@ def scenes(num_cores):
     yield Scene("workers-2-small", f"{on_cores(2)}, the smallest values, more rounds", SMALLEST, workers=2, rounds=4 * ROUNDS,
                 too_slow=("gloo", "gloo-reno", *PYTHON))
     yield Scene("workers-4", on_cores(4), ALL_SIZES, (*FEW_SIZES, LARGE), workers=4, warmup=1)
-    for model, too_slow in (("resnet50", ()), ("bert_base", ("mpich", "gloo", "gloo-reno", "tensorflow-workers"))):
-        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=0, too_slow=too_slow)
+    for model, too_slow, once in (("resnet50", (), ()), ("bert_base", ("mpich", "gloo", "gloo-reno"), ("tensorflow-workers",))):
+        yield Scene(f"gradients-{model}", f"{on_cores(2)}, gradients of {model}", (Gradients(model),), workers=2, warmup=0, too_slow=too_slow, once=once)
     for devices in (2, 4, 8):
         yield Scene(f"devices-{devices}", f"one process, {devices} host devices", SOME_SIZES, devices=devices)
     yield Scene("devices-2-resnet50", "one process, 2 host devices, gradients of resnet50", (Gradients("resnet50"),), devices=2)
     for workers in (3, 5, 8):
-        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, too_slow=PYTHON)
+        yield Scene(f"workers-{workers}", on_cores(workers), FEW_SIZES, workers=workers, warmup=1, once=PYTHON, once_work=ONE_SIZE)
     yield from network_scenes()
 
 
@@ -80,7 +90,7 @@ def network_scenes():
         yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
                     workers=4, rate=rate, warmup=0)
     yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
-                too_slow=PYTHON)
+                too_slow=("mpich",), once=PYTHON)
 
 
 def quick_scenes():

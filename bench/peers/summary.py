@@ -70,16 +70,23 @@ def key_of(row):
     return Key(row["op"], row["size_bytes"], row["in_place"])
 
 
-def _bound_us(row, bytes_per_second):
+# Below, what a link carries per second says nothing of an all-reduce's time: messages wait for each other.
+SMALL_BYTES = 4 << 10
+
+
+def _bound_us(row, bytes_per_second, exchange_us):
+    """None: there is none that means anything."""
     n = row["workers"]
+    if row["size_bytes"] < SMALL_BYTES:  # everybody must have heard of everybody, which doubles at each exchange at most
+        return exchange_us and math.ceil(math.log2(n)) * exchange_us
     return 2 * (n - 1) / n * row["size_bytes"] / bytes_per_second * 1e6
 
 
-def summarise(rows, link_bytes_per_second=None):
+def summarise(rows, link_bytes_per_second=None, link_exchange_us=None):
     """{Key: {contender: Cell}} of one scene's rows.
 
     The limit is the one that ours measured in the same round, in turns with the operation: it is the same for all. Across links it is
-    2(n-1)/n times the bytes over the link's speed.
+    2(n-1)/n times the bytes over the link's speed, and of small values log2(n) exchanges of 8 bytes, where their time was measured.
     """
     times = collections.defaultdict(lambda: collections.defaultdict(dict))  # [key][contender][round]
     limits = collections.defaultdict(dict)  # [key][round]: microseconds
@@ -87,7 +94,9 @@ def summarise(rows, link_bytes_per_second=None):
         key = key_of(row)
         times[key][row["contender"]][row["round"]] = row["time_us_median"]
         if link_bytes_per_second:
-            limits[key][row["round"]] = _bound_us(row, link_bytes_per_second)
+            bound = _bound_us(row, link_bytes_per_second, link_exchange_us)
+            if bound:
+                limits[key][row["round"]] = bound
         elif row["contender"] == OURS and row["limit_gbs"] and row["limit"] != "flat_buffer":
             limits[key][row["round"]] = row["time_us_median"] * row["traffic_gbs"] / row["limit_gbs"]
     for key, found in list(times.items()):  # a batch is held against the limit of the same bytes in one buffer

@@ -45,7 +45,7 @@ def run_once(contender, scene, tools, work):
         store = path / "store"
         store.mkdir()
         rows = path / "rows.json"
-        arguments = [*work.flags(), "-n", str(scene.iterations), "-w", str(scene.warmup), "--json", str(rows)]
+        arguments = [*work.flags(), *scene.calls_for(contender.name), "--json", str(rows)]
         environment = os.environ | contender.environment() | {"GLOO_STORE": str(store), "PEER_STORE": str(store)}
         command = contender.command(scene, tools, arguments)
         try:
@@ -66,7 +66,8 @@ def label(row, contender):
 
 def measure_link(found, tools):
     try:
-        found.link_bytes_per_second = link_speed.measure(tools, found.scene.rate)
+        link = link_speed.measure(tools, found.scene.rate)
+        found.link_bytes_per_second, found.link_exchange_us = link.bytes_per_second, link.exchange_us
     except link_speed.ERRORS as error:
         found.failures.append(SPEED_OF_LINK)
         print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)
@@ -76,7 +77,7 @@ def take_turn(found, contender, tools, turn):
     """All or nothing of one contender's round."""
     is_slow = contender.is_slow(found.scene, tools)
     try:
-        rows = [row for work in found.scene.work_for(is_slow) for row in run_once(contender, found.scene, tools, work)]
+        rows = [row for work in found.scene.work_for(contender.name, is_slow) for row in run_once(contender, found.scene, tools, work)]
     except Failure as failure:
         found.failures.append(contender.name)
         print(failure, file=sys.stderr)
@@ -96,7 +97,7 @@ def measure(scene, present, tools, num_rounds):
         measure_link(found, tools)
     for turn in range(num_rounds):
         for contender in here:
-            if contender.name in found.failures or turn >= contender.max_rounds():
+            if contender.name in found.failures or turn >= who.max_rounds(contender, scene):
                 continue
             begin = time.monotonic()
             take_turn(found, contender, tools, turn)

@@ -81,9 +81,18 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(table[summary.Key("batch_reduce", 1000, True)]["crossdevice"].percent, 25)
 
     def test_across_links_the_bound_is_the_link(self):
-        # 2 * 3/4 * 1000 bytes at 1.5e8 bytes per second: 10 us.
-        cell = summary.summarise([row("crossdevice", 0, 20)], 1.5e8)[KEY]["crossdevice"]
-        self.assertAlmostEqual(cell.percent, 50)
+        # 2 * 3/4 * 10000 bytes at 1.5e8 bytes per second: 100 us.
+        table = summary.summarise([row("crossdevice", 0, 200, size_bytes=10000)], 1.5e8, 7.0)
+        self.assertAlmostEqual(table[dataclasses.replace(KEY, size_bytes=10000)]["crossdevice"].percent, 50)
+
+    def test_of_small_values_across_links_the_bound_is_the_exchanges(self):
+        for workers, percent in ((4, 50), (5, 75), (2, 25)):  # of 200 us: as many exchanges of 50 us as it takes to hear of all
+            rows = [row("crossdevice", 0, 200, workers=workers)]
+            self.assertAlmostEqual(summary.summarise(rows, 1.5e8, 50.0)[KEY]["crossdevice"].percent, percent)
+            self.assertIsNone(summary.summarise(rows, 1.5e8)[KEY]["crossdevice"].percent)
+        table = summary.summarise([row("crossdevice", 0, 200)], 1.5e8)
+        self.assertIn("200 us (-)", "\n".join(page.scene_table(table, has_links=True)))
+        self.assertNotIn("(-)", "\n".join(page.scene_table(table)))
 
     def test_rounds_that_disagree_decide_nothing(self):
         self.assertIs(summary.Spread(0.8, 0.7, 0.99).verdict(), summary.Verdict.CONTENDER)
@@ -210,6 +219,13 @@ class PageTest(unittest.TestCase):
         self.assertNotIn("Never", text)
         self.assertIn("no scene other", errors.getvalue())
 
+    def test_notes_of_results_that_are_kept_are_of_their_scenes(self):
+        for path in (BENCH / "results").glob("*/notes.md"):
+            with self.subTest(path.parent.name), contextlib.redirect_stderr(io.StringIO()) as errors:
+                measured = measurement.read(path.parent, scenes.scenes(2))
+                self.assertTrue(page.read_notes(path.parent, measured), "no part has a heading")
+                self.assertEqual(errors.getvalue(), "")
+
     def test_a_scene_that_was_measured_apart_says_when(self):
         found = measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS)
         self.assertNotIn("apart", self.write(found))
@@ -322,6 +338,17 @@ class TurnsTest(unittest.TestCase):
         found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW], most=3), num_rounds=5)
         self.assertEqual(summary.rounds_of(found.rows), {"crossdevice": 5, "torch": 3})
 
+    def test_for_whom_there_is_time_for_one_round_of_few_calls(self):
+        scene = dataclasses.replace(SCENE, once=("torch",), once_work=(scenes.Sizes("16", "16", 2),))
+        with unittest.mock.patch.object(turns, "run_once", return_value=[GOOD_ROW]) as run:
+            found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW]), scene=scene, num_rounds=3)
+        self.assertEqual(summary.rounds_of(found.rows), {"crossdevice": 3, "torch": 1})
+        self.assertEqual({(call.args[0].name, call.args[3]) for call in run.call_args_list},
+                         {("crossdevice", SCENE.work[0]), ("torch", scene.once_work[0])})
+        self.assertEqual(scene.calls_for("crossdevice"), ["-n", "5", "-w", "2"])
+        self.assertEqual(peer_rows.parse_arguments([*scene.calls_for("torch"), "--json", "f"]).iters, 2)
+        self.assertIn("One round of two calls, as they take long: torch", found.remarks)
+
     def test_a_link_that_cannot_be_measured_is_a_failure_of_the_scene(self):
         for error in (subprocess.CalledProcessError(3, "run"), subprocess.TimeoutExpired("run", 60), OSError("no"), ValueError("not a number")):
             with unittest.mock.patch.object(link_speed, "measure", side_effect=error):
@@ -337,6 +364,15 @@ class TurnsTest(unittest.TestCase):
         with unittest.mock.patch.object(machine, "num_cores", return_value=2):
             self.assertIsNone(machine.load_warning(0.9))
             self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
+
+    def test_a_run_waits_until_the_load_has_settled_but_not_for_ever(self):
+        for loads, waits in (([0.9], 0), ([3.0, 1.0, 0.9], 2), ([3.0] * 99, 24)):
+            clock = [0.0]
+            with unittest.mock.patch.object(machine, "load_average", side_effect=loads), \
+                 unittest.mock.patch("time.monotonic", side_effect=lambda: clock[0]), \
+                 unittest.mock.patch("time.sleep", side_effect=lambda s: clock.__setitem__(0, clock[0] + s)) as sleep:
+                self.assertEqual(machine.settled_load_average(), loads[waits])
+            self.assertEqual(sleep.call_count, waits)
 
     def test_busy_share_is_that_of_the_quietest_second(self):
         # Ticks of /proc/stat: (busy, all) before and after each second.
@@ -368,7 +404,9 @@ class ScenesTest(unittest.TestCase):
 
     def test_who_is_not_in_a_scene_is_named_with_a_reason(self):
         for scene in scenes.scenes(2):
-            self.assertLessEqual(set(scene.too_slow), {c.name for c in contenders.CONTENDERS})
+            self.assertLessEqual({*scene.too_slow, *scene.once}, {c.name for c in contenders.CONTENDERS})
+            self.assertFalse({*scene.too_slow} & {*scene.once})
+            self.assertTrue(all(c.is_python for c in contenders.CONTENDERS if c.name in scene.once), "the other programs take no fewer than five calls")
             absent = [name for names in contenders.absences(scene, TOOLS, {"torch": "no --environment"}).values() for name in names]
             present = [c.name for c in contenders.CONTENDERS if contenders.reason_of_absence(c, scene, TOOLS) is None and c.name != "torch"]
             self.assertEqual(sorted(absent + present), sorted(c.name for c in contenders.CONTENDERS))
