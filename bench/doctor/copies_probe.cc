@@ -19,8 +19,9 @@
 namespace crossdevice::doctor {
 namespace {
 
-constexpr int kHostSample =
-    4;  // these with many bytes, the others, who share one memory with them, with few
+/// Copies from and to further host devices are of few bytes: they all share one memory.
+constexpr int kHostSample = 4;
+constexpr int kMostHosts = 128;          // 16384 pairs
 constexpr int kMostGpus = 16;            // 240 pairs
 constexpr std::size_t kCount = 262'147;  // bytes: odd, and more than the small copies' paths take
 constexpr std::size_t kFewCount = 1'027;
@@ -57,7 +58,7 @@ bool is_further_host(const Device& device) {
 }  // namespace
 
 Findings probe_copies() {
-  const int num_hosts = num_logical_cpu_devices();
+  const int num_hosts = std::min(num_logical_cpu_devices(), kMostHosts);
   const int gpus = std::min(num_gpus(), kMostGpus);
   std::vector<Device> devices;
   devices.reserve(static_cast<std::size_t>(num_hosts + gpus));
@@ -73,13 +74,16 @@ Findings probe_copies() {
     }
   }
   Finding finding{.name = "copies"};
-  finding.facts = {
-      {"pairs", pairs}, {"host_devices", num_hosts}, {"gpus", gpus}, {"size_bytes", kCount}};
+  finding.facts = {{"pairs", pairs},
+                   {"host_devices", num_hosts},
+                   {"gpus", gpus},
+                   {"size_bytes", kCount},
+                   {"size_bytes_beyond", kFewCount}};
   finding.text = fmt::format(
-      "{} pairs, every byte right: {} host devices (one memory; {} each among the "
+      "{} pairs, every byte right: {} of {} host devices (one memory; {} each among the "
       "first {}, {} beyond)",
-      pairs, num_hosts, programs::format_byte_size(kCount), std::min(num_hosts, kHostSample),
-      programs::format_byte_size(kFewCount));
+      pairs, num_hosts, num_logical_cpu_devices(), programs::format_byte_size(kCount),
+      std::min(num_hosts, kHostSample), programs::format_byte_size(kFewCount));
   if (num_gpus() > 0) finding.text += fmt::format(", {} of {} GPUs", gpus, num_gpus());
   if (!wrong.empty()) {
     finding.status = Status::FAILURE;

@@ -378,6 +378,12 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
   }
 }
 
+/// Called where `error` is handled.
+void SharedDirectReduce::fail_share(const DeadlineExceededError& error) {
+  state_->group.fail_alone(error.what());
+  throw;
+}
+
 void SharedDirectReduce::while_waiting(std::function<void()> look) {
   state_->group.while_waiting(std::move(look));
 }

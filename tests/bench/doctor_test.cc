@@ -118,7 +118,8 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
     EXPECT_EQ(names.count(name), 1U) << probe.name << " calls its finding otherwise: " << name;
   }
   for (const char* const path :
-       {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, TCP", "copies"}) {
+       {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, own memory",
+        "all-reduce, TCP", "all-reduce, TCP with TLS", "copies"}) {
     EXPECT_EQ(named(findings, path).status, Status::OK) << named(findings, path).text;
   }
 }

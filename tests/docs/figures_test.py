@@ -111,7 +111,9 @@ def complaints_of_row(label, scene, size_bytes, cells, tables):
             num_cells += 1
     share = re.search(r", at ([0-9.]+) % of the link", label)
     percent = by_place[True][summary.OURS].percent if share else None
-    if share and not rounds_to(percent, share.group(1)):
+    if share and percent is None:
+        wrong.append(f"{label}: of what share of the link it is nobody has measured")
+    elif share and not rounds_to(percent, share.group(1)):
         wrong.append(f"{label}: measured were {percent:.4g} %")
     return wrong, num_cells
 
@@ -230,8 +232,10 @@ def check_limits(text):
     record = Record(path)
     wrong = []
     num_figures = 0
+    missed = set(LIMITED)
     for _, rows in tables_in(section):
         for label, *cells in rows:
+            missed.discard(label)
             if label not in LIMITED:
                 wrong.append(f"{label}: nobody says where this row's figures come from: add it to LIMITED of figures_test.py")
                 continue
@@ -243,6 +247,7 @@ def check_limits(text):
             for cell, figures in zip(cells, expected, strict=True):
                 wrong += [f"{label}: {each}" for each in complaints_of_figures(cell, figures)]
                 num_figures += len(figures)
+    wrong += [f"{label}: README has no such row: take it out of LIMITED of figures_test.py" for label in sorted(missed)]
     return wrong, num_figures, path.name
 
 

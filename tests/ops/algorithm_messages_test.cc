@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With CROSSDEVICE_LOG=info each op says which algorithm it takes and why, once in the process: neither another call nor another object says it again, whatever the
-// size; another choice is another line. What programs print is in observed_job_test.
+// size; another choice is another line. What programs print is in observed_job_test. Each case needs a process of its own, as ctest gives it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -32,7 +32,6 @@ namespace {
 
 using testing::cpus;
 using testing::emulated_cuda;
-using testing::gpu;
 using testing::gpus;
 using ::testing::HasSubstr;
 using testing::LogKeeper;

@@ -38,7 +38,6 @@ const std::string& trace_path() {
 
 using ::testing::ElementsAre;
 using testing::emulated_cuda;
-using testing::gpu;
 using testing::gpus;
 using ::testing::IsEmpty;
 using testing::vector_of;

@@ -45,13 +45,16 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
   void all_reduce(const CollectiveRequest& request, std::span<const CollectiveValue> values);
 
   /// Shows `tensors` to the others and `use` everybody's, by rank: [rank][tensor]. They may be read until `use` returns. Every worker shows any
-  /// number of tensors of any shape, but `info` is equal. What `use` throws is thrown when the operation has ended.
+  /// number of tensors of any shape, but `info` is equal. What `use` throws is thrown when the operation has ended; a deadline that it has missed ends
+  /// the operation for all.
   template <class Use>
   void share(const CollectiveRequest& request, const GroupOperationInfo& info,
              std::span<const Tensor> tensors, Use use) {
     const std::vector<std::vector<RemoteTensor>> all = begin_share(request, info, tensors);
     try {
       use(all);
+    } catch (const DeadlineExceededError& error) {
+      fail_share(error);
     } catch (...) {
       end_share(request);
       throw;
@@ -69,6 +72,7 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
                                                      const GroupOperationInfo& info,
                                                      std::span<const Tensor> tensors);
   void end_share(const CollectiveRequest& request);
+  [[noreturn]] void fail_share(const DeadlineExceededError& error);
   std::unique_ptr<State> state_;
 };
 
