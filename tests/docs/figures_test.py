@@ -23,9 +23,9 @@ COLUMNS = {"ours": "crossdevice", "ours, ordinary memory": "crossdevice-foreign"
 # In a row of one process: "TensorFlow, ring" is that one of its ops, "TensorFlow" the fastest of them.
 OPS_OF_TENSORFLOW = "tensorflow, "
 # Whose row begins so; "the same" is that of the row before.
-SCENES = {"2 workers": "workers-2", "4 workers on the 2 cores": "workers-4", "4 workers in 4 namespaces, links of 1 Gbit/s": "network-1gbit",
-          "4 workers in 4 namespaces, links of 200 Mbit/s": "network-200mbit", "one process, 2 devices": "devices-2",
-          "one process, 4 devices": "devices-4", "one process, 8 devices": "devices-8", "the same": None}
+SCENES = {"2 workers (20 rounds)": "workers-2-small", "2 workers": "workers-2", "4 workers on the 2 cores": "workers-4",
+          "4 workers in 4 namespaces, links of 1 Gbit/s": "network-1gbit", "4 workers in 4 namespaces, links of 200 Mbit/s": "network-200mbit",
+          "one process, 2 devices": "devices-2", "one process, 4 devices": "devices-4", "one process, 8 devices": "devices-8", "the same": None}
 BATCH = "ResNet-50's gradients as a batch"
 BATCH_SCENES = {"workers-2": "gradients-resnet50", "network-1gbit": "network-1gbit-resnet50", "devices-2": "devices-2-resnet50"}
 OUT_OF_PLACE = ", out of place"  # ours too, where a label ends so; what has no other is held against ours out of place everywhere
