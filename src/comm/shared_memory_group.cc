@@ -18,23 +18,20 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/usable_cores.h"
+#include "crossdevice/device/memory_file.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/foreign_file.h"
-#include "comm/detail/group_lines.h"
-#include "comm/detail/group_news.h"
 #include "comm/detail/packed_operation.h"
 #include "comm/detail/shared_futex.h"
+#include "comm/detail/shared_group_state.h"
 #include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
 #include "comm/detail/wire_cores.h"
@@ -51,109 +48,18 @@ using detail::Mapping;
 using detail::open_foreign;
 using detail::sleep_on;
 using detail::wake_all;
-using Clock = std::chrono::steady_clock;
 
 /// Looks without giving up the core; most meetings are over by then. More would hold up whoever is waited for, if it wants this very core.
 constexpr int kPauses = 200;
+/// Of a head, what lies in the line of its announcement.
+constexpr std::size_t kNearBytes = 48;
 /// How long to try before sleeping: a sleep and the waking up cost about as much.
 constexpr std::chrono::microseconds kSpinTime{60};
-/// A sleeper looks this often whether somebody is gone, which no flag in shared memory says.
-constexpr std::chrono::milliseconds kLongestSleep{5};
-/// How long a member waits for news that another has had from the control plane; they take some 0.1 ms.
-constexpr std::chrono::seconds kNewsTime{5};
-/// The same where a member has left, for which there may be a reason.
-constexpr std::chrono::milliseconds kReasonTime{200};
 
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
 
 }  // namespace
-
-struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
-  struct Peer {
-    int place = 0;                    // rank in this group
-    RankInfo info;                    // as errors and the log call it
-    std::unique_ptr<Mapping> memory;  // flags and slots
-    std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
-    [[nodiscard]] GroupFlags& flags() const {
-      return *std::launder(reinterpret_cast<GroupFlags*>(memory->begin()));
-    }
-  };
-
-  std::shared_ptr<Cluster> cluster;
-  int rank = 0;
-  int num_workers = 1;
-  std::size_t slot_size = 0;
-  std::vector<std::set<int>> usable_cores;  // by rank
-  bool has_core_of_its_own = true;
-  std::vector<Peer> peers;         // by rank, this worker's among them
-  std::vector<GroupFlags*> flags;  // of the peers: all that a call reads of them
-  GroupFlags* own_flags = nullptr;
-  std::uint32_t phase = 0;
-  std::uint64_t num_announced = 0;
-  std::uint64_t sequence = 0;  // of the operation under way
-  bool may_be_written = false;
-  std::string broken_text;  // empty: not broken
-
-  GroupNews news;
-  std::function<void()> look;
-
-  [[nodiscard]] Peer& peer(int of_rank) { return peers[static_cast<std::size_t>(of_rank)]; }
-  [[nodiscard]] const Peer& peer(int of_rank) const {
-    return peers[static_cast<std::size_t>(of_rank)];
-  }
-  /// As this group calls somebody of whom the cluster speaks; also one who is in the job alone.
-  [[nodiscard]] RankInfo named(const RankInfo& member) const {
-    const bool is_member = member.rank >= 0 && member.rank < num_workers;
-    return is_member ? peer(member.rank).info : member;
-  }
-  [[nodiscard]] std::byte* slot_of(int of_rank, std::uint64_t announcement) const {
-    return peer(of_rank).memory->begin() + detail::kFlagsBytes + announcement % 2 * slot_size;
-  }
-  [[nodiscard]] GroupOperation& announced(int of_rank, std::uint64_t announcement) const {
-    return peer(of_rank).flags().operations[announcement % 2];
-  }
-  /// Whether a member has given up in this phase or before. One that did so later had come to this phase, which is whole.
-  [[nodiscard]] bool has_given_up(const GroupFlags& member) const {
-    const std::uint32_t at = member.given_up_at.load(std::memory_order_seq_cst);
-    return at != 0 && static_cast<std::int32_t>(at - phase) <= 0;
-  }
-  /// A member that is missed, with what it does instead.
-  [[nodiscard]] static RankInfo seen(const Peer& member) {
-    RankInfo info = member.info;
-    const std::string operation = member.flags().note.read();
-    info.last_operation = operation.empty() || operation == detail::OperationNote::kNone
-                              ? "no operation of this group"
-                              : operation;
-    return info;
-  }
-  [[nodiscard]] std::string name() const;
-  /// Whether a rank has come to this worker's phase. Counters wrap around.
-  [[nodiscard]] bool has_come(int of_rank) const {
-    const GroupFlags& member = *flags[static_cast<std::size_t>(of_rank)];
-    const std::uint32_t theirs = member.phase.load(std::memory_order_acquire);
-    return static_cast<std::int32_t>(theirs - phase) >= 0;
-  }
-
-  void meet(const std::vector<RankInfo>& names, const Deadline& deadline);
-  void leave();
-  [[nodiscard]] const Peer* find_leaver() const;
-  std::string open_peer(int of_rank, const std::string& announcement);
-  void require_whole() const;
-  void advance(Touches touches);
-  void await_phase(const Deadline& deadline, bool is_end);
-  void require_equal_operations();
-  bool await_peer(int of_rank, const Deadline& deadline);
-  void end_waiting(bool is_end);
-  [[nodiscard]] bool is_over_for(int of_rank, const Deadline& deadline) const;
-  [[nodiscard]] GroupNews::Kind await_news(const Deadline& deadline) const;
-  void warn_of_stall() const;
-  [[noreturn]] void fail(const Deadline& deadline, bool is_end);
-  [[noreturn]] void fail_by_absence(const Peer& owner);
-  [[noreturn]] void fail_because(GroupNews::Kind reason, const Deadline& deadline, bool is_end);
-  [[noreturn]] void break_with(StatusCode code, const std::string& text,
-                               std::vector<RankInfo> culprits);
-};
 
 /// Maps a member's flags and slots as it announced them; returns what went wrong.
 std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& announcement) {
@@ -189,10 +95,9 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
                     cluster->num_local_workers(), num_workers));
   }
   const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
-  const Descriptor own(::memfd_create("crossdevice group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const bool is_made =
-      own.get() >= 0 && ::ftruncate(own.get(), static_cast<off_t>(size_bytes)) == 0;
-  if (is_made) (void)::fcntl(own.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const Descriptor own(detail::make_memory_file(size_bytes, "crossdevice group"));
+  const bool is_made = own.get() >= 0;
+  std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   const FileIdentity identity = identity_of(own.get()).value_or(FileIdentity{});
 
   // Everybody gets an answer, also where something failed: a worker that threw alone would leave the others waiting.
@@ -200,7 +105,6 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
   detail::put_cores(mine, detail::usable_cores());
-  std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
   peers.resize(static_cast<std::size_t>(num_workers));
   for (int each = 0; each < num_workers; ++each) {
     peer(each).place = each;
@@ -208,8 +112,12 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
         names.empty() ? cluster->worker(each) : names.at(static_cast<std::size_t>(each));
   }
   const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), deadline);
-  for (int each = 0; each < num_workers && trouble.empty(); ++each) {
-    trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
+  try {
+    for (int each = 0; each < num_workers && trouble.empty(); ++each) {
+      trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
+    }
+  } catch (const std::exception& error) {  // no memory, or a message that is none
+    trouble = error.what();
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
@@ -245,12 +153,21 @@ void SharedMemoryGroup::State::leave() {
 /// touches but slots, which no member that has given up fills again, nothing is to be decided: the store may still be under way while this worker looks at
 /// the others' flags, and their lines come meanwhile. Then a sleeper, too, may be missed that falls asleep this very moment: it wakes up by itself after
 /// kLongestSleep.
+///
+/// Why the announcement's own phase is enough to poll: all that have come to this phase have announced as often as this worker, or one of the digests
+/// differs; and nobody announces for the next but one time before all have come to this one. Why no sleeper is overlooked where MEMORY is exposed: it reads the
+/// flags' phase, counts itself, looks at the announcement once more, and sleeps if the flags' phase is still that one. If it has read the new phase, it sees the
+/// announcement, which was stored before; if the old one, it sees the announcement or is seen by who stored it, who wakes it or has changed the phase before
+/// it sleeps.
 void SharedMemoryGroup::State::advance(Touches touches) {
+  ++phase;
+  std::atomic<std::uint32_t>& polled = announcement_of(*own_flags).phase;
   if (touches == Touches::MEMORY) {
-    own_flags->phase.store(++phase, std::memory_order_seq_cst);
+    polled.store(phase, std::memory_order_seq_cst);
   } else {
-    own_flags->phase.store(++phase, std::memory_order_release);
+    polled.store(phase, std::memory_order_release);
   }
+  own_flags->phase.store(phase, std::memory_order_release);
   if (own_flags->num_sleepers.load(std::memory_order_seq_cst) != 0) wake_all(own_flags->phase);
 }
 
@@ -282,7 +199,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     if (look) look();
     const std::uint32_t seen = theirs.phase.load(std::memory_order_seq_cst);
     theirs.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (!has_come(of_rank)) {
+    if (!has_come(of_rank, std::memory_order_seq_cst)) {
       const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(
           std::min(deadline.moment(), Clock::now() + kLongestSleep) - Clock::now());
       if (rest.count() > 0) sleep_on(theirs.phase, seen, rest);
@@ -334,8 +251,8 @@ std::string SharedMemoryGroup::State::name() const {
 }
 
 void SharedMemoryGroup::State::require_equal_operations() {
-  const auto is_equal = [this, slot = num_announced % 2](const GroupFlags* member) {
-    return member->digests[slot] == own_flags->digests[slot];
+  const auto is_equal = [this](GroupFlags* member) {
+    return announcement_of(*member).digest == announcement_of(*own_flags).digest;
   };
   if (std::all_of(flags.begin(), flags.end(), is_equal)) return;
   for (const Peer& each : peers) {
@@ -347,123 +264,6 @@ void SharedMemoryGroup::State::require_equal_operations() {
                            to_string(announced(each.place, num_announced))),
                {each.info});
   }
-}
-
-/// What the control plane says. A member that has given up because of it may be seen before the news has come here: then this waits for them, so that
-/// all name the same reason. Not where a member has given up because its time was over, which is the reason then.
-GroupNews::Kind SharedMemoryGroup::State::await_news(const Deadline& deadline) const {
-  bool has_anybody_heard = false;
-  bool is_certain = false;
-  for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each.flags())) continue;
-    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0 || why == GroupFlags::kFailed) return GroupNews::Kind::NONE;
-    has_anybody_heard = true;
-    is_certain |= why == GroupFlags::kHeard;
-  }
-  const Clock::time_point limit = std::min(
-      deadline.moment(),
-      Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
-  while (has_anybody_heard && news.kind() == GroupNews::Kind::NONE && Clock::now() < limit) {
-    sleep_on(own_flags->phase, phase, kLongestSleep);
-  }
-  return news.kind();
-}
-
-void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
-  fail_because(await_news(deadline), deadline, is_end);
-}
-
-/// The member that has left, if that is the reason: not where another had given up before it for a reason of its own.
-const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() const {
-  const Peer* leaver = nullptr;
-  for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each.flags())) continue;
-    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0 || why == GroupFlags::kFailed) return nullptr;
-    if (why == GroupFlags::kLeft) leaver = &each;
-  }
-  return leaver;
-}
-
-/// Gives up, so that the others do not wait for this worker.
-void SharedMemoryGroup::State::end_waiting(bool is_end) {
-  own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
-  wake_all(own_flags->phase);
-  // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
-  may_be_written = is_end;
-  for (int each = 0; each < num_workers; ++each) {
-    may_be_written |= each != rank && has_come(each);
-  }
-}
-
-void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadline& deadline,
-                                            bool is_end) {
-  const Peer* const leaver =
-      reason == GroupNews::Kind::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
-  own_flags->reason.store(reason != GroupNews::Kind::NONE ? GroupFlags::kHeard
-                          : leaver != nullptr             ? GroupFlags::kMissesOne
-                                                          : 0,
-                          std::memory_order_seq_cst);
-  end_waiting(is_end);
-  std::vector<RankInfo> missing;
-  std::string names;
-  for (int each = 0; each < num_workers; ++each) {
-    if (has_come(each)) continue;
-    missing.push_back(seen(peer(each)));
-    names += (names.empty() ? "" : ", ") + to_string(missing.back());
-  }
-  const std::string name = this->name();
-  if (reason != GroupNews::Kind::NONE) {
-    const GroupNews::Item item = news.item();
-    const bool is_loss = item.kind == GroupNews::Kind::LOST;
-    break_with(is_loss ? StatusCode::UNAVAILABLE : StatusCode::ABORTED, name + ": " + item.text,
-               {item.culprit});
-  }
-  if (leaver != nullptr) {
-    break_with(StatusCode::UNAVAILABLE,
-               fmt::format("{}: {} is gone: it has left", name, to_string(leaver->info)),
-               {leaver->info});
-  }
-  // Whoever has failed has done so before those that have given up because of it, so all that see these see it.
-  for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each.flags())) continue;
-    if (each.flags().reason.load(std::memory_order_seq_cst) != GroupFlags::kFailed) continue;
-    break_with(StatusCode::ABORTED,
-               fmt::format("{}: {} has failed by itself", name, to_string(each.info)), {each.info});
-  }
-  for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each.flags())) continue;
-    if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
-    if (deadline.has_passed()) break;
-    break_with(StatusCode::DEADLINE_EXCEEDED,
-               fmt::format("{}: {} has given up{}", name, to_string(each.info),
-                           names.empty() ? "" : " waiting for " + names),
-               missing.empty() ? std::vector<RankInfo>{each.info} : missing);
-  }
-  break_with(StatusCode::DEADLINE_EXCEEDED,
-             fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
-             missing);
-}
-
-/// Whoever has announced a segment and has not given up keeps it, if it lives. So its process has ended: the others wait for what the control plane says.
-void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
-  for (const Peer& each : peers) {
-    if (has_given_up(each.flags())) fail(Deadline::never(), /*is_end=*/true);
-  }
-  own_flags->reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
-  end_waiting(/*is_end=*/true);
-  break_with(StatusCode::UNAVAILABLE,
-             fmt::format("{}: {} is gone: its memory is not there any more", name(),
-                         to_string(owner.info)),
-             {owner.info});
-}
-
-void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
-                                          std::vector<RankInfo> culprits) {
-  broken_text = text;
-  throw_op_error(code, text,
-                 {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
 }
 
 SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes,
@@ -500,14 +300,19 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   state_->sequence = sequence;
   GroupFlags& own = *state_->own_flags;
   const std::size_t slot = ++state_->num_announced % 2;
+  detail::Announcement& announcement = own.announcements[slot];
   GroupOperation packed;  // here, where it can stay in registers
   detail::pack_operation_into(operation, packed);
   packed.sequence = sequence;
   const std::uint64_t digest = detail::digest_of_packed(packed);
   own.operations[slot] = packed;
-  // The line that the others look at is written all at once: each time they look in between, it has to be fetched back.
-  if (!head.empty()) std::memcpy(own.heads[slot], head.data(), head.size());
-  own.digests[slot] = digest;
+  // The line that the others look at is written last and all at once: each time they look in between, it has to be fetched back.
+  const std::size_t num_near = std::min(head.size(), kNearBytes);
+  if (head.size() > num_near) {
+    std::memcpy(announcement.head + num_near, head.data() + num_near, head.size() - num_near);
+  }
+  if (num_near > 0) std::memcpy(announcement.head, head.data(), num_near);
+  announcement.digest = digest;
   state_->advance(touches);
   own.note.set(packed.kind, sequence);  // while the others' lines are on their way
 }
@@ -521,7 +326,7 @@ std::span<const std::byte> SharedMemoryGroup::slot_of(int rank) const {
 }
 
 std::span<const std::byte> SharedMemoryGroup::head_of(int rank) const {
-  return state_->flags[static_cast<std::size_t>(rank)]->heads[state_->num_announced % 2];
+  return state_->announcement_of(*state_->flags[static_cast<std::size_t>(rank)]).head;
 }
 
 void SharedMemoryGroup::finish() { state_->advance(Touches::MEMORY); }
@@ -562,6 +367,8 @@ std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
 void SharedMemoryGroup::while_waiting(std::function<void()> look) {
   state_->look = std::move(look);
 }
+
+RankInfo SharedMemoryGroup::info() const { return state_->peer(state_->rank).info; }
 
 void SharedMemoryGroup::require_whole() const { state_->require_whole(); }
 

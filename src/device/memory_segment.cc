@@ -6,20 +6,16 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-// Since Linux 6.3; absent from older C libraries, as is the next one.
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-// Since Linux 6.1.
+#include "crossdevice/device/memory_file.h"
+
+// Since Linux 6.1; absent from older C libraries, as is the next one.
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -37,28 +33,6 @@ bool exceeds_machine(std::size_t size_bytes) {
   const std::uint64_t total =
       (std::uint64_t{info.totalram} + std::uint64_t{info.totalswap}) * info.mem_unit;
   return size_bytes > total;
-}
-
-/// A memfd of that size, or -1. The system takes names of up to 249 characters.
-int make_memfd(std::size_t size_bytes, std::string_view whole_name) {
-  const std::string shown(whole_name.substr(0, 249));
-  const char* const name = shown.c_str();
-  // Growing a file beyond this limit would raise SIGXFSZ in the program.
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-      limit.rlim_cur < size_bytes) {
-    return -1;
-  }
-  int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  if (fd < 0) fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);  // an older kernel
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(size_bytes)) != 0) {
-    close(fd);
-    return -1;
-  }
-  // A process that maps the segment must not be able to shrink it: our next access would raise SIGBUS.
-  (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  return fd;
 }
 
 /// Maps at a multiple of the huge page: cuts it out of a larger reservation. Null when the system refuses.
@@ -119,7 +93,7 @@ bool has_one_memory_node() {
 
 std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::string_view name) {
   if (exceeds_machine(size_bytes)) return nullptr;
-  int fd = make_memfd(size_bytes, name);
+  int fd = make_memory_file(size_bytes, name);
   std::byte* begin = nullptr;
   if (fd >= 0) {
     begin = map_aligned(size_bytes, MAP_SHARED, fd);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "crossdevice/core/error.h"
 
@@ -54,6 +55,22 @@ TEST(SharedMemoryGroupTest, WhoWaitsLooksAround) {
                            cluster->barrier();
                          }),
             no_errors(3));
+}
+
+TEST(SharedMemoryGroupTest, ALimitOnFileSizesRaisesNoSignal) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit lowered = before;
+  lowered.rlim_cur = rlim_t{256} << 10;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &lowered), 0);
+  const std::vector<std::string> errors =
+      run_clusters(2, [](const std::shared_ptr<Cluster>& cluster) {
+        const SharedMemoryGroup group(cluster, std::size_t{1} << 20);
+        ADD_FAILURE() << "its memory is larger than the limit";
+      });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const std::string& each : errors)
+    EXPECT_EQ(each, "rank 0: no shared memory: File too large");
 }
 
 TEST(SharedMemoryGroupTest, AStallIsSpokenOf) {

@@ -62,12 +62,14 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int num_workers() const;
+  /// What errors call this worker.
+  [[nodiscard]] RankInfo info() const;
   [[nodiscard]] std::size_t slot_bytes() const;
 
   /// What the next announcement says, for this worker to fill.
   [[nodiscard]] std::span<std::byte> slot();
-  /// Up to so many bytes may come along with the announcement itself: to read them costs no cache line of their own.
-  static constexpr std::size_t kHeadBytes = 16;
+  /// Up to so many bytes may come along with the announcement itself: they lie behind it, so that processors fetch them together.
+  static constexpr std::size_t kHeadBytes = 240;
   /// What of a member an operation's other members touch.
   enum class Touches : bool { SLOTS, MEMORY };
   /// `sequence` is what errors call the operation besides.

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How an operation of a SharedMemoryGroup fails: who is to blame, and what the others are told.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/core/error.h"
+
+#include "comm/detail/shared_futex.h"
+#include "comm/detail/shared_group_state.h"
+
+namespace crossdevice {
+namespace {
+
+using detail::GroupNews;
+using detail::sleep_on;
+using detail::wake_all;
+
+/// How long a member waits for news that another has had from the control plane; they take some 0.1 ms.
+constexpr std::chrono::seconds kNewsTime{5};
+/// The same where a member has left, for which there may be a reason.
+constexpr std::chrono::milliseconds kReasonTime{200};
+
+}  // namespace
+
+/// What the control plane says. A member that has given up because of it may be seen before the news has come here: then this waits for them, so that
+/// all name the same reason. Not where a member has given up because its time was over, which is the reason then.
+GroupNews::Kind SharedMemoryGroup::State::await_news(const Deadline& deadline) const {
+  bool has_anybody_heard = false;
+  bool is_certain = false;
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
+    if (why == 0 || why == GroupFlags::kFailed) return GroupNews::Kind::NONE;
+    has_anybody_heard = true;
+    is_certain |= why == GroupFlags::kHeard;
+  }
+  const Clock::time_point limit = std::min(
+      deadline.moment(),
+      Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
+  while (has_anybody_heard && news.kind() == GroupNews::Kind::NONE && Clock::now() < limit) {
+    sleep_on(own_flags->phase, phase, kLongestSleep);
+  }
+  return news.kind();
+}
+
+void SharedMemoryGroup::State::fail(const Deadline& deadline, bool is_end) {
+  fail_because(await_news(deadline), deadline, is_end);
+}
+
+/// The member that has left, if that is the reason: not where another had given up before it for a reason of its own.
+const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() const {
+  const Peer* leaver = nullptr;
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
+    if (why == 0 || why == GroupFlags::kFailed) return nullptr;
+    if (why == GroupFlags::kLeft) leaver = &each;
+  }
+  return leaver;
+}
+
+/// Gives up, so that the others do not wait for this worker.
+void SharedMemoryGroup::State::end_waiting(bool is_end) {
+  own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
+  wake_all(own_flags->phase);
+  // Whoever has announced may be at work on this worker's memory; so may one that has not, if this one sees its announcement only now.
+  may_be_written = is_end;
+  for (int each = 0; each < num_workers; ++each) {
+    may_be_written |= each != rank && has_come(each, std::memory_order_seq_cst);
+  }
+}
+
+void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadline& deadline,
+                                            bool is_end) {
+  const Peer* const leaver =
+      reason == GroupNews::Kind::NONE && !deadline.has_passed() ? find_leaver() : nullptr;
+  own_flags->reason.store(reason != GroupNews::Kind::NONE ? GroupFlags::kHeard
+                          : leaver != nullptr             ? GroupFlags::kMissesOne
+                                                          : 0,
+                          std::memory_order_seq_cst);
+  end_waiting(is_end);
+  std::vector<RankInfo> missing;
+  std::string names;
+  for (int each = 0; each < num_workers; ++each) {
+    if (has_come(each)) continue;
+    missing.push_back(seen(peer(each)));
+    names += (names.empty() ? "" : ", ") + to_string(missing.back());
+  }
+  const std::string name = this->name();
+  if (reason != GroupNews::Kind::NONE) {
+    const GroupNews::Item item = news.item();
+    const bool is_loss = item.kind == GroupNews::Kind::LOST;
+    break_with(is_loss ? StatusCode::UNAVAILABLE : StatusCode::ABORTED, name + ": " + item.text,
+               {item.culprit});
+  }
+  if (leaver != nullptr) {
+    break_with(StatusCode::UNAVAILABLE,
+               fmt::format("{}: {} is gone: it has left", name, to_string(leaver->info)),
+               {leaver->info});
+  }
+  // Whoever has failed has done so before those that have given up because of it, so all that see these see it.
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    if (each.flags().reason.load(std::memory_order_seq_cst) != GroupFlags::kFailed) continue;
+    break_with(StatusCode::ABORTED,
+               fmt::format("{}: {} has failed by itself", name, to_string(each.info)), {each.info});
+  }
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
+    if (deadline.has_passed()) break;
+    break_with(StatusCode::DEADLINE_EXCEEDED,
+               fmt::format("{}: {} has given up{}", name, to_string(each.info),
+                           names.empty() ? "" : " waiting for " + names),
+               missing.empty() ? std::vector<RankInfo>{each.info} : missing);
+  }
+  break_with(StatusCode::DEADLINE_EXCEEDED,
+             fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
+             missing);
+}
+
+/// Whoever has announced a segment and has not given up keeps it, if it lives. So its process has ended: the others wait for what the control plane says.
+void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
+  for (const Peer& each : peers) {
+    if (has_given_up(each.flags())) fail(Deadline::never(), /*is_end=*/true);
+  }
+  own_flags->reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
+  end_waiting(/*is_end=*/true);
+  break_with(StatusCode::UNAVAILABLE,
+             fmt::format("{}: {} is gone: its memory is not there any more", name(),
+                         to_string(owner.info)),
+             {owner.info});
+}
+
+void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
+                                          std::vector<RankInfo> culprits) {
+  broken_text = text;
+  throw_op_error(code, text,
+                 {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
+}
+
+}  // namespace crossdevice
