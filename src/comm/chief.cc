@@ -12,6 +12,14 @@
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
+namespace {
+
+/// Of the frame that ends a round: its kind, the round, how many parts, and each part after its length. What no receiver takes must not be sent.
+std::size_t answer_bytes(std::size_t num_parts, std::size_t num_bytes) {
+  return 1 + 2 * sizeof(std::uint64_t) + sizeof(std::uint32_t) * (1 + num_parts) + num_bytes;
+}
+
+}  // namespace
 
 Chief::Chief(ChiefOptions options, Send send)
     : options_(std::move(options)),
@@ -62,27 +70,30 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
   }
   if (!is_rank)
     return refusal(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
-  if (member(rank).presence != Presence::ABSENT && !comes_anew(hello.member)) {
-    return refusal(fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
-                               hello.member.host, hello.member.pid, rank, member(rank).info.host,
-                               member(rank).info.pid,
-                               is_present(rank) ? "holds already" : "has held before"));
-  }
+  if (is_complete()) return held_by_another(hello);
   return std::nullopt;
 }
 
-/// Whether that very process was here, and has lost its connection and nothing else: not all have come yet.
-bool Chief::comes_anew(const MemberInfo& worker) const {
-  const Member& known = member(worker.rank);
-  return !is_complete() && known.presence == Presence::GONE && known.info.host == worker.host &&
-         known.info.host_id == worker.host_id && known.info.pid == worker.pid;
+bool Chief::is_contested(const Hello& hello) const {
+  const MemberInfo& claimant = hello.member;
+  if (is_complete() || !is_present(claimant.rank)) return false;
+  // Who is that process itself has lost its connection, and comes again before the end of that is known here.
+  return !member(claimant.rank).info.is_same_process(claimant);
+}
+
+Refused Chief::held_by_another(const Hello& hello) const {
+  const MemberInfo& claimant = hello.member;
+  const MemberInfo& holder = member(claimant.rank).info;
+  return {.text = fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} {}",
+                              claimant.host, claimant.pid, claimant.rank, holder.host, holder.pid,
+                              is_present(claimant.rank) ? "holds already" : "has held before")};
 }
 
 void Chief::admit(const Hello& hello) {
   const int rank = hello.member.rank;
   const bool is_new = member(rank).presence == Presence::ABSENT;
-  member(rank).info = hello.member;
-  member(rank).presence = Presence::PRESENT;
+  // What was known of this rank may be another process's, which held it before.
+  member(rank) = {.info = hello.member, .presence = Presence::PRESENT};
   if (is_new) ++num_admitted_;
   if (!is_complete()) return;
   Members all;
@@ -154,7 +165,7 @@ void Chief::handle(int rank, const Frame& frame) {
     }
     case ControlKind::ASK:
       for (const RankInfo& each : missing(WhoIsMissing::decode(frame.payload).id)) {
-        send(each.rank, ControlKind::ASK, "");
+        send(each.rank, ControlKind::ASK, Ask{}.encode());
       }
       return;
     case ControlKind::GIVE_UP:
@@ -212,6 +223,23 @@ std::size_t Chief::num_present() const {
                     [](const Member& each) { return each.presence == Presence::PRESENT; }));
 }
 
+/// Where a rank stands in the group that it names.
+std::size_t Chief::index_of(int rank, const std::vector<int>& members) const {
+  const auto position = std::find(members.begin(), members.end(), rank);
+  const bool are_ranks = std::all_of(members.begin(), members.end(), [this](int each) {
+    return each >= 0 && each < options_.num_workers;
+  });
+  std::vector<int> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool is_anybody_named_twice =
+      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  // Who is named twice gives one part only, and the round would wait for the other.
+  if (position == members.end() || !are_ranks || is_anybody_named_twice) {
+    throw WireError(fmt::format("rank {} sent a round of a group that it is not in", rank));
+  }
+  return static_cast<std::size_t>(position - members.begin());
+}
+
 void Chief::exchange(int rank, Exchange message) {
   const auto reject = [&](const Failure& failure) {
     send(rank, ControlKind::EXCHANGE_FAILED,
@@ -224,18 +252,7 @@ void Chief::exchange(int rank, Exchange message) {
   if (message.members.empty()) {
     for (int each = 0; each < options_.num_workers; ++each) message.members.push_back(each);
   }
-  const auto position = std::find(message.members.begin(), message.members.end(), rank);
-  const bool are_ranks =
-      std::all_of(message.members.begin(), message.members.end(),
-                  [this](int each) { return each >= 0 && each < options_.num_workers; });
-  std::vector<int> sorted = message.members;
-  std::sort(sorted.begin(), sorted.end());
-  const bool is_anybody_named_twice =
-      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-  // Who is named twice gives one part only, and the round would wait for the other.
-  if (position == message.members.end() || !are_ranks || is_anybody_named_twice) {
-    throw WireError(fmt::format("rank {} sent a round of a group that it is not in", rank));
-  }
+  const std::size_t index = index_of(rank, message.members);
   const auto [entry, is_new] = rounds_.try_emplace(message.id);
   Round& round = entry->second;
   if (is_new) {
@@ -245,7 +262,6 @@ void Chief::exchange(int rank, Exchange message) {
     round.kind = message.kind;
     round.first = rank;
   }
-  const auto index = static_cast<std::size_t>(position - message.members.begin());
   if (round.members == message.members && round.has_part[index]) {
     throw WireError(fmt::format("rank {} sent its part of a round twice", rank));
   }
@@ -257,6 +273,18 @@ void Chief::exchange(int rank, Exchange message) {
                               : fmt::format("ranks make different calls: rank {} {}, rank {} {}",
                                             round.first, round.kind, rank, message.kind),
                           {rank_info(rank)}};
+    fail(message.id, failure);
+    return reject(failure);
+  }
+  round.num_bytes += message.bytes.size();
+  if (const std::size_t size = answer_bytes(round.members.size(), round.num_bytes);
+      size > kMaxFrameBytes) {
+    const Failure failure{
+        StatusCode::RESOURCE_EXHAUSTED,
+        fmt::format("{}: with rank {}'s part of {} bytes all parts together take {} bytes, more "
+                    "than the {} that one round may carry",
+                    round.kind, rank, message.bytes.size(), size, kMaxFrameBytes),
+        {}};
     fail(message.id, failure);
     return reject(failure);
   }
@@ -314,9 +342,11 @@ void Chief::fail(const RoundId& id, const Failure& failure) {
 }
 
 void Chief::complete(const RoundId& id, Round& round) {
-  const std::string payload = Exchanged{id, std::move(round.parts)}.encode();
+  // One for all: many parts for each of many members may be more than there is memory.
+  const SharedFrame frame = std::make_shared<const std::string>(
+      encode_frame(ControlKind::EXCHANGED, Exchanged{id, std::move(round.parts)}.encode()));
   for (const int to : round.members) {
-    if (is_present(to)) send(to, ControlKind::EXCHANGED, payload);
+    if (is_present(to)) send_(to, frame);
   }
   rounds_.erase(id);
 }
@@ -370,7 +400,9 @@ RankInfo Chief::rank_info(int rank) const {
 }
 
 void Chief::send(int rank, ControlKind kind, const std::string& payload) {
-  if (is_present(rank)) send_(rank, encode_frame(kind, payload));
+  if (is_present(rank)) {
+    send_(rank, std::make_shared<const std::string>(encode_frame(kind, payload)));
+  }
 }
 
 }  // namespace crossdevice::detail

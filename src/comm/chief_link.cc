@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/trace_clock.h"
 #include "crossdevice/core/version.h"
@@ -43,7 +44,7 @@ ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, M
       options_(options),
       self_(std::move(self)),
       events_(std::move(events)),
-      resolver_(io),
+      lookup_(io, options.resolve),
       retry_timer_(io),
       next_retry_(kFirstRetry),
       next_warning_(Clock::now() + whole_time(options.stall_warning)) {}
@@ -53,22 +54,23 @@ void ChiefLink::connect() {
   const std::size_t which = num_tries_++ % num_addresses;
   const HostPort address = parse_host_port(which == 0 ? options_.chief_address
                                                       : options_.more_chief_addresses[which - 1]);
-  resolver_.async_resolve(
-      address.host, std::to_string(address.port),
-      [this](std::error_code error, const tcp::resolver::results_type& endpoints) {
-        if (error == asio::error::operation_aborted || is_leaving_) return;
-        if (error) return retry(error.message());
-        auto attempt = std::make_shared<Attempt>(io_);
-        for (const auto& each : endpoints) attempt->endpoints.push_back(each.endpoint());
-        attempt->timer.expires_after(kConnectTime);
-        attempt->timer.async_wait([attempt](std::error_code stopped) {
-          std::error_code ignored;
-          if (stopped) return;
-          attempt->is_over = true;
-          attempt->socket.close(ignored);
-        });
-        try_next(attempt, "it has no address");
+  try {
+    lookup_.start(address.host, address.port, [this](const FoundEndpoints& found) {
+      if (!found.error.empty()) return retry(found.error);
+      auto attempt = std::make_shared<Attempt>(io_);
+      attempt->endpoints = found.endpoints;
+      attempt->timer.expires_after(kConnectTime);
+      attempt->timer.async_wait([attempt](std::error_code stopped) {
+        std::error_code ignored;
+        if (stopped) return;
+        attempt->is_over = true;
+        attempt->socket.close(ignored);
       });
+      try_next(attempt, "it has no address");
+    });
+  } catch (const ResourceExhaustedError& error) {
+    retry(error.what());  // there may be threads again in a moment
+  }
 }
 
 /// Its addresses, one after the other, until the time is over.
@@ -124,7 +126,7 @@ void ChiefLink::beat(bool was_asleep) {
 void ChiefLink::leave() {
   send(ControlKind::GOODBYE, "");
   is_leaving_ = true;
-  resolver_.cancel();
+  lookup_.cancel();
   retry_timer_.cancel();
   if (connection_) connection_->close_after_sending();
 }
@@ -174,6 +176,11 @@ void ChiefLink::hear(const Frame& frame) {
 
 void ChiefLink::say_hello(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
+  if (challenge.protocol != kControlProtocol) {
+    return events_.on_refused(
+        {.text = fmt::format("the chief at {} speaks protocol {}, this worker speaks {}",
+                             options_.chief_address, challenge.protocol, kControlProtocol)});
+  }
   if (options_.secret.empty() && !connection_->is_from_this_machine()) {
     return events_.on_refused(
         {.text = fmt::format("the chief at {} is on another machine, which needs a secret: set "
@@ -221,7 +228,10 @@ void ChiefLink::hear_clock(const Frame& frame) {
 void ChiefLink::end(const std::string& why) {
   if (is_leaving_) return;
   is_welcome_ = false;
-  if (is_kept_) return events_.on_lost(why);
+  if (is_kept_) {
+    connection_.reset();  // else every beat() would find it silent, and lose it again
+    return events_.on_lost(why);
+  }
   retry(why);  // it may just have begun to listen, or be another job's
 }
 

@@ -19,11 +19,14 @@
 namespace crossdevice::detail {
 namespace {
 
-std::uint64_t make_cluster_id() {
-  std::uint64_t id = 0;
+/// How long who holds a rank that another process claims has for its answer; half of heartbeat_timeout where that is less.
+constexpr std::chrono::seconds kAnswerTime{1};
+
+std::uint64_t make_random_number() {
+  std::uint64_t number = 0;
   const Nonce random = make_nonce();
-  for (std::size_t i = 0; i < sizeof id; ++i) id = id << 8U | random[i];
-  return id;
+  for (std::size_t i = 0; i < sizeof number; ++i) number = number << 8U | random[i];
+  return number;
 }
 
 }  // namespace
@@ -34,23 +37,23 @@ ChiefService::ChiefService(asio::io_context& io, const ControlPlaneOptions& opti
       options_(options),
       self_(std::move(self)),
       to_self_(std::move(to_self)),
-      cluster_id_(make_cluster_id()),
+      cluster_id_(make_random_number()),
       next_warning_(Clock::now() + whole_time(options.stall_warning)),
       chief_({.num_workers = options.num_workers,
               .library_version = library_version_string(),
               .job = options.job,
               .epoch = options.epoch,
               .addresses_by_rank = options.addresses_by_rank},
-             [this](int rank, std::string frame) { send(rank, std::move(frame)); }),
+             [this](int rank, SharedFrame frame) { send(rank, std::move(frame)); }),
       reception_(
           io, [this](const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
                      const Frame& frame) { answer_hello(connection, challenge, frame); }) {}
 
-void ChiefService::send(int rank, std::string frame) {
+void ChiefService::send(int rank, SharedFrame frame) {
   if (rank == self_.rank) {
     // Later, so that the chief is not called while it calls.
     asio::post(io_, [this, bytes = std::move(frame)] {
-      to_self_(decode_frame_body(std::string_view(bytes).substr(kFrameHeadBytes)));
+      to_self_(decode_frame_body(std::string_view(*bytes).substr(kFrameHeadBytes)));
     });
   } else if (const auto session = sessions_.find(rank); session != sessions_.end()) {
     session->second->send(std::move(frame));
@@ -75,32 +78,54 @@ void ChiefService::open() {
   chief_.admit(hello);
 }
 
-void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connection,
-                                const Nonce& challenge, const Frame& frame) {
+/// Nothing: the worker may come in, unless its rank is contested.
+std::optional<Refused> ChiefService::judge(const Connection& connection, const Nonce& challenge,
+                                           const Hello& hello) {
+  if (options_.secret.empty() && !connection->is_from_this_machine()) {
+    return Refused{.text =
+                       "without a secret the chief takes workers of its own machine only: "
+                       "set CROSSDEVICE_SECRET_FILE on all workers"};
+  }
+  if (!is_equal(hello.mac, hello.expected_mac(options_.secret, challenge))) {
+    return Refused{.text = kDifferentSecrets};
+  }
+  std::optional<Refused> refused = chief_.refuse(hello);
+  // This very process holds its rank without a connection, whoever else says that it is this process.
+  if (!refused.has_value() && hello.member.rank == self_.rank) {
+    refused = chief_.held_by_another(hello);
+  }
+  return refused;
+}
+
+void ChiefService::refuse_stranger(const Connection& stranger, std::string_view reason,
+                                   const Refused& refused) {
+  reception_.refuse(stranger, reason, refused.text);
+  stranger->send(encode_frame(ControlKind::REFUSED, refused.encode()));
+  stranger->close_after_sending();
+}
+
+void ChiefService::answer_hello(const Connection& connection, const Nonce& challenge,
+                                const Frame& frame) {
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");
+  if (const std::uint32_t protocol = protocol_of(frame.payload); protocol != kControlProtocol) {
+    // The reason is of those whose word is not proved: one of few, whatever they say.
+    return refuse_stranger(
+        connection, "protocol",
+        {.text = fmt::format("this worker speaks protocol {}, the chief at {} speaks {}", protocol,
+                             options_.chief_address, kControlProtocol)});
+  }
   const Hello hello = Hello::decode(frame.payload);
-  std::optional<Refused> refused;
-  std::string reason;  // of those whose word is not proved: one of few, whatever they say
-  if (hello.protocol != kControlProtocol) {
-    refused = Refused{.text = fmt::format("rank {} speaks protocol {}, the chief speaks {}",
-                                          hello.member.rank, hello.protocol, kControlProtocol)};
-    reason = "protocol";
-  } else if (options_.secret.empty() && !connection->is_from_this_machine()) {
-    refused = Refused{.text =
-                          "without a secret the chief takes workers of its own machine only: "
-                          "set CROSSDEVICE_SECRET_FILE on all workers"};
-  } else if (!is_equal(hello.mac, hello.expected_mac(options_.secret, challenge))) {
-    refused = Refused{.text = kDifferentSecrets};
-  } else {
-    refused = chief_.refuse(hello);
+  std::optional<Refused> refused = judge(connection, challenge, hello);
+  if (!refused.has_value() && chief_.is_contested(hello)) {
+    refused = contest(connection, hello);
+    if (!refused.has_value()) return;
   }
-  if (refused.has_value()) {
-    reception_.refuse(connection, reason.empty() ? refused->text : reason, refused->text);
-    connection->send(encode_frame(ControlKind::REFUSED, refused->encode()));
-    connection->close_after_sending();
-    end_spoiled_meeting();
-    return;
-  }
+  if (!refused.has_value()) return welcome(connection, hello);
+  refuse_stranger(connection, refused->text, *refused);
+  end_spoiled_meeting();
+}
+
+void ChiefService::welcome(const Connection& connection, const Hello& hello) {
   Welcome welcome;
   welcome.cluster_id = cluster_id_;
   welcome.mac = welcome.expected_mac(options_.secret, hello.nonce);
@@ -108,18 +133,34 @@ void ChiefService::answer_hello(const std::shared_ptr<ControlConnection>& connec
   connection->send(encode_frame(ControlKind::WELCOME, welcome.encode()));
   begin_session(connection, hello.member.rank);
   chief_.admit(hello);
+  // A holder that comes again lives. And when all have come, nothing changes hands any more.
+  const auto refuse = [this](int rank) {
+    const Hello late = contests_.at(rank).hello;
+    refuse_claimant(rank, chief_.held_by_another(late));
+  };
+  if (contests_.contains(hello.member.rank)) refuse(hello.member.rank);
+  while (chief_.is_complete() && !contests_.empty()) refuse(contests_.begin()->first);
   end_spoiled_meeting();
+}
+
+Refused ChiefService::end_meeting(StatusCode code, const std::string& text) {
+  Refused refused = chief_.cancel_meeting(code, text);
+  refuse_claimants(refused);
+  return refused;
 }
 
 /// Not at the first one that does not fit: those who come later than that would find no chief that tells them.
 void ChiefService::end_spoiled_meeting() {
   if (!chief_.is_spoiled()) return;
-  chief_.cancel_meeting(
-      StatusCode::FAILED_PRECONDITION,
-      fmt::format("the workers do not fit together: {}", chief_.describe_absent()));
+  (void)end_meeting(StatusCode::FAILED_PRECONDITION,
+                    fmt::format("the workers do not fit together: {}", chief_.describe_absent()));
 }
 
-void ChiefService::begin_session(const std::shared_ptr<ControlConnection>& connection, int rank) {
+void ChiefService::begin_session(const Connection& connection, int rank) {
+  // The same process's, which has lost it: its end, noticed later, must not be taken for the new one's.
+  if (const auto replaced = sessions_.find(rank); replaced != sessions_.end()) {
+    replaced->second->close();
+  }
   sessions_[rank] = connection;
   last_heard_of_[rank] = Clock::now();
   connection->take_over(
@@ -127,16 +168,106 @@ void ChiefService::begin_session(const std::shared_ptr<ControlConnection>& conne
         last_heard_of_[rank] = Clock::now();
         if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
         chief_.handle(rank, frame);
-        if (!chief_.is_present(rank)) drop_member(rank, kHasLeft);
+        if (!chief_.is_present(rank)) return drop_member(rank, kHasLeft);
+        if (frame.kind == ControlKind::HEARTBEAT && contests_.contains(rank)) {
+          hear_answer(rank, Heartbeat::decode(frame.payload).answers);
+        }
       },
       [this, rank](const std::string& why) { drop_member(rank, "its connection ended: " + why); });
 }
+
+// ---------------------------------------------------------------------------------------------- contests
+
+/// Begins one, or says why not.
+std::optional<Refused> ChiefService::contest(const Connection& claimant, const Hello& hello) {
+  const int rank = hello.member.rank;
+  const auto take_over = [&] {
+    claimant->take_over([](const Frame&) { throw WireError("it speaks before it is welcome"); },
+                        [this, rank](const std::string&) { contests_.erase(rank); });
+  };
+  if (const auto open = contests_.find(rank); open != contests_.end()) {
+    Contest& running = open->second;
+    const MemberInfo& other = running.hello.member;
+    if (!other.is_same_process(hello.member)) {
+      return Refused{.text = fmt::format("host {}, pid {} claims rank {}, which host {}, pid {} "
+                                         "claims already",
+                                         hello.member.host, hello.member.pid, rank, other.host,
+                                         other.pid)};
+    }
+    running.claimant->close();  // it has lost that connection, and comes again
+    running.claimant = claimant;
+    running.hello = hello;
+    take_over();
+    return std::nullopt;
+  }
+  std::uint64_t nonce = 0;
+  while (nonce == 0) nonce = make_random_number();
+  contests_.emplace(rank, Contest{nonce, claimant, hello, asio::steady_timer(io_)});
+  take_over();
+  sessions_.at(rank)->send(encode_frame(ControlKind::ASK, Ask{nonce}.encode()));
+  await_answer(rank, nonce, /*is_first_time=*/true);
+  return std::nullopt;
+}
+
+/// Twice, the second time for a quarter as long: a chief that was stopped itself finds its time over before it has read what came meanwhile.
+void ChiefService::await_answer(int rank, std::uint64_t nonce, bool is_first_time) {
+  const Clock::duration patience =
+      std::min<Clock::duration>(kAnswerTime, whole_time(options_.heartbeat_timeout) / 2);
+  asio::steady_timer& limit = contests_.at(rank).limit;
+  limit.expires_after(is_first_time ? patience : patience / 4);
+  limit.async_wait([this, rank, nonce, is_first_time](std::error_code stopped) {
+    // One that is cancelled may have ended already: then this is another contest, or none.
+    const auto open = contests_.find(rank);
+    if (stopped || open == contests_.end() || open->second.nonce != nonce) return;
+    if (is_first_time) return await_answer(rank, nonce, /*is_first_time=*/false);
+    drop_member(rank, "it does not answer, and another process claims its rank");
+  });
+}
+
+void ChiefService::hear_answer(int rank, std::uint64_t answers) {
+  const auto open = contests_.find(rank);
+  if (answers != open->second.nonce) return;
+  refuse_claimant(rank, chief_.held_by_another(open->second.hello));
+}
+
+/// To the claimant, the holder being gone.
+void ChiefService::pass_on(int rank) {
+  const auto open = contests_.extract(rank);
+  if (open.empty()) return;
+  const Contest& won = open.mapped();
+  log(LogSeverity::WARNING,
+      fmt::format("the chief (rank {}) gives rank {} to host {}, pid {}", self_.rank, rank,
+                  won.hello.member.host, won.hello.member.pid));
+  welcome(won.claimant, won.hello);
+}
+
+void ChiefService::refuse_claimant(int rank, const Refused& refused) {
+  const auto open = contests_.extract(rank);
+  const Connection& claimant = open.mapped().claimant;
+  log_once(fmt::format("contested rank {}", rank), LogSeverity::WARNING,
+           fmt::format("the chief (rank {}) refused a worker: {}", self_.rank, refused.text));
+  claimant->send(encode_frame(ControlKind::REFUSED, refused.encode()));
+  claimant->close_after_sending();
+  std::erase_if(leaving_claimants_, [](const auto& each) { return each.expired(); });
+  leaving_claimants_.emplace_back(claimant);
+}
+
+void ChiefService::refuse_claimants(const Refused& refused) {
+  while (!contests_.empty()) refuse_claimant(contests_.begin()->first, refused);
+}
+
+bool ChiefService::has_leaving_claimants() const {
+  return std::any_of(leaving_claimants_.begin(), leaving_claimants_.end(),
+                     [](const auto& each) { return !each.expired(); });
+}
+
+// ---------------------------------------------------------------------------------------------- being there
 
 void ChiefService::tell_clock(int rank, const Frame& question) {
   ClockReading reading = ClockReading::decode(question.payload);
   reading.answered_ns = trace_clock_ns();
   reading.clock = trace_clock_id();
-  send(rank, encode_frame(ControlKind::CLOCK, reading.encode()));
+  sessions_.at(rank)->send(encode_frame(ControlKind::CLOCK, reading.encode()));
 }
 
 void ChiefService::drop_member(int rank, const std::string& why) {
@@ -145,13 +276,15 @@ void ChiefService::drop_member(int rank, const std::string& why) {
   session->second->close_after_sending();
   sessions_.erase(session);
   last_heard_of_.erase(rank);
+  if (contests_.contains(rank)) chief_.await_anew(rank);
   chief_.lost(rank, why);
+  pass_on(rank);
 }
 
 std::optional<Refused> ChiefService::cancel_meeting() {
   const std::vector<int> absent = chief_.absent();
   if (absent.empty()) return std::nullopt;
-  return chief_.cancel_meeting(
+  return end_meeting(
       StatusCode::DEADLINE_EXCEEDED,
       fmt::format("{} of {} workers did not come in time to the chief at {}: {}{}", absent.size(),
                   options_.num_workers, options_.chief_address, chief_.describe_absent(),
@@ -175,16 +308,19 @@ void ChiefService::beat(bool was_asleep) {
     if (was_asleep) heard = now;
     if (now - heard > options_.heartbeat_timeout) silent.push_back(rank);
   }
+  const bool is_complete = chief_.is_complete();
+  if (!is_complete) {
+    for (const int rank : silent)
+      chief_.await_anew(rank);  // all, before the first one's claimant completes the meeting
+  }
   for (const int rank : silent) {
     const std::string why =
         fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
-    if (chief_.is_complete()) {
+    if (is_complete) {
       // If it is only stopped, it reads this first when it goes on, before the end of the connection.
       sessions_.at(rank)->send(
           encode_frame(ControlKind::ABORT,
                        Abort{self_.rank, fmt::format("gave rank {} up: {}", rank, why)}.encode()));
-    } else {
-      chief_.await_anew(rank);
     }
     drop_member(rank, why);
   }
@@ -200,6 +336,7 @@ bool ChiefService::has_sent_all() const {
 
 void ChiefService::say_goodbye() {
   if (!chief_.is_cancelled()) reception_.close();
+  refuse_claimants({.code = StatusCode::UNAVAILABLE, .text = "the chief leaves"});
   chief_.handle(self_.rank, {ControlKind::GOODBYE, ""});
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::GOODBYE, ""));

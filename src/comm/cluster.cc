@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/trace.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "comm/detail/chief_address.h"
 #include "comm/detail/control_plane.h"
@@ -115,10 +117,16 @@ struct Cluster::State {
   std::uint64_t group = 0;
   bool is_everybody = true;
 
-  std::mutex mutex;  // guards the following, and orders the rounds
+  /// Orders the rounds: one thread of this worker at a time is in one. Held by a flag and not by a lock, so that whoever comes second can stop waiting for it.
+  std::mutex turn_mutex;  // guards the following; never held while a round is under way
+  std::condition_variable turn_changed;
+  std::string round_under_way;  // empty: none
   std::uint64_t sequence = 0;
+
+  std::mutex subgroup_mutex;  // guards the following
   std::map<std::vector<int>, std::uint64_t> subgroup_counts;
 
+  class Turn;
   void begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoch new_epoch);
   /// Of the job.
   [[nodiscard]] int job_rank() const { return epoch.members[static_cast<std::size_t>(rank)]; }
@@ -140,11 +148,58 @@ struct Cluster::State {
     if (position == members.end()) return std::nullopt;
     return static_cast<int>(position - members.begin());
   }
+  [[nodiscard]] RankInfo worker(int of_rank) const {
+    RankInfo info = member(of_rank).rank_info();
+    info.rank = of_rank;
+    return info;
+  }
   void require_rank(int of_rank) const {
     if (of_rank < 0 || of_rank >= static_cast<int>(members.size())) {
       throw ValueError(fmt::format("rank {} is outside [0, {})", of_rank, members.size()));
     }
   }
+};
+
+/// The right to be in the next round, while it lives.
+class Cluster::State::Turn {
+ public:
+  /// Errors   DeadlineExceededError: another thread of this worker is still in one; then this round has not been counted, so the others' first one is this
+  ///          worker's next one.
+  Turn(State& state, const std::string& kind, const Deadline& deadline) : state_(state) {
+    std::unique_lock lock(state_.turn_mutex);
+    const auto is_free = [&] { return state_.round_under_way.empty(); };
+    if (deadline.is_never()) {
+      state_.turn_changed.wait(lock, is_free);
+    } else if (!state_.turn_changed.wait_until(lock, deadline.moment(), is_free)) {
+      const RankInfo self = state_.worker(state_.rank);
+      throw DeadlineExceededError(
+          fmt::format(
+              "{} timed out before it began: another thread of this worker, {}, is still in "
+              "{}, and a cluster has one round at a time",
+              kind, to_string(self), state_.round_under_way),
+          {.operation = {}, .culprits = {self}, .inputs_intact = true});
+    }
+    name_ = fmt::format("{} #{}", kind, state_.sequence + 1);
+    state_.round_under_way = name_;
+    sequence_ = ++state_.sequence;
+  }
+  ~Turn() {
+    {
+      const std::lock_guard lock(state_.turn_mutex);
+      state_.round_under_way.clear();
+    }
+    state_.turn_changed.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  State& state_;
+  std::uint64_t sequence_ = 0;
+  std::string name_;
 };
 
 Cluster::Cluster(Passkey /*key*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -394,20 +449,23 @@ std::vector<int> Cluster::ranks_beside(int rank) const {
 
 RankInfo Cluster::worker(int rank) const {
   state_->require_rank(rank);
-  RankInfo info = state_->member(rank).rank_info();
-  info.rank = rank;
-  return info;
+  return state_->worker(rank);
 }
 
 std::uint64_t Cluster::id() const { return state_->group; }
 
 std::vector<std::string> Cluster::exchange(const std::string& kind, std::string bytes,
                                            const Deadline& deadline) {
-  const std::lock_guard lock(state_->mutex);
-  const std::uint64_t sequence = ++state_->sequence;
-  return state_->plane->exchange({state_->group, sequence},
+  detail::require_not_forked();  // a thread of the parent's may be in a round for ever
+  // What is refused here the others never hear of: it must not count, or this worker would be a round ahead of them for good.
+  if (bytes.size() > ControlPlane::kMaxPartBytes) {
+    throw ValueError(fmt::format("{}: {} bytes, more than the {} that one round may carry", kind,
+                                 bytes.size(), ControlPlane::kMaxPartBytes));
+  }
+  const State::Turn turn(*state_, kind, deadline);
+  return state_->plane->exchange({state_->group, turn.sequence()},
                                  state_->is_everybody ? std::vector<int>() : state_->members,
-                                 fmt::format("{} #{}", kind, sequence), std::move(bytes), deadline);
+                                 turn.name(), std::move(bytes), deadline);
 }
 
 void Cluster::barrier(std::optional<double> timeout_seconds) {
@@ -460,7 +518,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   if (!is_member)
     throw ValueError(fmt::format("subgroup: this worker, rank {}, is not in it", rank()));
   {
-    const std::lock_guard lock(state_->mutex);
+    const std::lock_guard lock(state_->subgroup_mutex);
     const std::uint64_t count = ++state_->subgroup_counts[state->members];
     state->group = group_id(state_->group, state->members, count);
   }

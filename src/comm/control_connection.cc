@@ -42,7 +42,7 @@ void ControlConnection::take_over(OnFrame on_frame, OnEnd on_end) {
   on_end_ = std::move(on_end);
 }
 
-void ControlConnection::send(std::string frame) {
+void ControlConnection::send(SharedFrame frame) {
   if (closed_ || closing_ || !can_send_) return;
   queue_.push_back(std::move(frame));
   if (queue_.size() == 1) write_next();
@@ -114,7 +114,7 @@ void ControlConnection::read_body(std::size_t size) {
 }
 
 void ControlConnection::write_next() {
-  words_.write(asio::buffer(queue_.front()),
+  words_.write(asio::buffer(*queue_.front()),
                [self = shared_from_this()](std::error_code error, std::size_t) {
                  if (self->closed_) return;
                  if (error) return self->stop_sending();

@@ -96,18 +96,23 @@ Frame decode_frame_body(std::string_view body) {
   return {static_cast<ControlKind>(kind), std::string(body.substr(1))};
 }
 
+std::uint32_t protocol_of(std::string_view payload) {
+  return WireReader(payload).number<std::uint32_t>();
+}
+
 std::string Challenge::encode() const {
   return WireWriter().number(kMagic).number(protocol).raw(view_of(nonce)).take();
 }
 
 Challenge Challenge::decode(std::string_view payload) {
-  return decode_all(payload, [](WireReader& in) {
-    if (in.number<std::uint32_t>() != kMagic) throw WireError("no crossdevice chief");
-    Challenge message;
-    message.protocol = in.number<std::uint32_t>();
-    message.nonce = in.block<kNonceBytes>();
-    return message;
-  });
+  WireReader in(payload);
+  if (in.number<std::uint32_t>() != kMagic) throw WireError("no crossdevice chief");
+  Challenge message;
+  message.protocol = in.number<std::uint32_t>();
+  if (message.protocol != kControlProtocol) return message;
+  message.nonce = in.block<kNonceBytes>();
+  in.require_end();
+  return message;
 }
 
 Mac Hello::expected_mac(std::string_view secret, const Nonce& challenge) const {
@@ -293,10 +298,23 @@ Abort Abort::decode(std::string_view payload) {
   });
 }
 
-std::string Heartbeat::encode() const { return WireWriter().text(operation).take(); }
+std::string Ask::encode() const { return WireWriter().number(nonce).take(); }
+
+Ask Ask::decode(std::string_view payload) {
+  return decode_all(payload, [](WireReader& in) { return Ask{in.number<std::uint64_t>()}; });
+}
+
+std::string Heartbeat::encode() const {
+  return WireWriter().text(operation).number(answers).take();
+}
 
 Heartbeat Heartbeat::decode(std::string_view payload) {
-  return decode_all(payload, [](WireReader& in) { return Heartbeat{in.text()}; });
+  return decode_all(payload, [](WireReader& in) {
+    Heartbeat message;
+    message.operation = in.text();
+    message.answers = in.number<std::uint64_t>();
+    return message;
+  });
 }
 
 std::string ClockReading::encode() const {

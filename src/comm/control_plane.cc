@@ -41,12 +41,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
 /// What a call ends later than an inquest where the chief is stopped or cut off. One that lives answers at once, but on a machine that is busy.
 constexpr std::chrono::milliseconds kChiefsAnswer{250};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory for its end
+/// How long the chief of a meeting that was cancelled stays for the others' farewells once it has told them: who is stopped says none.
+constexpr std::chrono::milliseconds kFarewellTime{500};
 /// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
 constexpr std::chrono::seconds kVerdictTime{1};
 
@@ -91,6 +92,18 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
     std::optional<ExchangeFailed> failure;
     [[nodiscard]] bool has_ended() const { return parts.has_value() || failure.has_value(); }
   };
+  /// A round's place among those that wait. Whichever way its caller leaves, an exception for want of memory too, nobody writes to it afterwards. Made before
+  /// the caller takes mutex_, so that it ends after the caller has let go of it.
+  struct Waiting {
+    State& state;
+    const RoundId& id;
+    bool is_listed = false;
+    ~Waiting() {
+      if (!is_listed) return;
+      const std::lock_guard lock(state.mutex_);
+      state.pending_.erase(id);
+    }
+  };
   /// Why nothing can be exchanged any more.
   struct End {
     StatusCode code;
@@ -110,7 +123,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void hear_abort(const Abort& message);
   void lose_chief(const std::string& why);
   void beat();
-  void say_operation();
+  void say_operation(std::uint64_t answers);
   void await_farewells(Clock::time_point latest);
   void to_chief(ControlKind kind, const std::string& payload);
 
@@ -129,6 +142,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::optional<ChiefLink> link_;
   Clock::time_point last_beat_;
   bool chief_says_goodbye_ = false;
+  std::optional<Clock::time_point> told_all_;  // that the meeting was cancelled
 
   // Written before meet() returns, constant afterwards.
   std::vector<MemberInfo> members_;
@@ -295,7 +309,8 @@ void ControlPlane::State::hear(const Frame& frame) {
       return;
     case ControlKind::ASK:
       // Behind what the chief does now, which may be this worker's own.
-      return asio::post(io_, [this] { say_operation(); });
+      return asio::post(io_,
+                        [this, asked = Ask::decode(frame.payload)] { say_operation(asked.nonce); });
     case ControlKind::CHALLENGE:
     case ControlKind::HELLO:
     case ControlKind::WELCOME:
@@ -338,7 +353,7 @@ void ControlPlane::State::beat() {
   } else {
     link_->beat(was_asleep);
   }
-  say_operation();
+  say_operation(/*answers=*/0);
   beat_timer_.expires_after(limit / 4);
   beat_timer_.async_wait([this](std::error_code stopped) {
     if (!stopped) beat();
@@ -346,13 +361,13 @@ void ControlPlane::State::beat() {
 }
 
 /// The library's own operation, or else what the program has said, or else that there is none, where there has been any.
-void ControlPlane::State::say_operation() {
+void ControlPlane::State::say_operation(std::uint64_t answers) {
   std::string operation = note_.read();
   if (operation.empty() || operation == OperationNote::kNone) {
     const std::lock_guard lock(mutex_);
     if (!operation_.empty()) operation = operation_;
   }
-  to_chief(ControlKind::HEARTBEAT, Heartbeat{std::move(operation)}.encode());
+  to_chief(ControlKind::HEARTBEAT, Heartbeat{std::move(operation), answers}.encode());
 }
 
 void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload) {
@@ -375,6 +390,7 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
   Pending pending{.kind = kind, .parts = std::nullopt, .failure = std::nullopt};
   const Clock::time_point begin = Clock::now();
   const auto stall = whole_time(options_.stall_warning);
+  Waiting waiting{*this, id};
   std::unique_lock lock(mutex_);
   if (end_.has_value()) {
     const End reason = *end_;
@@ -382,7 +398,7 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
     throw_op_error(reason.code, kind + ": " + reason.text,
                    {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
   }
-  pending_.emplace(id, &pending);
+  waiting.is_listed = pending_.emplace(id, &pending).second;
   post_to_chief(ControlKind::EXCHANGE, Exchange{id, members, kind, std::move(bytes)}.encode());
 
   const auto is_over = [&] { return pending.has_ended() || end_.has_value(); };
@@ -405,7 +421,6 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
     warning = Clock::now() + stall;
     post_to_chief(ControlKind::WHO_IS_MISSING, WhoIsMissing{id}.encode());
   }
-  pending_.erase(id);
   if (pending.parts.has_value()) return std::move(*pending.parts);
   std::optional<End> reason;
   if (pending.failure.has_value()) {
@@ -501,10 +516,13 @@ void ControlPlane::State::leave() {
 }
 
 /// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one. Of a meeting that
-/// was cancelled it stays for those, too, that have lost their connection and try again, as long as these wait for a verdict.
+/// was cancelled it stays for those, too, that have lost their connection and try again, as long as these wait for a verdict; but not long for who was told and is silent.
 void ControlPlane::State::await_farewells(Clock::time_point latest) {
-  const bool is_heard =
-      chief_.has_value() && (chief_->is_alone() || (is_superseded_ && chief_->has_sent_all()));
+  const bool has_told = chief_.has_value() && chief_->has_sent_all();
+  if (has_told && chief_->is_cancelled() && !told_all_.has_value()) told_all_ = Clock::now();
+  const bool is_farewell_late = told_all_.has_value() && Clock::now() >= *told_all_ + kFarewellTime;
+  const bool is_heard = chief_.has_value() &&
+                        (chief_->is_alone() || is_farewell_late || (is_superseded_ && has_told));
   const bool is_in_doubt = chief_.has_value() && chief_->is_anybody_in_doubt() &&
                            Clock::now() < latest - kLinger + kVerdictTime;
   const bool is_done = chief_.has_value() ? is_heard && !is_in_doubt : link_->has_left();

@@ -5,10 +5,12 @@
 #include <fstream>
 #include <optional>
 
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -30,6 +32,10 @@ std::string host_name() {
 
 std::string host_id() {
   const std::optional<std::string> given = process_environment()(kHostIdVariable);
+  if (given.has_value() && given->size() > kMaxHostIdBytes) {
+    throw ValueError(fmt::format("{} has {} bytes, more than the {} that the others can be told",
+                                 kHostIdVariable, given->size(), kMaxHostIdBytes));
+  }
   if (given.has_value() && !given->empty()) return *given;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot_id;

@@ -90,22 +90,25 @@ void MeetingPlace::State::end_call(std::optional<Meeting> meeting,
 void MeetingPlace::State::answer(const Connection& connection, const Nonce& challenge,
                                  const Frame& frame) {
   if (frame.kind != ControlKind::SEEK) throw WireError("expected a question");
+  const auto refuse = [&](std::string_view reason, const std::string& text) {
+    reception_.refuse(connection, reason, text);
+    connection->send(encode_frame(ControlKind::REFUSED, Refused{.text = text}.encode()));
+    connection->close_after_sending();
+  };
+  if (const std::uint32_t protocol = protocol_of(frame.payload); protocol != kControlProtocol) {
+    return refuse("protocol", fmt::format("it speaks protocol {}, rank {} speaks {}", protocol,
+                                          rank_, kControlProtocol));
+  }
   const Seek seek = Seek::decode(frame.payload);
   std::string refusal;
-  if (seek.protocol != kControlProtocol) {
-    refusal = "it speaks another protocol";
-  } else if (options_.secret.empty() && !connection->is_from_this_machine()) {
+  if (options_.secret.empty() && !connection->is_from_this_machine()) {
     refusal = "without a secret only this machine is believed";
   } else if (!is_equal(seek.mac, seek.expected_mac(options_.secret, challenge))) {
     refusal = "it does not hold the secret of this job";
   } else if (seek.job != job_) {
     refusal = "it is of another job";
   }
-  if (!refusal.empty()) {
-    reception_.refuse(connection, refusal, refusal);
-    connection->send(encode_frame(ControlKind::REFUSED, Refused{.text = refusal}.encode()));
-    return connection->close_after_sending();
-  }
+  if (!refusal.empty()) return refuse(refusal, refusal);
   if (seek.epoch.number > epoch_.number) adopt(seek.epoch);
   if (!seek.rouses.empty() && seek.epoch == epoch_) be_roused(seek);
   const bool is_peer =

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/membership_news.h"
 
+#include <algorithm>
+
 namespace crossdevice::detail {
 
 std::shared_ptr<void> MembershipNews::listen(const std::shared_ptr<MembershipNews>& news,
@@ -23,6 +25,11 @@ std::shared_ptr<void> MembershipNews::listen(const std::shared_ptr<MembershipNew
 
 void MembershipNews::tell_lost(const RankInfo& member, const std::string& why) {
   const std::lock_guard lock(mutex_);
+  // Once: each listener, and those who are told later who is gone, count on it.
+  const bool is_known = std::any_of(lost_.begin(), lost_.end(), [&](const auto& each) {
+    return each.first.rank == member.rank && each.first.replica == member.replica;
+  });
+  if (is_known) return;
   lost_.emplace_back(member, why);
   for (const MembershipListener& listener : listeners_) {
     if (listener.on_lost) listener.on_lost(member, why);

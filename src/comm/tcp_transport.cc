@@ -51,9 +51,10 @@ using detail::TransportKind;
 constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 /// How long the control plane, or another member, has to say why a connection has ended.
 constexpr std::chrono::milliseconds kGrace{300};
-/// How long last words may take to leave: as long as some of them do, up to a limit.
+/// How long last words may take to leave: as long as some of them do, up to a limit. A call ends within a second of its deadline, of which what the others are
+/// asked afterwards takes its part, too.
 constexpr std::chrono::milliseconds kStandstill{100};
-constexpr std::chrono::seconds kLinger{1};
+constexpr std::chrono::milliseconds kLinger{500};
 /// Members that nothing is expected from are listened to when nothing else happens, and every so many turns.
 constexpr std::uint32_t kTurnsBetweenLooks = 256;
 /// While others are waited for.
@@ -565,6 +566,11 @@ void TcpKind::close() {
       }
     }
     meeting_->dismiss(bytes_of(head));
+    // A goodbye behind bytes that its peer has not read yet; without it this worker would look dead.
+    const bool is_held_up = std::any_of(links_.begin(), links_.end(), [](const Link& each) {
+      return each.connection && each.connection->num_last_unsent() != 0;
+    });
+    if (is_held_up) flush(/*until_delivered=*/true);
   }
   forget_all();
   links_.clear();

@@ -25,8 +25,9 @@ class ChiefTest : public ::testing::Test {
                sender()) {}
 
   Chief::Send sender() {
-    return [this](int rank, const std::string& frame) {
-      sent_[rank].push_back(decode_frame_body(std::string_view(frame).substr(kFrameHeadBytes)));
+    return [this](int rank, const SharedFrame& frame) {
+      sent_[rank].push_back(decode_frame_body(std::string_view(*frame).substr(kFrameHeadBytes)));
+      frames_[rank] = frame;
     };
   }
   static Hello hello(int rank) {
@@ -60,26 +61,67 @@ class ChiefTest : public ::testing::Test {
   }
 
   std::map<int, std::vector<Frame>> sent_;
+  std::map<int, SharedFrame> frames_;  // the last one
   Chief chief_;
 };
 
-TEST_F(ChiefTest, WhoLosesItsConnectionBeforeAllHaveComeMayComeAnew) {
+TEST_F(ChiefTest, BeforeAllHaveComeARankMayChangeHands) {
   chief_.admit(hello(0));
   chief_.admit(hello(1));
-  EXPECT_TRUE(chief_.refuse(hello(1)).has_value());  // it is still there
-  chief_.lost(1, "no heartbeat");
+  // The same process comes again before its end is known.
   EXPECT_FALSE(chief_.refuse(hello(1)).has_value());
+  EXPECT_FALSE(chief_.is_contested(hello(1)));
+  chief_.admit(hello(1));
+  EXPECT_THAT(chief_.absent(), ElementsAre(2));
+  // Another one does, while that is there.
   Hello another = hello(1);
   another.member.pid = 7;
-  EXPECT_TRUE(chief_.refuse(another).has_value());
-  chief_.admit(hello(1));
+  EXPECT_FALSE(chief_.refuse(another).has_value());
+  EXPECT_TRUE(chief_.is_contested(another));
+  EXPECT_EQ(chief_.held_by_another(another).text,
+            "host h, pid 7 claims rank 1, which host h, pid 101 holds already");
+  another.library_version = "w";  // what does not fit does not contest
+  EXPECT_THAT(chief_.refuse(another)->text, HasSubstr("has crossdevice w, the chief has v"));
+  another.library_version = "v";
+  chief_.handle(1, {ControlKind::HEARTBEAT, Heartbeat{"what the first one did"}.encode()});
+  chief_.await_anew(1);
+  chief_.lost(1, "it does not answer");
+  EXPECT_FALSE(chief_.is_contested(another));
+  chief_.admit(another);
   EXPECT_FALSE(chief_.is_complete());
+  EXPECT_TRUE(chief_.is_contested(hello(1)));  // the first one, if it lives after all
+  chief_.admit(hello(2));
+  EXPECT_TRUE(chief_.is_complete());
+  for (int rank = 0; rank < 3; ++rank) {  // and no loss
+    EXPECT_EQ(Members::decode(only(rank, ControlKind::MEMBERS)).members[1].pid, 7);
+  }
+  contribute(0, 1, "a");
+  chief_.handle(0, {ControlKind::WHO_IS_MISSING, WhoIsMissing{{1, 1}}.encode()});
+  EXPECT_EQ(Missing::decode(only(0, ControlKind::MISSING)).ranks.at(0).last_operation, "");
+}
+
+TEST_F(ChiefTest, WhoHasGoneBeforeAllHaveComeIsReplacedByWhoeverComes) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(1));
+  chief_.lost(1, "its connection ended");
+  Hello another = hello(1);
+  another.member.pid = 7;
+  EXPECT_FALSE(chief_.refuse(another).has_value());
+  EXPECT_FALSE(chief_.is_contested(another));
+  chief_.admit(another);
   EXPECT_THAT(chief_.absent(), ElementsAre(2));
   chief_.admit(hello(2));
   EXPECT_TRUE(chief_.is_complete());
   for (int rank = 0; rank < 3; ++rank) only(rank, ControlKind::MEMBERS);  // and no loss
+}
+
+TEST_F(ChiefTest, WhenAllHaveComeNoRankChangesHands) {
+  admit_all();
+  EXPECT_FALSE(chief_.is_contested(hello(1)));
+  EXPECT_THAT(chief_.refuse(hello(1))->text,
+              HasSubstr("host h, pid 101 claims rank 1, which host h, pid 101 holds already"));
   chief_.lost(1, "no heartbeat");
-  EXPECT_TRUE(chief_.refuse(hello(1)).has_value());
+  EXPECT_THAT(chief_.refuse(hello(1))->text, HasSubstr("has held before"));
 }
 
 TEST_F(ChiefTest, WhoIsSilentBeforeAllHaveComeIsWaitedForAgain) {
@@ -114,8 +156,6 @@ TEST_F(ChiefTest, TellsAllWhoIsThereWhenTheLastOneHasCome) {
 
 TEST_F(ChiefTest, RefusesWhoDoesNotFit) {
   chief_.admit(hello(1));
-  EXPECT_THAT(chief_.refuse(hello(1))->text,
-              HasSubstr("host h, pid 101 claims rank 1, which host h, pid 101 holds already"));
   Hello other = hello(2);
   other.library_version = "w";
   EXPECT_THAT(chief_.refuse(other)->text, HasSubstr("has crossdevice w, the chief has v"));
@@ -184,6 +224,55 @@ TEST_F(ChiefTest, ARoundGivesEverybodyEveryPart) {
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(Exchanged::decode(only(rank, ControlKind::EXCHANGED)).parts,
                 ElementsAre("a", "b", "c"));
+  }
+}
+
+TEST_F(ChiefTest, ThePartsOfARoundAreQueuedOnceForAll) {
+  admit_all();
+  for (int rank = 0; rank < 3; ++rank) contribute(rank, 1, "a");
+  EXPECT_EQ(frames_.at(0), frames_.at(1));
+  EXPECT_EQ(frames_.at(0), frames_.at(2));
+}
+
+TEST_F(ChiefTest, ARoundThatNoFrameCanCarryFailsOnAllAndNobodyIsBlamedForTheFrame) {
+  constexpr int kMany = 65;
+  std::map<int, std::vector<SharedFrame>> sent;
+  Chief chief({.num_workers = kMany, .library_version = "v"},
+              [&](int rank, const SharedFrame& frame) { sent[rank].push_back(frame); });
+  for (int rank = 0; rank < kMany; ++rank) {
+    Hello each = hello(rank);
+    each.num_workers = kMany;
+    chief.admit(each);
+  }
+  const auto give = [&](int rank, std::uint64_t group, std::size_t size) {
+    chief.handle(rank, {ControlKind::EXCHANGE,
+                        Exchange{{group, 1}, {}, "gather", std::string(size, 'x')}.encode()});
+  };
+  // As much as a frame takes: its kind, the round, the number of parts, and the parts after their lengths.
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kHead = 1 + 16 + 4 + 4 * kMany;
+  sent.clear();
+  for (int rank = 0; rank < 63; ++rank) give(rank, 1, kMiB);
+  give(63, 1, kMiB - kHead);
+  give(64, 1, 0);
+  for (int rank = 0; rank < kMany; ++rank) {
+    ASSERT_EQ(sent[rank].size(), 1U);
+    EXPECT_EQ(sent[rank][0]->size(), kFrameHeadBytes + kMaxFrameBytes);
+    EXPECT_EQ(sent[rank][0], sent[0][0]);
+  }
+  // And one byte more.
+  sent.clear();
+  for (int rank = 0; rank < 63; ++rank) give(rank, 2, kMiB);
+  give(63, 2, kMiB - kHead + 1);
+  give(64, 2, 0);
+  for (int rank = 0; rank < kMany; ++rank) {
+    ASSERT_EQ(sent[rank].size(), 1U);
+    const Frame frame = decode_frame_body(std::string_view(*sent[rank][0]).substr(kFrameHeadBytes));
+    ASSERT_EQ(frame.kind, ControlKind::EXCHANGE_FAILED);
+    const ExchangeFailed failed = ExchangeFailed::decode(frame.payload);
+    EXPECT_EQ(failed.code, StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(failed.text, HasSubstr("more than the 67108864 that one round may carry"));
+    EXPECT_TRUE(chief.is_present(rank));
   }
 }
 
@@ -287,8 +376,8 @@ TEST_F(ChiefTest, ThoseThatARoundMissesAreAskedWhatTheyDo) {
   admit_all();
   contribute(1, 1, "b");
   chief_.handle(1, {ControlKind::ASK, WhoIsMissing{{1, 1}}.encode()});
-  EXPECT_EQ(only(0, ControlKind::ASK), "");
-  EXPECT_EQ(only(2, ControlKind::ASK), "");
+  EXPECT_EQ(Ask::decode(only(0, ControlKind::ASK)).nonce, 0U);
+  EXPECT_EQ(Ask::decode(only(2, ControlKind::ASK)).nonce, 0U);
   chief_.handle(1, {ControlKind::ASK, WhoIsMissing{{1, 2}}.encode()});  // there is no such round
   chief_.handle(2, {ControlKind::HEARTBEAT, Heartbeat{"gather #9"}.encode()});
   chief_.handle(1, {ControlKind::GIVE_UP, GiveUp{{1, 1}, "barrier timed out"}.encode()});

@@ -4,12 +4,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
-#include <map>
-#include <mutex>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "crossdevice/comm/callback_cluster_resolver.h"
-
+#include "support/log_keeper.h"
+#include "support/threaded_cluster.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice {
@@ -219,53 +217,56 @@ TEST(ClusterTest, AProcessThatNobodyLaunchedIsAClusterOfItsOwn) {
   EXPECT_EQ(cluster->subgroup({0})->all_gather_bytes("y"), std::vector<std::string>{"y"});
 }
 
-/// What MPI_Allgather does, among threads.
-class ThreadedAllGather {
- public:
-  explicit ThreadedAllGather(int num_workers) : num_workers_(num_workers) {}
-  AllGatherBytes of(int rank) {
-    return [this, rank](std::span<const std::byte> mine, std::span<std::byte> all) {
-      std::unique_lock lock(mutex_);
-      const std::size_t round = ++rounds_[rank];
-      parts_.resize(all.size());
-      std::copy(mine.begin(), mine.end(),
-                parts_.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank);
-      if (++num_come_ == num_workers_) {
-        num_come_ = 0;
-        result_ = std::move(parts_);
-        parts_.clear();
-        ++num_done_;
-        changed_.notify_all();
-      }
-      changed_.wait(lock, [&] { return num_done_ >= round; });
-      std::copy(result_.begin(), result_.end(), all.begin());
-    };
-  }
-
- private:
-  const int num_workers_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::byte> parts_;
-  std::vector<std::byte> result_;
-  std::map<int, std::size_t> rounds_;
-  int num_come_ = 0;
-  std::size_t num_done_ = 0;
-};
-
 TEST(ClusterTest, WorkersThatCanAllGatherNeedNoAddress) {
-  constexpr int kWorkers = 3;
-  ThreadedAllGather all_gather(kWorkers);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kWorkers; ++rank) {
-    threads.emplace_back([&, rank] {
-      const CallbackClusterResolver resolver(rank, kWorkers, all_gather.of(rank));
-      const std::shared_ptr<Cluster> cluster = Cluster::join(resolver, {.timeout_seconds = 60});
-      EXPECT_EQ(cluster->all_gather_bytes(std::to_string(rank)),
-                (std::vector<std::string>{"0", "1", "2"}));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    EXPECT_EQ(cluster->all_gather_bytes(std::to_string(cluster->rank())),
+              (std::vector<std::string>{"0", "1", "2"}));
+  };
+  EXPECT_EQ(run_clusters(3, work), no_errors(3));
+}
+
+TEST(ClusterTest, WhatIsRefusedHereCountsNowhere) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    const std::string too_large((std::size_t{2} << 20), 'x');
+    if (cluster->rank() == 1) {
+      EXPECT_THROW((void)cluster->all_gather_bytes(too_large), ValueError);
+    }
+    EXPECT_EQ(cluster->all_gather_bytes("y", 30), (std::vector<std::string>{"y", "y"}));
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
+}
+
+TEST(ClusterTest, WhoWaitsForAnotherThreadsCallHasADeadline) {
+  LogKeeper log;
+  std::latch other_has_ended(1);
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    if (cluster->rank() == 1) {
+      other_has_ended.wait();
+      cluster->barrier(60);
+      return;
+    }
+    std::thread waiting([&] { EXPECT_NO_THROW(cluster->barrier()); });
+    EXPECT_TRUE(log.await("rank 0 still waits in barrier #1 for rank 1",
+                          Deadline::after(std::chrono::seconds(60))));
+    try {
+      cluster->barrier(0.05);
+      ADD_FAILURE() << "two rounds at a time";
+    } catch (const DeadlineExceededError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("another thread of this worker, rank 0"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("is still in barrier #1"));
+      ASSERT_EQ(error.culprits().size(), 1U);
+      EXPECT_EQ(error.culprits()[0].rank, 0);
+    }
+    EXPECT_EQ(cluster->subgroup({0})->num_workers(), 1);
+    other_has_ended.count_down();
+    waiting.join();
+  };
+  const auto twice = [&](const std::shared_ptr<Cluster>& cluster) {
+    work(cluster);
+    cluster->barrier(60);  // all are in the same round
+  };
+  EXPECT_EQ(run_clusters(2, twice, {.timeout_seconds = 60, .stall_warning_seconds = 0.05}),
+            no_errors(2));
 }
 
 TEST(ClusterTest, BadArgumentsAreRefused) {

@@ -37,7 +37,8 @@ std::vector<std::string> payloads() {
           GiveUp{{1, 2}, "late"}.encode(),
           MemberLost{2, "gone"}.encode(),
           Abort{2, "why"}.encode(),
-          Heartbeat{"all_reduce #3"}.encode(),
+          Heartbeat{"all_reduce #3", 5}.encode(),
+          Ask{7}.encode(),
           ClockReading{1, 2, "the clock"}.encode()};
 }
 
@@ -85,6 +86,9 @@ void decode_as(std::size_t kind, std::string_view payload) {
     case 13:
       (void)Heartbeat::decode(payload);
       return;
+    case 14:
+      (void)Ask::decode(payload);
+      return;
     default:
       (void)ClockReading::decode(payload);
       return;
@@ -113,6 +117,17 @@ TEST(ControlMessageTest, WhatWasEncodedIsDecoded) {
   EXPECT_EQ(failed.code, StatusCode::UNAVAILABLE);
   EXPECT_EQ(failed.culprits.at(0).rank, 5);
   EXPECT_EQ(failed.culprits.at(0).host, "h");
+}
+
+TEST(ControlMessageTest, OfAnotherProtocolOnlyItsNumberIsRead) {
+  std::string hello = some_hello().encode();
+  EXPECT_EQ(protocol_of(hello), kControlProtocol);
+  hello[0] = 3;
+  EXPECT_EQ(protocol_of(hello.substr(0, 9)), 3U);  // whatever its layout is
+  EXPECT_THROW((void)protocol_of(hello.substr(0, 3)), WireError);
+  std::string challenge = Challenge{.protocol = 77, .nonce = make_nonce()}.encode();
+  EXPECT_EQ(Challenge::decode(challenge + "and more").protocol, 77U);
+  EXPECT_EQ(Challenge::decode(challenge.substr(0, 9)).protocol, 77U);
 }
 
 TEST(ControlMessageTest, EveryShorterOrLongerPayloadIsRefused) {

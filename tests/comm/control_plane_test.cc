@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/version.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -277,8 +279,10 @@ TEST(ControlPlaneTest, ASecondProcessWithARankIsRefusedByName) {
     (void)gather(plane, 1, "");
   });
   Plane first = ControlPlane::join(options_of(1, 2, port), soon());
+  ControlPlaneOptions options = options_of(1, 2, port);
+  options.host = "elsewhere";
   try {
-    (void)ControlPlane::join(options_of(1, 2, port), soon());
+    (void)ControlPlane::join(options, soon());
     ADD_FAILURE() << "two workers hold rank 1";
   } catch (const FailedPreconditionError& error) {
     EXPECT_THAT(error.what(), HasSubstr("claims rank 1, which host host1"));
@@ -517,6 +521,164 @@ TEST(ControlPlaneTest, AnImpostorOfAChiefIsNotBelieved) {
                DeadlineExceededError);
   impostor.join();
   EXPECT_TRUE(has_said_hello);
+}
+
+/// The next frame of a connection, which must be there within a minute's patience of whoever sends it.
+Frame read_frame(asio::ip::tcp::socket& socket) {
+  std::array<char, kFrameHeadBytes> head{};
+  asio::read(socket, asio::buffer(head));
+  std::string body(decode_frame_head({head.data(), head.size()}, kMaxFrameBytes), '\0');
+  asio::read(socket, asio::buffer(body));
+  return decode_frame_body(body);
+}
+
+void write_frame(asio::ip::tcp::socket& socket, ControlKind kind, const std::string& payload) {
+  asio::write(socket, asio::buffer(encode_frame(kind, payload)));
+}
+
+TEST(ControlPlaneTest, AWorkerThatWaitsForOthersAnswersItsChief) {
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io,
+                                   asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  std::thread worker([port = acceptor.local_endpoint().port()] {
+    try {
+      (void)ControlPlane::join(options_of(1, 3, port), soon());
+      ADD_FAILURE() << "met with nobody";
+    } catch (const FailedPreconditionError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("enough"));
+    }
+  });
+  asio::ip::tcp::socket socket = acceptor.accept();
+  write_frame(socket, ControlKind::CHALLENGE, Challenge{}.encode());
+  const Hello hello = Hello::decode(read_frame(socket).payload);
+  Welcome welcome{.cluster_id = 1, .mac = {}};
+  welcome.mac = welcome.expected_mac("secret", hello.nonce);
+  write_frame(socket, ControlKind::WELCOME, welcome.encode());
+  for (const std::uint64_t nonce : {77U, 4711U}) {
+    write_frame(socket, ControlKind::ASK, Ask{nonce}.encode());
+    Frame frame = read_frame(socket);
+    while (frame.kind != ControlKind::HEARTBEAT || Heartbeat::decode(frame.payload).answers == 0) {
+      frame = read_frame(socket);
+    }
+    EXPECT_EQ(Heartbeat::decode(frame.payload).answers, nonce);
+  }
+  write_frame(socket, ControlKind::REFUSED, Refused{.text = "enough"}.encode());
+  worker.join();
+}
+
+TEST(ControlPlaneTest, AChiefOfAnotherProtocolIsNamedAtOnce) {
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  bool has_said_hello = false;
+  std::thread chief([&] {
+    const std::string challenge = Challenge{.protocol = 99, .nonce = make_nonce()}.encode();
+    pretend_to_be_chief(port, encode_frame(ControlKind::CHALLENGE, challenge + "of another layout"),
+                        has_said_hello);
+  });
+  try {
+    (void)ControlPlane::join(options_of(1, 2, port), soon());
+    ADD_FAILURE() << "met a chief of another protocol";
+  } catch (const FailedPreconditionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the chief at 127.0.0.1:" + std::to_string(port) +
+                                        " speaks protocol 99, this worker speaks "));
+  }
+  chief.join();
+  EXPECT_FALSE(has_said_hello);
+}
+
+TEST(ControlPlaneTest, WhoIsSilentDoesNotHoldUpTheEndOfACancelledMeeting) {
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  std::atomic<bool> has_ended{false};
+  std::thread chief([&] {
+    EXPECT_THROW((void)ControlPlane::join(options_of(0, 3, port),
+                                          Deadline::after(std::chrono::milliseconds(3000))),
+                 DeadlineExceededError);
+    has_ended.store(true);
+  });
+  asio::io_context io;
+  asio::ip::tcp::socket socket(io);
+  const asio::ip::tcp::endpoint address(asio::ip::address_v4::loopback(), port);
+  std::error_code error = asio::error::not_connected;
+  while (error && !has_ended.load()) {  // until it listens
+    socket.close(error);
+    socket.connect(address, error);
+    if (error) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // A worker that is stopped as soon as it has come.
+  const Challenge challenge = Challenge::decode(read_frame(socket).payload);
+  Hello hello;
+  hello.library_version = library_version_string();
+  hello.num_workers = 3;
+  hello.member = {.rank = 1, .host = "host1", .host_id = "machine", .pid = 7};
+  hello.mac = hello.expected_mac("secret", challenge.nonce);
+  write_frame(socket, ControlKind::HELLO, hello.encode());
+  EXPECT_EQ(read_frame(socket).kind, ControlKind::WELCOME);
+  // It has been told in the end. Turns are counted, not time: where the machine is busy they take as long as the chief's do.
+  while (read_frame(socket).kind != ControlKind::REFUSED) {
+  }
+  for (int turn = 0; turn < 400 && !has_ended.load(); ++turn) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(has_ended.load());
+  chief.join();
+}
+
+TEST(ControlPlaneTest, AChiefThatIsLostIsLostOnce) {
+  std::atomic<int> num_told{0};
+  const auto work = [&](int rank, Plane& plane) {
+    if (rank == 0) return;  // it leaves
+    const std::shared_ptr<void> listening =
+        plane->listen({.on_lost =
+                           [&](const RankInfo& member, const std::string&) {
+                             EXPECT_EQ(member.rank, 0);
+                             num_told.fetch_add(1);
+                           },
+                       .on_abort = nullptr});
+    while (num_told.load() == 0) std::this_thread::yield();
+    // For more than one time after which the chief would be found silent.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    EXPECT_EQ(num_told.load(), 1);
+    int num_remembered = 0;
+    const std::shared_ptr<void> later =
+        plane->listen({.on_lost = [&](const RankInfo&, const std::string&) { ++num_remembered; },
+                       .on_abort = nullptr});
+    EXPECT_EQ(num_remembered, 1);
+  };
+  EXPECT_EQ(run_workers(2, work,
+                        [](ControlPlaneOptions& options) {
+                          options.heartbeat_timeout = std::chrono::milliseconds(300);
+                        }),
+            no_errors(2));
+}
+
+TEST(ControlPlaneTest, ANameThatNobodyAnswersForEndsNoLaterThanTheDeadline) {
+  struct Dns {
+    std::latch is_asked{1};
+    std::latch answers{1};
+    std::latch has_answered{1};
+  };
+  const auto dns = std::make_shared<Dns>();  // its thread outlives the plane
+  ControlPlaneOptions options = options_of(1, 2, 1);
+  options.chief_address = "a-host-that-is-sought:7";
+  options.resolve = [dns](const std::string& host, std::uint16_t port) {
+    EXPECT_EQ(host, "a-host-that-is-sought");
+    EXPECT_EQ(port, 7);
+    dns->is_asked.count_down();
+    dns->answers.wait();
+    dns->has_answered.count_down();
+    return FoundEndpoints{.endpoints = {}, .error = "too late"};
+  };
+  try {
+    (void)ControlPlane::join(options, Deadline::after(std::chrono::milliseconds(200)));
+    ADD_FAILURE() << "there is no chief";
+  } catch (const DeadlineExceededError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the chief (rank 0) at a-host-that-is-sought:7"));
+  }
+  // Only now: had join() waited for the answer, it would wait still.
+  dns->is_asked.wait();
+  dns->answers.count_down();
+  dns->has_answered.wait();
 }
 
 TEST(ControlPlaneTest, BadOptionsAreRefused) {

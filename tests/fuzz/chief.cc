@@ -30,7 +30,7 @@ class Scene {
                 .job = kJob,
                 .epoch = 1,
                 .addresses_by_rank = {"a:1", "", "c:1"}},
-               [this](int rank, const std::string& frame) { hear(rank, frame); }) {}
+               [this](int rank, const SharedFrame& frame) { hear(rank, *frame); }) {}
 
   void play() {
     while (!input_.is_empty()) act();
@@ -110,9 +110,18 @@ class Scene {
     if (chief_.refuse(hello).has_value()) return;
     FUZZ_EXPECT(oddity == 0 || oddity > 4);
     FUZZ_EXPECT(!chief_.is_complete());
+    const int rank = hello.member.rank;
+    if (chief_.is_contested(hello)) {
+      FUZZ_EXPECT(chief_.is_present(rank));
+      if (input_.coin()) return;  // the holder answers
+      chief_.await_anew(rank);
+      chief_.lost(rank, "it does not answer");
+      FUZZ_EXPECT(!chief_.is_contested(hello));
+    }
     chief_.admit(hello);
-    FUZZ_EXPECT(chief_.is_present(hello.member.rank));
-    FUZZ_EXPECT(chief_.refuse(hello).has_value());
+    FUZZ_EXPECT(chief_.is_present(rank));
+    FUZZ_EXPECT(!chief_.is_contested(hello));
+    FUZZ_EXPECT(chief_.refuse(hello).has_value() == chief_.is_complete());
   }
 
   void exchange() {
@@ -161,7 +170,7 @@ class Scene {
     } else if (frame->kind == ControlKind::EXCHANGE_FAILED) {
       answered(rank, ExchangeFailed::decode(frame->payload).id);
     } else if (frame->kind == ControlKind::ASK) {
-      FUZZ_EXPECT(frame->payload.empty());
+      FUZZ_EXPECT(Ask::decode(frame->payload).nonce == 0);
       const auto part = asked_ ? num_open_.find({rank, *asked_}) : num_open_.end();
       FUZZ_EXPECT(part == num_open_.end() || part->second == 0);
     }

@@ -193,7 +193,7 @@ void check_chief_link(fuzz::Input& input) {
   {
     ChiefLink link(io, options, self, std::move(events));
     link.connect();
-    // The name is resolved on another thread.
+    // Addresses in numbers are looked up by nobody, but the answer comes later.
     for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
       (void)io.run_one_for(std::chrono::milliseconds(10));
       host.accept();

@@ -72,8 +72,9 @@ void check(const Frame& frame) {
     case ControlKind::CHOSEN:
       return check<Chosen>(payload);
     case ControlKind::ASK:
-      if (!payload.empty()) check<WhoIsMissing>(payload);  // the chief asks with nothing
-      return;
+      // Whoever asks: a member asks with the round, the chief with a number.
+      if (payload.size() == Ask{}.encode().size()) return check<Ask>(payload);
+      return check<WhoIsMissing>(payload);
     case ControlKind::CLOCK:
       return check<ClockReading>(payload);
   }

@@ -87,7 +87,8 @@ meeting_deadline(std::optional<double> timeout_seconds = std::nullopt);
 ///          members make different calls): each names the ranks to blame, on every rank that waits. Afterwards the object is broken: every later call says
 ///          so. ValueError: a negative or NaN timeout, more than 1 MiB.
 /// Time     no timeout: CROSSDEVICE_DEFAULT_TIMEOUT; where that is not set, a call waits as long as all members live.
-/// Threads  calls on one object are serialised. The destructor says goodbye and waits some seconds at most; rank 0 stays that long for the others.
+/// Threads  calls on one object are serialised: one that still waits for another thread's at its deadline throws DeadlineExceededError, and nothing is broken or
+///          counted by it. subgroup() waits for nobody. The destructor says goodbye and waits some seconds at most; rank 0 stays that long for the others.
 class CROSSDEVICE_EXPORT Cluster {
   struct State;
   struct Passkey {};

@@ -31,13 +31,19 @@ struct ChiefOptions {
 class Chief {
  public:
   /// Delivers a frame to a member that is present; must not call back.
-  using Send = std::function<void(int rank, std::string frame)>;
+  using Send = std::function<void(int rank, SharedFrame frame)>;
 
   Chief(ChiefOptions options, Send send);
 
   /// Why a worker whose proof has been checked may not take part; nothing: it may. Remembered for those who wait for that rank.
   [[nodiscard]] std::optional<Refused> refuse(const Hello& hello);
-  /// Takes in a worker that may. When the last one comes all are told who is there.
+  /// Whether a worker that may take part claims the rank of another process that is there, before all have come. Nothing has been exchanged yet, so that the
+  /// rank may change hands: the holder keeps it by showing that it is alive; else await_anew() and lost() are to be said of it. Both have proved that they
+  /// hold the job's secret, so that whoever can take a rank away from a worker that does not answer could as well have come first.
+  [[nodiscard]] bool is_contested(const Hello& hello) const;
+  /// What who claims a rank is told whose holder keeps it.
+  [[nodiscard]] Refused held_by_another(const Hello& hello) const;
+  /// Takes in a worker that may, and whose rank is not contested. When the last one comes all are told who is there.
   void admit(const Hello& hello);
   /// Whether everybody has come.
   [[nodiscard]] bool is_complete() const { return num_admitted_ == members_.size(); }
@@ -68,15 +74,16 @@ class Chief {
   struct Member {
     MemberInfo info;
     Presence presence = Presence::ABSENT;
-    std::string operation;     // of its last heartbeat
-    std::string gone_text;     // why it has gone
-    std::string refused_text;  // why one that claimed this rank was refused
+    std::string operation{};     // of its last heartbeat
+    std::string gone_text{};     // why it has gone
+    std::string refused_text{};  // why one that claimed this rank was refused
   };
   struct Round {
     std::vector<int> members;
     std::vector<std::string> parts;
     std::vector<bool> has_part;
     std::size_t num_parts = 0;
+    std::size_t num_bytes = 0;  // of the parts
     std::string kind;
     int first = -1;  // who began it
   };
@@ -86,6 +93,7 @@ class Chief {
     std::vector<RankInfo> culprits;
   };
 
+  [[nodiscard]] std::size_t index_of(int rank, const std::vector<int>& members) const;
   void exchange(int rank, Exchange message);
   void give_up(int rank, const GiveUp& message);
   void stop_all(int rank, const Abort& message);
@@ -93,7 +101,6 @@ class Chief {
   void complete(const RoundId& id, Round& round);
   void gone(int rank, const std::string& text);
   [[nodiscard]] std::optional<Failure> failure_of_gone(const Round& round) const;
-  [[nodiscard]] bool comes_anew(const MemberInfo& worker) const;
   [[nodiscard]] std::optional<std::string> mismatch_of(const Hello& hello) const;
   [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
   [[nodiscard]] RankInfo rank_info(int rank) const;

@@ -15,6 +15,7 @@
 #include "comm/detail/clock_comparison.h"
 #include "comm/detail/control_connection.h"
 #include "comm/detail/control_options.h"
+#include "comm/detail/name_lookup.h"
 
 namespace crossdevice::detail {
 
@@ -70,7 +71,7 @@ class ChiefLink {
   const ControlPlaneOptions& options_;
   MemberInfo self_;
   Events events_;
-  asio::ip::tcp::resolver resolver_;
+  NameLookup lookup_;
   asio::steady_timer retry_timer_;
   std::chrono::milliseconds next_retry_;
   Clock::time_point next_warning_;  // while they meet

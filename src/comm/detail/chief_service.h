@@ -9,8 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
 
 #include "comm/detail/chief.h"
 #include "comm/detail/control_connection.h"
@@ -43,18 +46,41 @@ class ChiefService {
   void say_goodbye();
   /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled.
   [[nodiscard]] bool is_anybody_in_doubt() const {
-    return chief_.is_cancelled() && (chief_.is_anybody_in_doubt() || reception_.has_strangers());
+    return chief_.is_cancelled() &&
+           (chief_.is_anybody_in_doubt() || reception_.has_strangers() || has_leaving_claimants());
   }
+  [[nodiscard]] bool is_cancelled() const { return chief_.is_cancelled(); }
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
   /// Whether nothing that was said is still to be sent.
   [[nodiscard]] bool has_sent_all() const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  void send(int rank, std::string frame);
-  void answer_hello(const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
-                    const Frame& frame);
-  void begin_session(const std::shared_ptr<ControlConnection>& connection, int rank);
+  using Connection = std::shared_ptr<ControlConnection>;
+  /// Two processes want one rank before all have come: who holds it keeps it by answering `nonce` in time, or by coming again, and loses it with its
+  /// connection. So a worker that was restarted gets the rank of its dead predecessor, whose end nobody may have noticed yet. One that lives but is stopped
+  /// for longer, or has no connection at that moment, loses it too: nothing has been exchanged yet, and it is refused by name when it comes again.
+  struct Contest {
+    std::uint64_t nonce;  // a new one for each contest, so that no older answer is one
+    Connection claimant;  // has proved that it holds the secret, and is not welcome yet
+    Hello hello;          // of the claimant
+    asio::steady_timer limit;
+  };
+  void send(int rank, SharedFrame frame);
+  void answer_hello(const Connection& connection, const Nonce& challenge, const Frame& frame);
+  [[nodiscard]] std::optional<Refused> judge(const Connection& connection, const Nonce& challenge,
+                                             const Hello& hello);
+  void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
+  void welcome(const Connection& connection, const Hello& hello);
+  void begin_session(const Connection& connection, int rank);
+  [[nodiscard]] std::optional<Refused> contest(const Connection& claimant, const Hello& hello);
+  void await_answer(int rank, std::uint64_t nonce, bool is_first_time);
+  void hear_answer(int rank, std::uint64_t answers);
+  void pass_on(int rank);
+  void refuse_claimant(int rank, const Refused& refused);
+  void refuse_claimants(const Refused& refused);
+  [[nodiscard]] bool has_leaving_claimants() const;
+  Refused end_meeting(StatusCode code, const std::string& text);
   void tell_clock(int rank, const Frame& question);
   void end_spoiled_meeting();
   void warn_of_absence();
@@ -68,8 +94,10 @@ class ChiefService {
   Clock::time_point next_warning_;  // while they meet
   Chief chief_;
   Reception reception_;
-  std::map<int, std::shared_ptr<ControlConnection>> sessions_;  // by rank
+  std::map<int, Connection> sessions_;  // by rank
   std::map<int, Clock::time_point> last_heard_of_;
+  std::map<int, Contest> contests_;  // by rank: only while it is held, and before all have come
+  std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
 };
 
 }  // namespace crossdevice::detail

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <asio/ip/tcp.hpp>
 
@@ -32,7 +33,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   /// Other handlers from now on.
   void take_over(OnFrame on_frame, OnEnd on_end);
   /// Queues an encoded frame.
-  void send(std::string frame);
+  void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
+  void send(SharedFrame frame);
   /// Closes when everything queued has been sent (or the peer does not take it); no handler is called any more.
   void close_after_sending();
   void close();
@@ -64,7 +66,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
   std::array<char, kFrameHeadBytes> head_{};
   std::string body_;
-  std::deque<std::string> queue_;
+  std::deque<SharedFrame> queue_;
   bool can_send_ = true;
   bool has_heard_ = false;
   bool closed_ = false;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,7 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 3;
+inline constexpr std::uint32_t kControlProtocol = 4;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
@@ -51,8 +52,8 @@ enum class ControlKind : std::uint8_t {
   PROPOSE,
   ACCEPT,
   CHOSEN,
-  /// What somebody does now. A member asks it of those that a round misses (with the round, as in WHO_IS_MISSING), and the chief passes it on to them (with
-  /// nothing); they answer with a HEARTBEAT.
+  /// What somebody does now. A member asks it of those that a round misses (with the round, as in WHO_IS_MISSING), and the chief asks them (with an Ask);
+  /// they answer with a HEARTBEAT at once.
   ASK,
   /// What the chief's clock says: a worker that writes a trace asks, the chief answers at once.
   CLOCK,
@@ -65,6 +66,8 @@ struct Frame {
 };
 /// Head, kind and payload, ready to be sent.
 [[nodiscard]] std::string encode_frame(ControlKind kind, std::string_view payload);
+/// One that several are sent.
+using SharedFrame = std::shared_ptr<const std::string>;
 /// The length that a head announces.
 ///
 /// Errors   WireError: 0, or more than `max_bytes`.
@@ -74,10 +77,16 @@ struct Frame {
 /// Errors   WireError: an unknown kind.
 [[nodiscard]] Frame decode_frame_body(std::string_view body);
 
+/// With what every HELLO and SEEK begins, whatever follows: what another protocol's look like beyond it nobody knows here.
+///
+/// Errors   WireError: not even that.
+[[nodiscard]] std::uint32_t protocol_of(std::string_view payload);
+
 struct Challenge {
   std::uint32_t protocol = kControlProtocol;
   Nonce nonce{};
   [[nodiscard]] std::string encode() const;
+  /// Of another protocol: without the nonce.
   [[nodiscard]] static Challenge decode(std::string_view payload);
 };
 
@@ -90,6 +99,9 @@ struct MemberInfo {
   std::vector<std::string>
       addresses{};  ///< "host:port" where it can be found when the chief is gone
   [[nodiscard]] RankInfo rank_info() const { return {.rank = rank, .host = host, .pid = pid}; }
+  [[nodiscard]] bool is_same_process(const MemberInfo& other) const {
+    return host == other.host && host_id == other.host_id && pid == other.pid;
+  }
 };
 
 struct Hello {
@@ -201,8 +213,16 @@ struct Abort {
   [[nodiscard]] static Abort decode(std::string_view payload);
 };
 
+/// The chief's question what a member does, or whether it is alive at all.
+struct Ask {
+  std::uint64_t nonce = 0;  ///< for the answer; 0: any heartbeat is one
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Ask decode(std::string_view payload);
+};
+
 struct Heartbeat {
-  std::string operation;  ///< what the worker does now; empty: nothing
+  std::string operation{};    ///< what the worker does now; empty: nothing
+  std::uint64_t answers = 0;  ///< the nonce of the Ask; 0: unasked
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Heartbeat decode(std::string_view payload);
 };

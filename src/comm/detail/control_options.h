@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/detail/name_lookup.h"
+
 namespace crossdevice::detail {
 
 class ListeningSocket;
@@ -39,6 +41,8 @@ struct ControlPlaneOptions {
   /// Where each rank should be, as far as the launcher says: "host:port" by rank, for messages. Empty: it does not say.
   std::vector<std::string> addresses_by_rank{};
   std::string secret;
+  /// How names of hosts become addresses; empty: as the system does it.
+  NameResolver resolve{};
   /// What is said is encrypted; null: it is not.
   std::shared_ptr<const TlsKey> tls{};
   std::string host;

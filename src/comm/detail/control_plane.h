@@ -32,6 +32,9 @@ class ControlPlane {
   struct Passkey {};  // makes the constructor join()'s alone
 
  public:
+  /// What a member may contribute to one round.
+  static constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
+
   /// Returns when all workers have come.
   ///
   /// Errors   DeadlineExceededError: names who did not come. UnavailableError: the address cannot be listened on. FailedPreconditionError: the chief refuses
@@ -49,7 +52,7 @@ class ControlPlane {
 
   /// Contributes bytes to a round and returns everybody's, in the order of `members` (empty: all workers).
   ///
-  /// Errors   see above; ValueError: more than 1 MiB.
+  /// Errors   see above; ValueError: more than kMaxPartBytes. ResourceExhaustedError on all: more than the 64 MiB that a round may carry by all together.
   [[nodiscard]] std::vector<std::string> exchange(const RoundId& id,
                                                   const std::vector<int>& members,
                                                   const std::string& kind, std::string bytes,

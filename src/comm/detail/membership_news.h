@@ -22,6 +22,7 @@ class MembershipNews {
   /// As ControlPlane's; the handle keeps `news`.
   [[nodiscard]] static std::shared_ptr<void> listen(const std::shared_ptr<MembershipNews>& news,
                                                     MembershipListener listener);
+  /// The first time counts.
   void tell_lost(const RankInfo& member, const std::string& why);
   /// The first one counts.
   void tell_abort(const RankInfo& origin, const std::string& text);

@@ -2,19 +2,17 @@
 /// How this process introduces itself to the others.
 #pragma once
 
-#include <unistd.h>
+#include <cstddef>
 
 #include "comm/detail/control_message.h"
 #include "comm/detail/control_options.h"
 
 namespace crossdevice::detail {
 
-[[nodiscard]] inline MemberInfo own_member(const ControlPlaneOptions& options) {
-  return {.rank = options.rank,
-          .host = options.host,
-          .host_id = options.host_id,
-          .pid = ::getpid(),
-          .addresses = options.addresses};
-}
+/// A member says at most so many addresses of itself: what it says first has to fit into kMaxStrangerFrameBytes.
+inline constexpr std::size_t kMaxOwnAddresses = 16;
+
+/// With the first kMaxOwnAddresses of the addresses; if there are more, a warning says so.
+[[nodiscard]] MemberInfo own_member(const ControlPlaneOptions& options);
 
 }  // namespace crossdevice::detail

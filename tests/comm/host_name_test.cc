@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/host_name.h"
+
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+
+namespace crossdevice::detail {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(HostIdTest, WhatIsGivenIsTaken) {
+  for (const std::string& id : {std::string("rack 7"), std::string(kMaxHostIdBytes, 'i')}) {
+    ::setenv(kHostIdVariable, id.c_str(), 1);
+    EXPECT_EQ(host_id(), id);
+  }
+  ::unsetenv(kHostIdVariable);
+}
+
+TEST(HostIdTest, WhatTheKernelSaysIsShortEnough) {
+  ::unsetenv(kHostIdVariable);
+  EXPECT_THAT(host_id(), HasSubstr(host_name()));
+  EXPECT_LE(host_id().size(), kMaxHostIdBytes);
+  ::setenv(kHostIdVariable, "", 1);  // as if it were not there
+  EXPECT_THAT(host_id(), HasSubstr(host_name()));
+  ::unsetenv(kHostIdVariable);
+}
+
+TEST(HostIdTest, WhatIsTooLongIsRefused) {
+  ::setenv(kHostIdVariable, std::string(kMaxHostIdBytes + 1, 'i').c_str(), 1);
+  try {
+    (void)host_id();
+    ADD_FAILURE() << "nobody would be told it";
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("CROSSDEVICE_HOST_ID"));
+    EXPECT_THAT(error.what(), HasSubstr("256"));
+  }
+  ::unsetenv(kHostIdVariable);
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
