@@ -33,10 +33,22 @@ void RecipeRunner::AlignedDelete::operator()(std::byte* memory) const {
   ::operator delete[](memory, kRowAlignment);
 }
 
-void RecipeRunner::reserve_rows(std::size_t num_rows) {
-  if (num_rows <= num_rows_) return;
-  rows_.reset(static_cast<std::byte*>(::operator new[](num_rows* kRowBytes, kRowAlignment)));
-  num_rows_ = num_rows;
+void RecipeRunner::Needs::include(const DirectReduceTensor& tensor, const ReductionRecipe& recipe) {
+  // What has one pass goes to the outputs at once.
+  if (recipe.passes.size() > 1) num_rows_ = std::max(num_rows_, recipe.num_rows);
+  for (const ReductionPass& pass : recipe.passes) {
+    num_operands_ = std::max(num_operands_, pass.operands.size());
+  }
+  num_outputs_ = std::max(num_outputs_, tensor.outputs.size());
+}
+
+void RecipeRunner::reserve(const Needs& needs) {
+  operands_.reserve(needs.num_operands_);
+  outputs_.reserve(needs.num_outputs_);
+  if (needs.num_rows_ <= num_rows_) return;
+  rows_.reset(
+      static_cast<std::byte*>(::operator new[](needs.num_rows_* kRowBytes, kRowAlignment)));
+  num_rows_ = needs.num_rows_;
 }
 
 std::byte* RecipeRunner::row(std::size_t row) const { return rows_.get() + row * kRowBytes; }
@@ -52,11 +64,13 @@ std::span<void* const> RecipeRunner::outputs_at(ReduceOp op, const DirectReduceT
 void RecipeRunner::run(ReduceOp op, const DirectReduceTensor& tensor, const ReductionRecipe& recipe,
                        const Interval& range, StoreMode stores) {
   if (range.count == 0 || tensor.outputs.empty()) return;
+  Needs needs;
+  needs.include(tensor, recipe);
+  reserve(needs);
   if (recipe.passes.size() == 1) {
     run_pass(op, tensor, recipe.passes[0], range, outputs_at(op, tensor, range.begin), stores);
     return;
   }
-  reserve_rows(recipe.num_rows);
   // Outputs that the passes before the last one have read lie in the caches already.
   if (is_in_place(tensor)) stores = StoreMode::CACHED;
   const std::size_t block = kRowBytes / size_in_bytes(tensor.dtype);

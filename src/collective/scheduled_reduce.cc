@@ -38,6 +38,7 @@ struct Stretch {
 struct Scratch {
   std::vector<Stretch> stretches;
   std::vector<DirectReduceTensor> as_tensors;  // the stretches
+  detail::RecipeRunner::Needs needs;           // of all stretches
   detail::ChunkPlan plan;
   std::unique_ptr<std::atomic<std::uint32_t>[]> pieces_left;  // of each tensor
   std::size_t capacity = 0;                                   // of pieces_left
@@ -45,6 +46,7 @@ struct Scratch {
   void add(const DirectReduceTensor& tensor, const Stretch& stretch, std::size_t count) {
     stretches.push_back(stretch);
     as_tensors.push_back({tensor.dtype, count, tensor.inputs, tensor.outputs});
+    if (stretch.recipe != nullptr) needs.include(tensor, *stretch.recipe);
   }
   void start_counting(std::size_t num_tensors) {
     if (num_tensors > capacity) {
@@ -62,8 +64,18 @@ struct Scratch {
   void clear() {
     stretches.clear();
     as_tensors.clear();
+    needs = {};
   }
 };
+
+/// Which of the runners a thread gets, and with it how large the recipes are that this one has met before, is chance: without this a call could find one that
+/// has still to grow however often it was made.
+void reserve_runners(std::size_t num_runners, const detail::RecipeRunner::Needs& needs) {
+  if (num_runners == 0) return;
+  const detail::ScratchLease<detail::RecipeRunner> runner;
+  runner->reserve(needs);
+  reserve_runners(num_runners - 1, needs);  // while this one is taken
+}
 
 /// Cuts the ranges of a pack where its recipes change.
 void add_stretches(const ScheduledReduceRequest& request, const ScheduledPack& scheduled,
@@ -164,6 +176,7 @@ DirectReduceOutcome scheduled_reduce(const ScheduledReduceRequest& request) {
     if (scratch.plan.traffic_bytes() <= kInlineTrafficBytes) {
       for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) reduction.run_chunk(chunk, times);
     } else {
+      reserve_runners(std::min(num_chunks, pool.num_threads()), scratch.needs);
       pool.run(num_chunks, [&](std::size_t chunk) { reduction.run_chunk(chunk, times); });
     }
   };

@@ -17,6 +17,20 @@ namespace crossdevice::detail {
 /// The working memory of one thread: intermediate rows, and the addresses of a pass. Kept from use to use.
 class RecipeRunner {
  public:
+  /// How much of it recipes take.
+  class Needs {
+   public:
+    void include(const DirectReduceTensor& tensor, const ReductionRecipe& recipe);
+
+   private:
+    friend class RecipeRunner;
+    std::size_t num_rows_ = 0;
+    std::size_t num_operands_ = 0;
+    std::size_t num_outputs_ = 0;
+  };
+  /// Afterwards run() allocates nothing for what was included.
+  void reserve(const Needs& needs);
+
   /// All of `tensor`'s elements in [begin, begin + count). With STREAMING, outputs that are no inputs are written past the caches.
   void run(ReduceOp op, const DirectReduceTensor& tensor, const ReductionRecipe& recipe,
            const Interval& range, StoreMode stores);
@@ -30,7 +44,6 @@ class RecipeRunner {
   /// Where the block's first element goes in each output of the tensor.
   [[nodiscard]] std::span<void* const> outputs_at(ReduceOp op, const DirectReduceTensor& tensor,
                                                   std::size_t begin);
-  void reserve_rows(std::size_t num_rows);
   [[nodiscard]] std::byte* row(std::size_t row) const;
 
   struct AlignedDelete {
