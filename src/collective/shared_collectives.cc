@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "crossdevice/collective/direct_reduce.h"
 #include "crossdevice/collective/shared_direct_reduce.h"
 #include "crossdevice/core/error.h"
@@ -14,21 +12,6 @@
 #include "collective/detail/timed_copy.h"
 
 namespace crossdevice {
-namespace {
-
-[[noreturn]] void throw_late(const CollectiveRequest& request, const char* did) {
-  throw DeadlineExceededError(
-      fmt::format("{} #{} timed out while this worker {}", request.kind, request.sequence, did));
-}
-
-void copy_part(const CollectiveRequest& request, std::byte* to, const RemoteTensor& from,
-               std::size_t size_bytes) {
-  detail::copy_in_time(to, from.data, size_bytes, [&request] {
-    if (request.deadline.has_passed()) throw_late(request, "copied what others have");
-  });
-}
-
-}  // namespace
 
 struct SharedCollectives::State {
   SharedDirectReduce engine;
@@ -57,6 +40,12 @@ struct SharedCollectives::State {
       throw;
     }
   }
+  void copy_part(const CollectiveRequest& request, std::byte* to, const RemoteTensor& from,
+                 std::size_t size_bytes) const {
+    detail::copy_in_time(to, from.data, size_bytes, [&] {
+      if (request.deadline.has_passed()) engine.throw_late(request, "copied what others have");
+    });
+  }
   /// Elements [begin, begin + output's) of everybody's, combined into `output`.
   ///
   /// Errors   DeadlineExceededError: some of them are not.
@@ -72,7 +61,7 @@ struct SharedCollectives::State {
     if (direct_reduce({.op = request.op,
                        .tensors = std::span<const DirectReduceTensor>(&tensor, 1),
                        .deadline = request.deadline}) != DirectReduceOutcome::COMPLETED) {
-      throw_late(request, "reduced its part");
+      engine.throw_late(request, "reduced its part");
     }
   }
 };
@@ -108,7 +97,7 @@ void SharedCollectives::all_gather(const CollectiveRequest& request, const Tenso
   state.show(request, input, 0, nullptr, [&](const RemoteTensors& all) {
     auto* at = static_cast<std::byte*>(output.data());
     for (const std::vector<RemoteTensor>& theirs : all) {
-      copy_part(request, at, theirs[0], input.size_bytes());
+      state.copy_part(request, at, theirs[0], input.size_bytes());
       at += input.size_bytes();
     }
   });
@@ -123,8 +112,8 @@ void SharedCollectives::broadcast(const CollectiveRequest& request, const Tensor
              static_cast<std::size_t>(root) == state.rank ? nullptr : &tensor,
              [&](const RemoteTensors& all) {
                if (static_cast<std::size_t>(root) == state.rank) return;
-               copy_part(request, static_cast<std::byte*>(tensor.data()),
-                         all[static_cast<std::size_t>(root)][0], tensor.size_bytes());
+               state.copy_part(request, static_cast<std::byte*>(tensor.data()),
+                               all[static_cast<std::size_t>(root)][0], tensor.size_bytes());
              });
 }
 
@@ -155,7 +144,7 @@ void SharedCollectives::gather(const CollectiveRequest& request, const Tensor& i
     if (!is_root) return;
     auto* at = static_cast<std::byte*>(output.data());
     for (const std::vector<RemoteTensor>& theirs : all) {
-      copy_part(request, at, theirs[0], input.size_bytes());
+      state.copy_part(request, at, theirs[0], input.size_bytes());
       at += input.size_bytes();
     }
   });

@@ -51,28 +51,6 @@ bool depends_on_grouping(ReduceOp op, DType dtype) {
   return is_ordered && (is_floating(dtype) || is_complex(dtype));
 }
 
-/// The first `num_sums` tensors hold combinations already, of which a mean is the sum; see divide().
-///
-/// Errors   DeadlineExceededError: some of this worker's share is not done.
-void reduce(const CollectiveRequest& request, std::span<const DirectReduceTensor> all,
-            std::size_t num_sums, const DirectReduceShare& share) {
-  const auto reduce_some = [&](ReduceOp op, std::span<const DirectReduceTensor> some) {
-    if (some.empty()) return;
-    const DirectReduceRequest direct{.op = op,
-                                     .first_group = 0,
-                                     .tensors = some,
-                                     .packs = {},
-                                     .deadline = request.deadline,
-                                     .observer = nullptr,
-                                     .share = share};
-    if (direct_reduce(direct) == DirectReduceOutcome::COMPLETED) return;
-    throw DeadlineExceededError(fmt::format("{} #{} timed out while this worker reduced its share",
-                                            request.kind, request.sequence));
-  };
-  reduce_some(request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op, all.first(num_sums));
-  reduce_some(request.op, all.subspan(num_sums));
-}
-
 /// A batch of more buffers than one announcement has room for.
 void reduce_in_halves(SharedDirectReduce& engine, const CollectiveRequest& request,
                       std::span<const CollectiveValue> values, std::uint64_t fingerprint) {
@@ -132,6 +110,9 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
                      const GroupOperationInfo& info);
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                        const GroupOperationInfo& info);
+  void reduce_share(const CollectiveRequest& request, std::span<const DirectReduceTensor> all,
+                    std::size_t num_sums, const DirectReduceShare& share) const;
+  [[noreturn]] void throw_late(const CollectiveRequest& request, std::string_view did) const;
   [[nodiscard]] std::vector<std::vector<RemoteTensor>> show(const CollectiveRequest& request,
                                                             const GroupOperationInfo& info,
                                                             std::span<const Tensor> own);
@@ -228,6 +209,38 @@ void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
   inline_batch.reduce(request.op, num_combined, values, blocks);
 }
 
+/// The first `num_sums` tensors hold combinations already, of which a mean is the sum; see divide().
+///
+/// Errors   DeadlineExceededError: some of this worker's share is not done.
+void SharedDirectReduce::State::reduce_share(const CollectiveRequest& request,
+                                             std::span<const DirectReduceTensor> all,
+                                             std::size_t num_sums,
+                                             const DirectReduceShare& share) const {
+  const auto reduce_some = [&](ReduceOp op, std::span<const DirectReduceTensor> some) {
+    if (some.empty()) return;
+    const DirectReduceRequest direct{.op = op,
+                                     .first_group = 0,
+                                     .tensors = some,
+                                     .packs = {},
+                                     .deadline = request.deadline,
+                                     .observer = nullptr,
+                                     .share = share};
+    if (direct_reduce(direct) != DirectReduceOutcome::COMPLETED) {
+      throw_late(request, "reduced its share");
+    }
+  };
+  reduce_some(request.op == ReduceOp::MEAN ? ReduceOp::SUM : request.op, all.first(num_sums));
+  reduce_some(request.op, all.subspan(num_sums));
+}
+
+void SharedDirectReduce::State::throw_late(const CollectiveRequest& request,
+                                           std::string_view did) const {
+  const RankInfo self = group.info();
+  throw DeadlineExceededError(fmt::format("{} #{} timed out while this worker, {}, {}",
+                                          request.kind, request.sequence, to_string(self), did),
+                              {.operation = {}, .culprits = {self}, .inputs_intact = true});
+}
+
 void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request,
                                                 std::span<const CollectiveValue> values,
                                                 const GroupOperationInfo& info) {
@@ -242,7 +255,7 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
         batch.tensors(request, values, window, num_combined);
     {
       const TraceSpan adds("reduce share", "collective");
-      reduce(request, all.tensors, all.num_first, all.share);
+      reduce_share(request, all.tensors, all.num_first, all.share);
     }
     group.finish();
     group.await_ends(request.deadline);
@@ -382,6 +395,10 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
 void SharedDirectReduce::fail_share(const DeadlineExceededError& error) {
   state_->group.fail_alone(error.what());
   throw;
+}
+
+void SharedDirectReduce::throw_late(const CollectiveRequest& request, std::string_view did) const {
+  state_->throw_late(request, did);
 }
 
 void SharedDirectReduce::while_waiting(std::function<void()> look) {

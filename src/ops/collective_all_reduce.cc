@@ -129,6 +129,22 @@ MaybeShape shape_of(const RemoteTensor& tensor) {
   return Shape(std::span<const std::int64_t>(dims, rank));
 }
 
+/// Runs what a worker does with what all have shown. There it waits for nobody: if its deadline passes, it is itself the one that is late.
+template <class Use>
+void use_in_time(const Cluster& cluster, Use use) {
+  try {
+    use();
+  } catch (const DeadlineExceededError& error) {
+    if (!error.culprits().empty()) throw;
+    const RankInfo self = cluster.worker(cluster.rank());
+    throw DeadlineExceededError(fmt::format("{}; all others had come: this worker, {}, is late",
+                                            error.what(), to_string(self)),
+                                {.operation = error.operation(),
+                                 .culprits = {self},
+                                 .inputs_intact = error.inputs_intact()});
+  }
+}
+
 /// NCCL takes some seconds, and what it does not manage in time it is held to be unable to do: it has as much as a construction of its own from here on,
 /// however little of this one's time is left.
 Deadline nccl_deadline(const Deadline& deadline) {
@@ -432,8 +448,10 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
           }
         }
         require_concatenable(everybodys);
-        result = detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target, destinations,
-                                       active);
+        use_in_time(*cluster, [&] {
+          result = detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target,
+                                         destinations, active);
+        });
       });
   return result;
 }
@@ -460,7 +478,9 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
     const PerReplica parts(everybodys);
     const Shape shape = detail::require_gatherable(parts, destinations, axis);
     result = destinations.make_result(parts.dtype(), shape, value);
-    detail::gather_components(parts, static_cast<std::size_t>(axis), result, active);
+    use_in_time(*state_->cluster, [&] {
+      detail::gather_components(parts, static_cast<std::size_t>(axis), result, active);
+    });
   });
   state_->complete(active);
   return result;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,6 +26,21 @@ constexpr std::size_t kCount = std::size_t{1} << 20;
 using Call = std::function<void(SharedCollectives& engine, const CollectiveRequest& request,
                                 const Tensor& mine, const Tensor& all)>;
 
+/// `failing` throws an Error that names kLate alone.
+template <class Error, class Failing>
+void expect_blame(const Failing& failing) {
+  try {
+    failing();
+    ADD_FAILURE() << "ended as if it were well";
+  } catch (const Error& error) {
+    ASSERT_EQ(error.culprits().size(), 1U) << error.what();
+    EXPECT_EQ(error.culprits()[0].rank, kLate) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find(to_string(error.culprits()[0])),
+              std::string_view::npos)
+        << error.what();
+  }
+}
+
 /// On both workers; kLate has no time left when the other one has shown its values.
 void expect_end_for_all(const Call& call) {
   const auto work = [&call](const std::shared_ptr<Cluster>& cluster) {
@@ -38,9 +54,9 @@ void expect_end_for_all(const Call& call) {
       // If this were too short, it would be late for another reason.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       request.deadline = Deadline::after(std::chrono::seconds(0));
-      EXPECT_THROW(call(engine, request, mine, all), DeadlineExceededError);
+      expect_blame<DeadlineExceededError>([&] { call(engine, request, mine, all); });
     } else {
-      EXPECT_THROW(call(engine, request, mine, all), OpError);
+      expect_blame<OpError>([&] { call(engine, request, mine, all); });
     }
     request.sequence = 2;
     request.deadline = Deadline::after_timeout_seconds(60);

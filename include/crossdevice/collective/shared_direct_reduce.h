@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
@@ -61,6 +62,11 @@ class CROSSDEVICE_EXPORT SharedDirectReduce {
     }
     end_share(request);
   }
+
+  /// This worker has missed the deadline of `request` while it did something itself, not while it waited.
+  ///
+  /// Errors   DeadlineExceededError, always: names this worker and what it `did`.
+  [[noreturn]] void throw_late(const CollectiveRequest& request, std::string_view did) const;
 
   /// As SharedMemoryGroup's.
   void while_waiting(std::function<void()> look);
