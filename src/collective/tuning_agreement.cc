@@ -27,6 +27,8 @@ namespace {
 constexpr std::size_t kProbeBytes = std::size_t{256} << 10;
 constexpr std::size_t kLongProbeBytes = std::size_t{2} << 20;
 constexpr double kFastBytesPerSecond = 5e7;
+/// What a mesh may carry more than a ring for no reason.
+constexpr double kNoise = 1.25;
 constexpr int kProbes = 4;  // the first of which does not count
 /// Rounds of empty messages come one after the other, as many as this takes, so that none of them wakes up who sleeps.
 constexpr double kEmptyRoundsSeconds = 2e-3;
@@ -209,9 +211,18 @@ LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& 
   const double latency = longest_of_all(cluster, probe.measure_latency(), how.deadline);
   const LinkModel links =
       slowest_of_all(cluster, probe.measure(kProbeBytes, latency, how.is_mesh), how.deadline);
-  if (links.ring_bytes_per_second < kFastBytesPerSecond) return links;
-  return slowest_of_all(cluster, probe.measure(kLongProbeBytes, latency, how.is_mesh),
-                        how.deadline);
+  if (links.ring_bytes_per_second < kFastBytesPerSecond) return without_noise(links);
+  return without_noise(
+      slowest_of_all(cluster, probe.measure(kLongProbeBytes, latency, how.is_mesh), how.deadline));
+}
+
+LinkModel without_noise(LinkModel links) {
+  const bool is_noise = links.mesh_bytes_per_second < kNoise * links.ring_bytes_per_second;
+  if (is_noise) {
+    links.ring_bytes_per_second =
+        std::max(links.ring_bytes_per_second, links.mesh_bytes_per_second);
+  }
+  return links;
 }
 
 std::string explain(std::span<const AllReduceCandidate> candidates) {

@@ -20,9 +20,9 @@ TEST(AllReduceChoice, PredictsRoundsAndBytes) {
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::SHUFFLE, 4, 4'000'000), 2e-4 + 1.05 * 6e6 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::EXCHANGE, 4, 1000), 1e-4 + 3e3 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 8, 800),
-                   6e-4 + 1.05 * 1400 / 0.8e8);
+                   6e-4 + 1.1 * 1400 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::HALVING_DOUBLING, 5, 800),
-                   6e-4 + 1.05 * 2000 / 0.8e8);
+                   6e-4 + 1.1 * 2000 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::DOUBLING, 8, 800), 3e-4 + 2400 / 0.8e8);
   EXPECT_DOUBLE_EQ(predict(AllReduceAlgorithm::DOUBLING, 5, 800), 4e-4 + 2400 / 0.8e8);
   EXPECT_EQ(predict(AllReduceAlgorithm::RING, 1, 800), 0);

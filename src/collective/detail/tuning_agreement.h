@@ -32,6 +32,10 @@ struct LinkMeasurement {
                                       MessageBarrier& barrier, ScratchMemory& scratch,
                                       const LinkMeasurement& how);
 
+/// Two bandwidths that noise may have parted become the better of them: the fill of a shaper's bucket, say, lets the later one look faster. More is believed:
+/// where one connection does not fill a link, several carry much more.
+[[nodiscard]] LinkModel without_noise(LinkModel links);
+
 /// "exchange, 210.0 us expected (shuffle 420.0, ring 1260.0)".
 [[nodiscard]] std::string explain(std::span<const AllReduceCandidate> candidates);
 /// One line for the log.
