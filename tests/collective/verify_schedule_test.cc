@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,6 +16,7 @@
 #include "crossdevice/collective/schedule_traffic.h"
 #include "crossdevice/core/error.h"
 
+#include "support/verify_plan.h"
 #include "support/verify_programs.h"
 
 namespace crossdevice {
@@ -55,6 +59,88 @@ TEST(VerifyScheduleTest, FindsStepsThatAreNone) {
   EXPECT_EQ(verify_all_reduce(two({{Kind::REDUCE, {0, 4}, 0, {2}}})), "step 0: no such source");
   EXPECT_EQ(verify_all_reduce(two({{Kind::COPY, {0, 4}, 0, {0}}})),
             "step 0: a copy has one source, which is another participant");
+}
+
+const std::vector<Interval> kHalves{{0, 2}, {2, 2}};
+const ScheduleStep kFirstHalf{Kind::COPY, {0, 2}, 1, {0}};
+const ScheduleStep kSecondHalf{Kind::COPY, {2, 2}, 0, {1}};
+
+TEST(VerifyScheduleTest, FindsWhatIsNoBroadcast) {
+  EXPECT_EQ(testing::verify_broadcast(two({kCopy}), 0), "");
+  EXPECT_EQ(testing::verify_broadcast(two({kCopy}), 1), "step 0: what is copied is not complete");
+  EXPECT_EQ(testing::verify_broadcast(two({kFirstHalf}), 0),
+            "participant 1 lacks contributions in part 1");
+  EXPECT_EQ(testing::verify_broadcast(two({kCopy, kSum}), 0),
+            "step 1: a contribution is combined twice");
+  EXPECT_EQ(testing::verify_broadcast(two({kSum}), 0),
+            "participant 0 lacks contributions in part 0");
+}
+
+TEST(VerifyScheduleTest, FindsWhatIsNoReduction) {
+  EXPECT_EQ(testing::verify_reduce(two({kSum}), 0), "");
+  EXPECT_EQ(testing::verify_reduce(two({kSum}), 1), "participant 1 lacks contributions in part 0");
+  EXPECT_EQ(testing::verify_reduce(two({kSum, kSum}), 0),
+            "step 1: a contribution is combined twice");
+  EXPECT_EQ(testing::verify_reduce(two({kCopy}), 0), "step 0: what is copied is not complete");
+}
+
+TEST(VerifyScheduleTest, FindsWhatIsNoGather) {
+  EXPECT_EQ(testing::verify_gather(two({kSecondHalf}), kHalves, 0), "");
+  EXPECT_EQ(testing::verify_gather(two({kFirstHalf}), kHalves, 1), "");
+  EXPECT_EQ(testing::verify_gather(two({}), kHalves, 0),
+            "participant 0 lacks contributions in part 1");
+  EXPECT_EQ(testing::verify_gather(two({{Kind::COPY, {1, 3}, 0, {1}}}), kHalves, 0),
+            "step 0: what is copied is not complete");
+  const std::vector<Interval> with_a_gap{{0, 2}, {3, 1}};
+  EXPECT_EQ(testing::verify_gather(two({kSecondHalf}), with_a_gap, 0),
+            "step 0: elements that nobody is to have");
+}
+
+TEST(VerifyScheduleTest, FindsWhatIsNoHalfOfAnAllReduce) {
+  const ScheduleStep sums[]{{Kind::REDUCE, {0, 2}, 0, {0, 1}}, {Kind::REDUCE, {2, 2}, 1, {0, 1}}};
+  EXPECT_EQ(testing::verify_reduce_scatter(two({sums[0], sums[1]}), kHalves), "");
+  EXPECT_EQ(testing::verify_reduce_scatter(two({sums[0]}), kHalves),
+            "participant 1 lacks contributions in part 1");
+  EXPECT_EQ(testing::verify_reduce_scatter(two({kSum, sums[1]}), kHalves),
+            "step 1: a contribution is combined twice");
+  EXPECT_EQ(testing::verify_all_gather(two({kFirstHalf, kSecondHalf}), kHalves), "");
+  EXPECT_EQ(testing::verify_all_gather(two({kFirstHalf}), kHalves),
+            "participant 0 lacks contributions in part 1");
+  EXPECT_EQ(testing::verify_all_gather(two({kFirstHalf, sums[1]}), kHalves),
+            "participant 0 lacks contributions in part 1");
+}
+
+TEST(VerifyPlanTest, FindsPlansThatAreNotTheSchedules) {
+  const Schedule schedule = two({kSum, kCopy});
+  const auto verify = [&](const std::function<void(ReductionPlan&)>& change) {
+    ReductionPlan plan = plan_reduction(schedule, DType::FLOAT32);
+    change(plan);
+    return testing::verify_plan(plan, schedule);
+  };
+  EXPECT_EQ(verify([](ReductionPlan&) {}), "");
+  EXPECT_EQ(verify([](ReductionPlan& plan) { plan.parts.clear(); }), "elements without a recipe");
+  EXPECT_EQ(verify([](ReductionPlan& plan) {
+              plan.parts[0].range = {1, 3};
+            }),
+            "part 0: not behind the last");
+  EXPECT_EQ(verify([](ReductionPlan& plan) {
+              plan.parts[0].range = {0, 5};
+            }),
+            "part 0: elements beyond the end");
+  EXPECT_EQ(verify([](ReductionPlan& plan) { plan.parts[0].recipe = 1; }),
+            "part 0: no such recipe");
+  const auto verify_operands = [&](std::vector<std::uint32_t> operands) {
+    return verify(
+        [&](ReductionPlan& plan) { plan.recipes[0].passes[0].operands = std::move(operands); });
+  };
+  EXPECT_EQ(verify_operands({1, 0}), "part 0: another order than the steps'");
+  EXPECT_EQ(verify_operands({0}), "part 0: not everybody's contribution once");
+  EXPECT_EQ(verify_operands({0, 0}), "part 0: not everybody's contribution once");
+  EXPECT_EQ(verify_operands({0, 9}), "part 0: an operand that there is not");
+  EXPECT_EQ(verify([](ReductionPlan& plan) { plan.recipes[0].passes.clear(); }),
+            "part 0: a recipe without passes");
+  EXPECT_EQ(verify([](ReductionPlan& plan) { plan.recipes[0].passes[0].first_group = 3; }),
+            "part 0: a group of more than all operands");
 }
 
 TEST(VerifyScheduleTest, HierarchicalCopyIsAnAllReduce) {

@@ -68,10 +68,11 @@ byte parts[ROUNDS];  /* by round: who has sent its part */
 chan up[N] = [6] of {mtype, byte};
 chan down[N] = [8] of {mtype, byte};
 
-byte deaths = DEATHS;
-byte cuts = CUTS;
-byte aborts = ABORTS;
-byte give_ups = GIVE_UPS;
+/* Drawn by `init`, so that runs also end with fewer faults: whoever waits for ever is not to be saved by a fault that was still to come. */
+byte deaths;
+byte cuts;
+byte aborts;
+byte give_ups;
 byte completed;     /* rounds, as a set */
 byte abort_called;  /* by whom, + 1 */
 
@@ -315,6 +316,10 @@ end:
 init {
   byte r = 0;
   atomic {
+    select(deaths : 0 .. DEATHS);
+    select(cuts : 0 .. CUTS);
+    select(aborts : 0 .. ABORTS);
+    select(give_ups : 0 .. GIVE_UPS);
     do
     :: r < N -> is_open[r] = 2; run Worker(r); r++
     :: r == N -> break

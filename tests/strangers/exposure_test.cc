@@ -121,6 +121,7 @@ TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
   options.variables = {"CROSSDEVICE_LOG_LEVEL=info"};
   // In the job's directory, wherever that will be.
   const std::string traces = ::testing::TempDir() + "strangers_trace_" + std::to_string(::getpid());
+  options.variables.push_back("CROSSDEVICE_FLIGHT_RECORD=" + traces + ".record.%p");
   options.variables.push_back("CROSSDEVICE_TRACE=" + traces + ".%r");
   Job job(options);
   ASSERT_TRUE(job.await_rounds(3)) << job.printed();
@@ -159,6 +160,12 @@ TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
   for (const char* end : {".0", ".1", ".2", ".0.other", ".1.other"}) {
     EXPECT_FALSE(shows(content_of(traces + end), kSecret));
     std::filesystem::remove(traces + end);
+  }
+  // Records are written where operations of GPUs fail.
+  for (const auto& entry : std::filesystem::directory_iterator(::testing::TempDir())) {
+    if (!entry.path().string().starts_with(traces + ".record.")) continue;
+    EXPECT_FALSE(shows(content_of(entry.path()), kSecret)) << entry.path();
+    std::filesystem::remove(entry.path());
   }
 }
 
