@@ -144,8 +144,17 @@ std::string told(const RunResult& result) {
   return text + result.log;
 }
 
-/// Whether it went as it should; prints its line.
-bool run_one(const Arguments& arguments, std::uint64_t number) {
+/// Whether its signal came while it did what it was to be surprised in.
+bool is_in_its_phase(const Plan& plan, const RunResult& result) {
+  return result.struck_in.value_or("").starts_with(to_string(plan.phase));
+}
+
+/// Of a process that has conducted a run; none where all was well and no signal met its phase.
+constexpr int kIsViolation = 1;
+constexpr int kIsInItsPhase = 2;
+
+/// Prints its line; the exit status of whoever conducts it.
+int run_one(const Arguments& arguments, std::uint64_t number) {
   constexpr double kLimitSeconds = 100;
   const Plan plan = draw_plan(arguments.seed, number, arguments.abilities);
   const RunResult result = conduct(
@@ -156,13 +165,17 @@ bool run_one(const Arguments& arguments, std::uint64_t number) {
   const std::string met = result.packets_in_trouble.has_value()
                               ? fmt::format(", {} packets met it", *result.packets_in_trouble)
                               : "";
-  std::string text = fmt::format("{}: {} - {} ({:.1f} s{})\n", number, to_string(plan),
-                                 found.empty() ? "well" : "VIOLATION", result.seconds, met);
+  const std::string where =
+      !result.struck_in.has_value()
+          ? ""
+          : ", in " + (result.struck_in->empty() ? "no step" : *result.struck_in);
+  std::string text = fmt::format("{}: {} - {} ({:.1f} s{}{})\n", number, to_string(plan),
+                                 found.empty() ? "well" : "VIOLATION", result.seconds, met, where);
   for (const std::string& each : found) text += "  " + each + '\n';
   if (!found.empty() || arguments.only.has_value()) text += told(result);
   if (!found.empty() || !arguments.is_quiet) std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
-  return found.empty();
+  return (found.empty() ? 0 : kIsViolation) | (is_in_its_phase(plan, result) ? kIsInItsPhase : 0);
 }
 
 /// Several runs at a time, each conducted by a process of its own.
@@ -184,7 +197,11 @@ class Campaign {
       start(next_++);
     }
     while (!running_.empty()) reap();
-    print_table();
+    print_table("fault | phase", by_phase_);
+    print_table("algorithm | place", by_place_);
+    std::printf("%llu of %llu signals for a worker in a call came while it was in one\n",
+                static_cast<unsigned long long>(signals_in_call_),
+                static_cast<unsigned long long>(signals_));
     std::printf("%llu faults, %llu violations\n", static_cast<unsigned long long>(faults_),
                 static_cast<unsigned long long>(violations_));
     return violations_ == 0 ? 0 : 1;
@@ -198,7 +215,7 @@ class Campaign {
     if (pid == 0) {
       int status = 1;
       try {
-        status = run_one(arguments_, number) ? 0 : 1;
+        status = run_one(arguments_, number);
       } catch (const std::exception& error) {
         std::printf("%llu: %s\n", static_cast<unsigned long long>(number), error.what());
         std::fflush(stdout);
@@ -214,18 +231,36 @@ class Campaign {
     const auto found = running_.find(pid);
     if (found == running_.end()) return;
     const Plan plan = draw_plan(arguments_.seed, found->second, arguments_.abilities);
-    Tally& tally = tallies_[fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase))];
-    const bool is_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    ++tally.faults;
+    const bool is_well = WIFEXITED(status) && (WEXITSTATUS(status) & kIsViolation) == 0;
     ++faults_;
-    tally.violations += is_well ? 0 : 1;
     violations_ += is_well ? 0 : 1;
+    count(by_phase_, fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase)), is_well);
+    count(by_place_,
+          fmt::format("{} | {}", plan.algorithm ? to_string(*plan.algorithm) : "measured",
+                      to_string(plan.place)),
+          is_well);
+    if (plan.phase == Phase::CALL && (plan.fault == Fault::KILL || plan.fault == Fault::STOP)) {
+      ++signals_;
+      signals_in_call_ += WIFEXITED(status) && (WEXITSTATUS(status) & kIsInItsPhase) != 0 ? 1 : 0;
+    }
     running_.erase(found);
   }
 
-  void print_table() const {
-    std::printf("\n| fault | phase | runs | violations |\n|---|---|---:|---:|\n");
-    for (const auto& [name, tally] : tallies_) {
+  struct Tally {
+    std::uint64_t faults = 0;
+    std::uint64_t violations = 0;
+  };
+  using Tallies = std::map<std::string, Tally>;
+
+  static void count(Tallies& tallies, const std::string& name, bool is_well) {
+    Tally& tally = tallies[name];
+    ++tally.faults;
+    tally.violations += is_well ? 0 : 1;
+  }
+
+  static void print_table(const char* names, const Tallies& tallies) {
+    std::printf("\n| %s | runs | violations |\n|---|---|---:|---:|\n", names);
+    for (const auto& [name, tally] : tallies) {
       std::printf("| %s | %llu | %llu |\n", name.c_str(),
                   static_cast<unsigned long long>(tally.faults),
                   static_cast<unsigned long long>(tally.violations));
@@ -233,16 +268,15 @@ class Campaign {
     std::printf("\n");
   }
 
-  struct Tally {
-    std::uint64_t faults = 0;
-    std::uint64_t violations = 0;
-  };
   const Arguments& arguments_;
   std::uint64_t next_;
   std::uint64_t faults_ = 0;
   std::uint64_t violations_ = 0;
   std::map<pid_t, std::uint64_t> running_;
-  std::map<std::string, Tally> tallies_;
+  std::uint64_t signals_ = 0;          // for a worker in a call
+  std::uint64_t signals_in_call_ = 0;  // of them
+  Tallies by_phase_;
+  Tallies by_place_;
 };
 
 }  // namespace
@@ -264,7 +298,7 @@ int main(int argc, char** argv) {
         return 0;
       }
     }
-    if (arguments.only.has_value()) return run_one(arguments, *arguments.only) ? 0 : 1;
+    if (arguments.only.has_value()) return run_one(arguments, *arguments.only) & kIsViolation;
     return Campaign(arguments).run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

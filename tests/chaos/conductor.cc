@@ -73,7 +73,7 @@ std::string chief_address() {
 int machine_of(const Plan& plan, int rank) {
   if (plan.place == Place::ONE_MACHINE) return 0;
   if (plan.place == Place::TWO_MACHINES) return rank * 2 / plan.num_workers;
-  return rank;
+  return host_of(plan, rank);
 }
 
 struct Worker {
@@ -128,10 +128,11 @@ class Run {
     (void)::prctl(PR_SET_CHILD_SUBREAPER,
                   1);  // what workers leave behind becomes a child of this process
     if (plan_.place == Place::NAMESPACES) {
-      relay_.emplace(plan_.num_workers, plan_.seed ^ (plan_.number << 32U));
+      relay_.emplace(num_hosts(plan_), plan_.seed ^ (plan_.number << 32U));
       trouble_.emplace(plan_, *relay_);
       address_ = fmt::format("{}:15700", LinkRelay::address(0));
-      // What comes from another host must prove itself.
+    }
+    if (has_secret()) {
       const std::filesystem::path secret = secret_file();
       std::ofstream(secret) << "a secret of this run " << ::getpid() << '\n';
       std::filesystem::permissions(
@@ -142,6 +143,8 @@ class Run {
         << fmt::format(R"({{"all_reduce": [{{"algorithm": "{}"}}]}})", to_string(*plan_.algorithm));
   }
 
+  /// What comes from another host must prove itself, and keys are made of it.
+  [[nodiscard]] bool has_secret() const { return relay_.has_value() || plan_.is_encrypted; }
   [[nodiscard]] std::filesystem::path secret_file() const { return folder_.path() / "secret"; }
 
   void set(const char* name, const std::string& value) {
@@ -192,6 +195,8 @@ class Run {
     if (plan_.algorithm.has_value()) {
       set("CROSSDEVICE_TUNING_FILE", (folder_.path() / "tuning.json").string());
     }
+    if (has_secret()) set(kSecretFileVariable, secret_file().string());
+    if (plan_.is_encrypted) set("CROSSDEVICE_TLS", "1");
     if (plan_.over_ucx) {
       set("CROSSDEVICE_TRANSPORT", "ucx");
       set("UCX_TLS",
@@ -215,11 +220,13 @@ class Run {
       ::_exit(126);
     }
     if (!relay_.has_value()) return;
-    if (::setns(relay_->descriptor(rank), CLONE_NEWNET) != 0) ::_exit(126);
-    set(kSecretFileVariable, secret_file().string());
+    if (::setns(relay_->descriptor(host_of(plan_, rank)), CLONE_NEWNET) != 0) ::_exit(126);
     set(kSocketInterfaceVariable, LinkRelay::kInterface);
   }
 
+  [[nodiscard]] int rank_of(const Worker& worker) const {
+    return static_cast<int>(&worker - workers_.data());
+  }
   [[nodiscard]] bool all_ended() const {
     return std::all_of(workers_.begin(), workers_.end(),
                        [](const Worker& worker) { return worker.has_ended(); });
@@ -276,20 +283,34 @@ class Run {
       if (::waitpid(worker.pid, &status, WNOHANG | WUNTRACED) <= 0) continue;
       if (WIFSTOPPED(status)) {
         worker.is_stopped = true;
+        read(rank);  // what it said before
+        note_where(rank);
         continue;
       }
       worker.pid = 0;
+      if (WIFSIGNALED(status)) {
+        read(rank);
+        note_where(rank);
+      }
       if (!is_over_) {
         result_.reports[rank].status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
       }
     }
   }
 
+  /// In which step the victim was when its signal came.
+  void note_where(std::size_t rank) {
+    const std::vector<Event>& events = result_.reports[rank].events;
+    if (static_cast<int>(rank) != plan_.victim || result_.struck_in.has_value()) return;
+    const bool is_within = !events.empty() && events.back().kind == EventKind::BEGIN;
+    result_.struck_in = is_within ? events.back().step : "";
+  }
+
   /// The late one goes on when the others have gone on without it, and they when it has ended.
   void steer() {
     Worker& victim = workers_[static_cast<std::size_t>(plan_.victim)];
     const bool are_ready = std::all_of(workers_.begin(), workers_.end(), [&](const Worker& each) {
-      return &each == &victim || each.has_ended() || each.is_awaiting;
+      return is_hit(plan_, rank_of(each)) || each.has_ended() || each.is_awaiting;
     });
     if (trouble_.has_value()) trouble_->look(Clock::now(), are_ready);
     if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
@@ -297,7 +318,11 @@ class Run {
       victim.is_stopped = false;
       (void)::kill(victim.pid, SIGCONT);
     }
-    if (!victim.has_ended() && !victim.is_awaiting) return;
+    const bool are_late_back =
+        std::all_of(workers_.begin(), workers_.end(), [&](const Worker& each) {
+          return !is_hit(plan_, rank_of(each)) || each.has_ended() || each.is_awaiting;
+        });
+    if (!are_late_back) return;
     for (Worker& each : workers_) {
       if (each.go >= 0) ::close(each.go);
       each.go = -1;
@@ -360,7 +385,7 @@ class Run {
 
   void look_at_link() {
     if (!relay_.has_value()) return;
-    const LinkCounts counts = relay_->counts(plan_.victim);
+    const LinkCounts counts = relay_->counts(host_of(plan_, plan_.victim));
     result_.log +=
         fmt::format("link of rank {}: {} packets, {} lost, {} late, {} doubled\n", plan_.victim,
                     counts.offered, counts.lost, counts.late, counts.doubled);
@@ -371,9 +396,9 @@ class Run {
   void look_into_namespaces() {
     if (!relay_.has_value()) return;
     std::vector<ino_t> ours;
-    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+    for (int host = 0; host < num_hosts(plan_); ++host) {
       struct stat there {};
-      if (::fstat(relay_->descriptor(rank), &there) == 0) ours.push_back(there.st_ino);
+      if (::fstat(relay_->descriptor(host), &there) == 0) ours.push_back(there.st_ino);
     }
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {

@@ -21,6 +21,8 @@ struct RunResult {
   std::string log{};
   /// That have come to a link in trouble; nothing: no link was to be.
   std::optional<std::uint64_t> packets_in_trouble{};
+  /// The step in which the victim was killed or stopped; empty: in none. Nothing: it was not.
+  std::optional<std::string> struck_in{};
   double seconds = 0;
 };
 

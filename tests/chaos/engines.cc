@@ -2,6 +2,7 @@
 #include "chaos/engines.h"
 
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -154,6 +155,10 @@ class StrategyCalls : public CallMaker {
       const std::size_t device =
           context.replica_id_in_sync_group() -
           static_cast<std::size_t>(memory.caller().rank) * memory.caller().num_devices;
+      if (device == 0 && !leaves_with_.empty()) {
+        std::this_thread::sleep_for(leaves_after_);
+        throw std::runtime_error(leaves_with_);
+      }
       std::vector<Tensor> values;
       values.reserve(call.num_values);
       for (std::size_t i = 0; i < call.num_values; ++i) {
@@ -192,11 +197,29 @@ class StrategyCalls : public CallMaker {
     strategy_.run([&](ReplicaContext&) { throw std::runtime_error(text); });
   }
 
+  void make_and_give_up(CallMemory& memory, double timeout_seconds, std::chrono::microseconds after,
+                        const std::string& text) override {
+    leaves_with_ = text;
+    leaves_after_ = after;
+    make(memory, timeout_seconds);
+  }
+
  private:
+  std::string leaves_with_;  // what the first replica leaves run() with; empty: it does not
+  std::chrono::microseconds leaves_after_{};
   MultiWorkerMirroredStrategy strategy_;
 };
 
 }  // namespace
+
+void CallMaker::make_and_give_up(CallMemory& memory, double timeout_seconds,
+                                 std::chrono::microseconds after, const std::string& text) {
+  const std::jthread other([&] {
+    std::this_thread::sleep_for(after);
+    give_up(text);
+  });
+  make(memory, timeout_seconds);
+}
 
 std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
                                            const std::shared_ptr<Cluster>& cluster) {

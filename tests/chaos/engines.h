@@ -2,6 +2,7 @@
 /// One way to make calls, over whatever communicates.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ class CallMaker {
   virtual void make(CallMemory& memory, double timeout_seconds) = 0;
   /// Gives up in the middle of something, so that the others hear of `text`; may throw.
   virtual void give_up(const std::string& text) = 0;
+  /// The same while the call is under way: another thread does it, or of the replicas of a strategy the first one, whereas the others make the call.
+  virtual void make_and_give_up(CallMemory& memory, double timeout_seconds,
+                                std::chrono::microseconds after, const std::string& text);
 };
 
 /// Collective. Throws what the constructors throw.

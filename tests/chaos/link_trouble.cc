@@ -30,10 +30,12 @@ LinkPolicy policy_of(const Plan& plan) {
     case Fault::OTHER_COUNT:
     case Fault::OTHER_DTYPE:
     case Fault::OTHER_OP:
+    case Fault::OTHER_ROOT:
     case Fault::TWICE:
     case Fault::THROW:
     case Fault::DESCRIPTORS:
     case Fault::MEMORY:
+    case Fault::SHARED_MEMORY:
     case Fault::CLOCK:
     case Fault::CLOCK_JUMP:
     case Fault::LINK_PARTED:
@@ -44,9 +46,10 @@ LinkPolicy policy_of(const Plan& plan) {
 
 void LinkTrouble::set_trouble(bool is_there) {
   if (plan_.fault == Fault::LINK_PARTED) {
-    return relay_.set_between(plan_.victim, static_cast<int>(plan_.amount), !is_there);
+    const int other = host_of(plan_, static_cast<int>(plan_.amount));
+    return relay_.set_between(host_of(plan_, plan_.victim), other, !is_there);
   }
-  relay_.set(plan_.victim, is_there ? policy_of(plan_) : LinkPolicy{});
+  relay_.set(host_of(plan_, plan_.victim), is_there ? policy_of(plan_) : LinkPolicy{});
 }
 
 void LinkTrouble::begin(Time now) {
@@ -59,21 +62,21 @@ void LinkTrouble::begin(Time now) {
 void LinkTrouble::look(Time now, bool have_gone_on) {
   if (state_ == State::PENDING && now >= when_) {
     set_trouble(true);
-    num_before_ = relay_.counts(plan_.victim).offered;
+    num_before_ = relay_.counts(host_of(plan_, plan_.victim)).offered;
     state_ = State::TROUBLED;
     when_ += std::chrono::microseconds(plan_.lasting_us);
   }
   const bool is_over = plan_.lasting_us == 0 ? have_gone_on : now >= when_;
   if (state_ == State::TROUBLED && is_over) {
     set_trouble(false);
-    num_packets_ = relay_.counts(plan_.victim).offered - num_before_;
+    num_packets_ = relay_.counts(host_of(plan_, plan_.victim)).offered - num_before_;
     state_ = State::OVER;
   }
 }
 
 std::uint64_t LinkTrouble::num_packets() {
   if (state_ != State::TROUBLED) return num_packets_;
-  return relay_.counts(plan_.victim).offered - num_before_;
+  return relay_.counts(host_of(plan_, plan_.victim)).offered - num_before_;
 }
 
 std::optional<LinkTrouble::Time> LinkTrouble::next() const {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <unistd.h>
@@ -27,6 +28,20 @@ std::vector<std::string> descriptors() {
   return found;
 }
 
+/// The library's files in memory that this process has mapped: "4711 /memfd:crossdevice ...", by their numbers, each once.
+std::set<std::string> mapped_files() {
+  std::set<std::string> found;
+  std::ifstream lines("/proc/self/maps");
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t name = line.find("/memfd:crossdevice");
+    if (name == std::string::npos) continue;
+    const std::size_t end = line.find_last_not_of(' ', name - 1);
+    const std::size_t number = line.rfind(' ', end) + 1;
+    found.insert(line.substr(number, end + 1 - number) + ' ' + line.substr(name));
+  }
+  return found;
+}
+
 /// A number of /proc/self/statm, in pages.
 std::size_t statm(int index) {
   std::ifstream file("/proc/self/statm");
@@ -41,6 +56,7 @@ OwnResources::OwnResources(std::size_t num_devices)
     : first_descriptors_(descriptors()), num_devices_(num_devices) {
   (void)::getrlimit(RLIMIT_NOFILE, &descriptors_);
   (void)::getrlimit(RLIMIT_AS, &memory_);
+  (void)::getrlimit(RLIMIT_FSIZE, &files_);
 }
 
 void OwnResources::limit_descriptors(std::uint64_t more) {
@@ -55,19 +71,23 @@ void OwnResources::limit_memory(std::uint64_t more_bytes) {
   is_limited_ = ::setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
+void OwnResources::limit_files(std::uint64_t bytes) {
+  rlimit limit = files_;
+  limit.rlim_cur = std::min<rlim_t>(bytes, limit.rlim_max);
+  is_limited_ = ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
+}
+
 void OwnResources::lift_limits() {
   if (!is_limited_) return;
   (void)::setrlimit(RLIMIT_NOFILE, &descriptors_);
   (void)::setrlimit(RLIMIT_AS, &memory_);
+  (void)::setrlimit(RLIMIT_FSIZE, &files_);
   is_limited_ = false;
 }
 
 std::vector<std::string> OwnResources::new_descriptors() const {
   std::vector<std::string> found;
-  std::size_t segments = 0;  // of the pools, which keep them for the next use
-  for (std::size_t i = 0; i < num_devices_; ++i) {
-    segments += MemoryPool::of("CPU:" + std::to_string(i)).statistics().num_segments;
-  }
+  std::size_t segments = num_pool_segments(num_devices_);
   for (const std::string& each : descriptors()) {
     if (std::binary_search(first_descriptors_.begin(), first_descriptors_.end(), each)) continue;
     const bool is_segment = each.find("/memfd:") != std::string::npos &&
@@ -84,8 +104,10 @@ std::vector<std::string> OwnResources::new_descriptors() const {
 std::vector<int> OwnResources::left_over() const {
   std::vector<int> counts;
   for (int attempt = 0; attempt < 200; ++attempt) {
-    counts = {static_cast<int>(num_threads()) - 1, static_cast<int>(new_descriptors().size())};
-    if (counts == std::vector<int>{0, 0}) break;
+    counts = {static_cast<int>(num_threads()) - 1, static_cast<int>(new_descriptors().size()),
+              static_cast<int>(mapped_files().size()) -
+                  static_cast<int>(num_pool_segments(num_devices_))};
+    if (std::all_of(counts.begin(), counts.end(), [](int count) { return count <= 0; })) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return counts;
@@ -94,6 +116,7 @@ std::vector<int> OwnResources::left_over() const {
 std::string OwnResources::left_over_text() const {
   std::string text;
   for (const std::string& each : new_descriptors()) text += (text.empty() ? "" : ", ") + each;
+  for (const std::string& each : mapped_files()) text += " mapped " + each;
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string name;
@@ -110,6 +133,14 @@ std::size_t num_threads() {
 }
 
 std::size_t num_descriptors() { return descriptors().size(); }
+
+std::size_t num_pool_segments(std::size_t num_devices) {
+  std::size_t segments = 0;
+  for (std::size_t i = 0; i < num_devices; ++i) {
+    segments += MemoryPool::of("CPU:" + std::to_string(i)).statistics().num_segments;
+  }
+  return segments;
+}
 
 std::size_t resident_bytes() { return statm(1); }
 

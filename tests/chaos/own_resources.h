@@ -19,10 +19,13 @@ class OwnResources {
   /// From now on only so many more descriptors than there are, or bytes of address space.
   void limit_descriptors(std::uint64_t more);
   void limit_memory(std::uint64_t more_bytes);
+  /// Files, which shared memory is, may not be larger.
+  void limit_files(std::uint64_t bytes);
   void lift_limits();
   [[nodiscard]] bool is_limited() const { return is_limited_; }
 
-  /// Threads besides this one, and descriptors that were not there at first and are not the pools'; looks for a while, because threads that have ended
+  /// Threads besides this one; descriptors that were not there at first and are not the pools'; and the library's files that are mapped, but for the pools' own,
+  /// such as memory of other workers. Looks for a while, because threads that have ended
   /// stay visible for a moment.
   [[nodiscard]] std::vector<int> left_over() const;
   [[nodiscard]] std::string left_over_text() const;
@@ -33,12 +36,15 @@ class OwnResources {
   std::size_t num_devices_;
   rlimit descriptors_{};
   rlimit memory_{};
+  rlimit files_{};
   bool is_limited_ = false;
 };
 
 /// In this process, now.
 [[nodiscard]] std::size_t num_threads();
 [[nodiscard]] std::size_t num_descriptors();
+/// Those of the first host devices' pools, which keep them for the next use; each has a descriptor and is mapped.
+[[nodiscard]] std::size_t num_pool_segments(std::size_t num_devices);
 [[nodiscard]] std::size_t resident_bytes();
 
 }  // namespace crossdevice::chaos

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <random>
 #include <span>
 
@@ -15,15 +16,16 @@ constexpr std::size_t kMaxBytes = std::size_t{8} << 20;  // of all values of a c
 constexpr std::size_t kMaxBytesOverRelay = std::size_t{2}
                                            << 20;  // where one process is the network
 
-constexpr std::array<Fault, 11> kProcessFaults = {
-    Fault::KILL,        Fault::STOP,     Fault::SKIP,      Fault::OTHER_COUNT,
-    Fault::OTHER_DTYPE, Fault::OTHER_OP, Fault::TWICE,     Fault::THROW,
-    Fault::DESCRIPTORS, Fault::MEMORY,   Fault::CLOCK_JUMP};
+constexpr std::array<Fault, 13> kProcessFaults = {
+    Fault::KILL,     Fault::STOP,          Fault::SKIP,      Fault::OTHER_COUNT, Fault::OTHER_DTYPE,
+    Fault::OTHER_OP, Fault::OTHER_ROOT,    Fault::TWICE,     Fault::THROW,       Fault::DESCRIPTORS,
+    Fault::MEMORY,   Fault::SHARED_MEMORY, Fault::CLOCK_JUMP};
 constexpr std::array<Fault, 10> kNamespaceFaults = {
     Fault::LINK_CUT,       Fault::LINK_OUTAGE, Fault::LINK_PARTED, Fault::LINK_PAUSE,
     Fault::LINK_LOSS,      Fault::LINK_LOSS,   Fault::LINK_DELAY,  Fault::LINK_REORDER,
     Fault::LINK_DUPLICATE, Fault::LINK_RATE};
-constexpr std::uint64_t kClockPercent = 5;  // of those that need namespaces
+constexpr std::uint64_t kClockPercent = 5;                        // of those that need namespaces
+constexpr std::uint64_t kMinFileBytes = std::uint64_t{64} << 10;  // for what a worker prints
 constexpr std::uint64_t kToTheEndUs = 3'600'000'000;
 /// A call with this deadline has time for whatever a link does to its packets, unless it loses them.
 constexpr double kLongCallSeconds = 20;
@@ -139,18 +141,28 @@ std::vector<Call> draw_calls(Dice& dice, const Plan& plan, std::size_t count) {
   return calls;
 }
 
-Phase draw_phase(Dice& dice, Fault fault, int num_workers) {
+/// With fewer it cannot be carried out. Who is only silent, or gives up in a rebuild, must not be half of them, together with who is lost before it: of two
+/// halves neither may go on without the other.
+int min_workers(Fault fault, Phase phase) {
+  const bool may_be_out = fault == Fault::STOP || fault == Fault::LINK_CUT || is_of_limits(fault);
+  if (phase == Phase::REBUILD) return may_be_out ? 5 : 3;
+  return fault == Fault::STOP || fault == Fault::LINK_CUT ? 3 : 2;
+}
+
+/// Those that come more often come several times; but the rebuild, which not all numbers of workers can have.
+std::vector<Phase> phases_of(Fault fault) {
   switch (fault) {
     case Fault::KILL:
     case Fault::STOP:
-      // Two are lost then.
-      if (num_workers >= (fault == Fault::KILL ? 3 : 5) && dice.happens(20)) return Phase::REBUILD;
-      return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::CALL, Phase::CALL, Phase::CALL,
-                          Phase::BETWEEN, Phase::LEAVE});
+      return {Phase::JOIN, Phase::MAKE,    Phase::CALL, Phase::CALL,
+              Phase::CALL, Phase::BETWEEN, Phase::LEAVE};
     case Fault::DESCRIPTORS:
     case Fault::MEMORY:
+    case Fault::SHARED_MEMORY:
     case Fault::CLOCK_JUMP:
-      return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::CALL, Phase::BETWEEN, Phase::LEAVE});
+      return {Phase::JOIN, Phase::MAKE, Phase::CALL, Phase::BETWEEN, Phase::LEAVE};
+    case Fault::THROW:
+      return {Phase::MAKE, Phase::CALL, Phase::CALL, Phase::CALL};
     case Fault::LINK_CUT:
     case Fault::LINK_OUTAGE:
     case Fault::LINK_PARTED:
@@ -160,23 +172,94 @@ Phase draw_phase(Dice& dice, Fault fault, int num_workers) {
     case Fault::LINK_REORDER:
     case Fault::LINK_DUPLICATE:
     case Fault::LINK_RATE:
-      if (num_workers >= (fault == Fault::LINK_CUT ? 5 : 3) && dice.happens(20)) {
-        return Phase::REBUILD;
-      }
-      return dice.one_of({Phase::JOIN, Phase::MAKE, Phase::MAKE, Phase::CALL, Phase::CALL,
-                          Phase::CALL, Phase::BETWEEN, Phase::LEAVE});
+      return {Phase::JOIN, Phase::MAKE, Phase::MAKE,    Phase::CALL,
+              Phase::CALL, Phase::CALL, Phase::BETWEEN, Phase::LEAVE};
     case Fault::CLOCK:
-      return Phase::JOIN;
+      return {Phase::JOIN};
     case Fault::NONE:
     case Fault::SKIP:
     case Fault::OTHER_COUNT:
     case Fault::OTHER_DTYPE:
     case Fault::OTHER_OP:
+    case Fault::OTHER_ROOT:
     case Fault::TWICE:
-    case Fault::THROW:
       break;
   }
-  return Phase::CALL;
+  return {Phase::CALL};
+}
+
+bool may_be_in_rebuild(Fault fault) {
+  return fault != Fault::NONE && fault != Fault::CLOCK && !is_mismatch(fault);
+}
+
+Phase draw_phase(Dice& dice, Fault fault, int num_workers) {
+  if (may_be_in_rebuild(fault) && num_workers >= min_workers(fault, Phase::REBUILD) &&
+      dice.happens(20)) {
+    return Phase::REBUILD;
+  }
+  const std::vector<Phase> phases = phases_of(fault);
+  return dice.one_of(std::span<const Phase>(phases));
+}
+
+/// What half of a seed's numbers get one after the other, so that nothing is left to chance.
+struct Cell {
+  Fault fault;
+  Phase phase;
+  std::optional<AllReduceAlgorithm> algorithm;  // Phase::CALL
+  Place place;
+};
+
+constexpr std::array<AllReduceAlgorithm, 5> kAlgorithms = {
+    AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::DOUBLING, AllReduceAlgorithm::SHUFFLE,
+    AllReduceAlgorithm::HALVING_DOUBLING, AllReduceAlgorithm::RING};
+
+std::vector<Fault> possible_faults(const Abilities& abilities) {
+  std::vector<Fault> faults = abilities.faults;
+  if (!faults.empty()) return faults;
+  faults.assign(kProcessFaults.begin(), kProcessFaults.end());
+  if (!abilities.has_namespaces) return faults;
+  std::unique_copy(kNamespaceFaults.begin(), kNamespaceFaults.end(), std::back_inserter(faults));
+  faults.push_back(Fault::CLOCK);
+  return faults;
+}
+
+std::vector<Place> places_of(Fault fault, const Abilities& abilities) {
+  if (is_of_link(fault)) return {Place::NAMESPACES};
+  std::vector<Place> places = {Place::ONE_MACHINE, Place::TWO_MACHINES, Place::ONE_EACH};
+  if (abilities.has_namespaces) places.push_back(Place::NAMESPACES);
+  return places;
+}
+
+std::vector<Cell> cells_of(const Abilities& abilities) {
+  std::vector<Cell> cells;
+  for (const Fault fault : possible_faults(abilities)) {
+    std::vector<Phase> phases = phases_of(fault);
+    if (may_be_in_rebuild(fault)) phases.push_back(Phase::REBUILD);
+    phases.erase(std::unique(phases.begin(), phases.end()), phases.end());
+    for (const Phase phase : phases) {
+      if (min_workers(fault, phase) > abilities.max_workers) continue;
+      for (const Place place : places_of(fault, abilities)) {
+        cells.push_back({fault, phase, std::nullopt, place});
+        // Memory that is shared is not sent, and no algorithm of an all-reduce knows a root.
+        if (phase != Phase::CALL || place == Place::ONE_MACHINE || fault == Fault::OTHER_ROOT) {
+          continue;
+        }
+        for (const AllReduceAlgorithm algorithm : kAlgorithms) {
+          cells.push_back({fault, phase, algorithm, place});
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+/// Of every other number. Steps of a prime, so that few numbers already are of many kinds.
+std::optional<Cell> cell_of(std::uint64_t seed, std::uint64_t number, const Abilities& abilities) {
+  constexpr std::uint64_t kStep = 7919;
+  if (number % 2 == 0) return std::nullopt;
+  const std::vector<Cell> cells = cells_of(abilities);
+  if (cells.empty()) return std::nullopt;
+  return cells[(seed % 1'000'000 + number / 2) * kStep % cells.size()];
 }
 
 std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
@@ -185,6 +268,10 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
       return dice.below(12);
     case Fault::MEMORY:
       return dice.magnitude(std::uint64_t{64} << 20);
+    case Fault::SHARED_MEMORY:
+      return kMinFileBytes + dice.magnitude(std::uint64_t{16} << 20);
+    case Fault::THROW:
+      return plan.phase == Phase::CALL ? dice.one_of<std::uint64_t>({kInPlaceOfIt, kUnderWay}) : 0;
     case Fault::CLOCK:
       return dice.from_to(1, 1'000'000);  // s
     case Fault::CLOCK_JUMP:
@@ -194,7 +281,10 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
       return dice.one_of<std::uint64_t>({0, 0, kIsDeaf, kIsMute});
     case Fault::LINK_PARTED: {
       const auto all = static_cast<std::uint64_t>(plan.num_workers);
-      return (static_cast<std::uint64_t>(plan.victim) + dice.from_to(1, all - 1)) % all;
+      for (;;) {
+        const std::uint64_t other = dice.below(all);
+        if (host_of(plan, static_cast<int>(other)) != host_of(plan, plan.victim)) return other;
+      }
     }
     case Fault::LINK_PAUSE:
       // us; what is sent again comes up to twice as long after the first time, which must be less than a heartbeat.
@@ -215,8 +305,8 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
     case Fault::OTHER_COUNT:
     case Fault::OTHER_DTYPE:
     case Fault::OTHER_OP:
+    case Fault::OTHER_ROOT:
     case Fault::TWICE:
-    case Fault::THROW:
       break;
   }
   return 0;
@@ -235,30 +325,124 @@ std::uint64_t draw_lasting_us(Dice& dice, const Plan& plan) {
   return dice.from_to(heartbeat_us * 5 / 4, heartbeat_us * 3);
 }
 
+/// About as long as a call takes: what comes later than that comes after it.
+std::uint64_t call_us(const Plan& plan) {
+  const Call& call = plan.calls[plan.call];
+  const auto workers = static_cast<std::uint64_t>(plan.num_workers);
+  const std::uint64_t bytes =
+      call.form == Form::BARRIER ? 0 : call.count * call.num_values * size_in_bytes(call.dtype);
+  const auto with = [&](std::uint64_t start_us, std::uint64_t bytes_per_us) {
+    return start_us + bytes * workers / bytes_per_us;
+  };
+  if (plan.place == Place::ONE_MACHINE) return with(20, 4'000);
+  if (plan.place == Place::NAMESPACES) return with(1'000, 50);
+  return with(150, 1'000);
+}
+
 /// About as long as what the fault is to fall into may take.
 std::uint64_t max_delay_us(const Plan& plan) {
   if (plan.phase == Phase::JOIN) return 60'000;
+  if (plan.phase == Phase::CALL && !is_of_link(plan.fault)) return call_us(plan);
   return is_of_link(plan.fault) && plan.phase != Phase::MAKE ? 2'000 : 20'000;
 }
 
-bool is_mismatch(Fault fault) {
-  return fault == Fault::SKIP || fault == Fault::OTHER_COUNT || fault == Fault::OTHER_DTYPE ||
-         fault == Fault::OTHER_OP || fault == Fault::TWICE;
+bool is_all_reduce(Form form) { return form <= Form::ASYNCHRONOUS; }
+
+/// A form in which the fault makes a difference.
+Form differing_form(Dice& dice, Fault fault, Form form) {
+  if (fault == Fault::OTHER_ROOT) {
+    return dice.one_of({Form::BROADCAST, Form::ROOTED_REDUCE, Form::ROOTED_GATHER});
+  }
+  const bool has_op =
+      is_all_reduce(form) || form == Form::REDUCE_SCATTER || form == Form::ROOTED_REDUCE;
+  if (fault == Fault::OTHER_OP && !has_op) return Form::REDUCE;
+  // A gather takes any number of elements; of other dtypes it tells as of other shapes, with a ValueError on all workers.
+  const bool is_of_values = fault == Fault::OTHER_COUNT || fault == Fault::OTHER_DTYPE;
+  if (is_of_values && form == Form::OPS_GATHER) return Form::REDUCE;
+  const bool is_of_one_call = fault != Fault::SKIP && fault != Fault::TWICE;
+  return is_of_one_call && form == Form::BARRIER ? Form::REDUCE_IN_PLACE : form;
 }
 
 /// Calls that can be told apart: two that are equal may be exchanged for each other, and a gather takes any number of elements.
-void make_distinguishable(Plan& plan) {
+void make_distinguishable(Dice& dice, Plan& plan) {
   Call& call = plan.calls[plan.call];
-  call.form = call.form == Form::BATCH || call.form == Form::OPS_GATHER ? Form::REDUCE : call.form;
-  if (call.form > Form::ASYNCHRONOUS) call.form = Form::REDUCE_IN_PLACE;
+  call.form = differing_form(dice, plan.fault, call.form);
   call.num_values = is_batch(call.form) ? call.num_values : 1;
-  call.dtype = DType::FLOAT32;
-  if (call.op == ReduceOp::MEAN) call.op = ReduceOp::SUM;
+  if (plan.fault == Fault::OTHER_OP) call.dtype = DType::FLOAT32;  // has all of them
+  if (call.op == ReduceOp::MEAN || !is_supported(call.op, call.dtype)) call.op = ReduceOp::SUM;
+  if (!is_supported(call.op, call.dtype)) call.dtype = DType::FLOAT32;
   if (call.count == 0) call.count = 1;
+  if (plan.fault == Fault::OTHER_DTYPE) {
+    DType other = call.dtype;
+    while (other == call.dtype || !is_supported(call.op, other)) {
+      other = dice.one_of(std::span<const DType>(kAllDTypes));
+    }
+    plan.amount = static_cast<std::uint64_t>(other);
+  }
   if (plan.call + 1 == plan.calls.size()) return;
   Call& next = plan.calls[plan.call + 1];
   next = call;
   next.count = call.count + 1;
+  if (call.form == Form::OPS_GATHER || call.form == Form::BARRIER) next.form = Form::REDUCE;
+}
+
+/// What is looked at when a late worker has come back: memory that it might still write.
+void make_writable_by_others(Call& call) {
+  call.form = Form::REDUCE;
+  call.num_values = 1;
+  call.is_foreign = false;
+  call.count = std::max<std::size_t>(call.count, 1);
+}
+
+Fault draw_fault(Dice& dice, const Abilities& abilities) {
+  if (!abilities.faults.empty()) return dice.one_of(std::span<const Fault>(abilities.faults));
+  if (abilities.has_namespaces && dice.happens(25)) {
+    return dice.happens(kClockPercent) ? Fault::CLOCK
+                                       : dice.one_of(std::span<const Fault>(kNamespaceFaults));
+  }
+  if (dice.happens(40)) return dice.happens(60) ? Fault::KILL : Fault::STOP;
+  return dice.one_of(std::span<const Fault>(kProcessFaults));
+}
+
+/// Two of a host where the others stay more than half without them, who go on in one cluster.
+int draw_workers_per_host(Dice& dice, const Plan& plan) {
+  if (plan.place != Place::NAMESPACES || plan.phase == Phase::REBUILD) return 1;
+  const int least = silences_link(plan.fault) ? 5 : 3;
+  return plan.num_workers >= least && dice.happens(50) ? 2 : 1;
+}
+
+/// Who they are, where, and which of them suffers in which phase.
+void draw_workers(Dice& dice, const Abilities& abilities, const std::optional<Cell>& cell,
+                  Plan& plan) {
+  plan.num_workers = static_cast<int>(dice.from_to(
+      2, static_cast<std::uint64_t>(dice.happens(70) ? std::min(4, abilities.max_workers)
+                                                     : abilities.max_workers)));
+  plan.num_workers =
+      std::max(plan.num_workers, min_workers(plan.fault, cell ? cell->phase : Phase::CALL));
+  plan.phase = cell ? cell->phase : draw_phase(dice, plan.fault, plan.num_workers);
+  plan.engine = dice.one_of({Engine::OPS, Engine::OPS, Engine::COMMUNICATOR, Engine::STRATEGY});
+  if (plan.fault == Fault::OTHER_ROOT) plan.engine = Engine::COMMUNICATOR;
+  plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : dice.from_to(1, 2);
+  plan.place = dice.one_of({Place::ONE_MACHINE, Place::ONE_MACHINE, Place::ONE_EACH,
+                            Place::ONE_EACH, Place::TWO_MACHINES});
+  if (is_of_link(plan.fault) || (abilities.has_namespaces && dice.happens(10))) {
+    plan.place = Place::NAMESPACES;
+  }
+  if (cell) plan.place = cell->place;
+  plan.workers_per_host = draw_workers_per_host(dice, plan);
+  if (dice.happens(70))
+    plan.algorithm = dice.one_of(std::span<const AllReduceAlgorithm>(kAlgorithms));
+  if (cell && cell->phase == Phase::CALL) plan.algorithm = cell->algorithm;
+  plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25);
+  const bool has_hosts = plan.place == Place::ONE_EACH || plan.place == Place::NAMESPACES;
+  plan.is_encrypted = has_hosts && !plan.over_ucx && dice.happens(25);
+  plan.victim = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.num_workers)));
+  const double slowness = abilities.slowness;
+  plan.times.call = static_cast<double>(dice.from_to(15, 40)) / 10 * slowness;
+  plan.times.join *= slowness;
+  plan.times.heartbeat *= slowness;
+  plan.times.rebuild *= slowness;
+  plan.times.patience *= slowness;
 }
 
 }  // namespace
@@ -279,6 +463,8 @@ std::string_view to_string(Fault fault) {
       return "other-dtype";
     case Fault::OTHER_OP:
       return "other-op";
+    case Fault::OTHER_ROOT:
+      return "other-root";
     case Fault::TWICE:
       return "twice";
     case Fault::THROW:
@@ -287,6 +473,8 @@ std::string_view to_string(Fault fault) {
       return "descriptors";
     case Fault::MEMORY:
       return "memory";
+    case Fault::SHARED_MEMORY:
+      return "shared-memory";
     case Fault::CLOCK:
       return "clock";
     case Fault::CLOCK_JUMP:
@@ -314,6 +502,12 @@ std::string_view to_string(Fault fault) {
 }
 
 bool is_of_clock(Fault fault) { return fault == Fault::CLOCK || fault == Fault::CLOCK_JUMP; }
+
+bool is_mismatch(Fault fault) { return fault >= Fault::SKIP && fault <= Fault::TWICE; }
+
+bool is_of_limits(Fault fault) {
+  return fault == Fault::DESCRIPTORS || fault == Fault::MEMORY || fault == Fault::SHARED_MEMORY;
+}
 
 bool is_of_link(Fault fault) { return fault >= Fault::LINK_CUT; }
 
@@ -410,49 +604,19 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   Plan plan;
   plan.seed = seed;
   plan.number = number;
-  if (!abilities.faults.empty()) {
-    plan.fault = dice.one_of(std::span<const Fault>(abilities.faults));
-  } else if (abilities.has_namespaces && dice.happens(25)) {
-    plan.fault = dice.happens(kClockPercent)
-                     ? Fault::CLOCK
-                     : dice.one_of(std::span<const Fault>(kNamespaceFaults));
-  } else if (dice.happens(40)) {
-    plan.fault = dice.happens(60) ? Fault::KILL : Fault::STOP;
-  } else {
-    plan.fault = dice.one_of(std::span<const Fault>(kProcessFaults));
-  }
-
-  plan.num_workers = static_cast<int>(dice.from_to(
-      2, static_cast<std::uint64_t>(dice.happens(70) ? std::min(4, abilities.max_workers)
-                                                     : abilities.max_workers)));
-  // Who is only silent must not be half of them: of two halves neither may go on without the other.
-  const bool is_silent = plan.fault == Fault::STOP || plan.fault == Fault::LINK_CUT;
-  if (is_silent) plan.num_workers = std::max(plan.num_workers, 3);
-  plan.engine = dice.one_of({Engine::OPS, Engine::OPS, Engine::COMMUNICATOR, Engine::STRATEGY});
-  plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : dice.from_to(1, 2);
-  plan.place = dice.one_of({Place::ONE_MACHINE, Place::ONE_MACHINE, Place::ONE_EACH,
-                            Place::ONE_EACH, Place::TWO_MACHINES});
-  if (is_of_link(plan.fault) || (abilities.has_namespaces && dice.happens(10))) {
-    plan.place = Place::NAMESPACES;
-  }
-  if (dice.happens(70)) {
-    plan.algorithm = dice.one_of({AllReduceAlgorithm::EXCHANGE, AllReduceAlgorithm::DOUBLING,
-                                  AllReduceAlgorithm::SHUFFLE, AllReduceAlgorithm::HALVING_DOUBLING,
-                                  AllReduceAlgorithm::RING});
-  }
-  plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25);
-  const double slowness = abilities.slowness;
-  plan.times.call = static_cast<double>(dice.from_to(15, 40)) / 10 * slowness;
-  plan.times.join *= slowness;
-  plan.times.heartbeat *= slowness;
-  plan.times.rebuild *= slowness;
-  plan.times.patience *= slowness;
-
+  const std::optional<Cell> cell = cell_of(seed, number, abilities);
+  plan.fault = cell.has_value() ? cell->fault : draw_fault(dice, abilities);
+  draw_workers(dice, abilities, cell, plan);
   plan.calls = draw_calls(dice, plan, dice.from_to(3, 8));
   plan.more_calls = draw_calls(dice, plan, 4);
-  plan.victim = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.num_workers)));
-  plan.phase = draw_phase(dice, plan.fault, plan.num_workers);
+  make_writable_by_others(plan.more_calls.back());
   plan.call = dice.below(plan.calls.size());
+  Call& call = plan.calls[plan.call];
+  // Of the forms that an algorithm is for.
+  if (cell.has_value() && plan.algorithm.has_value() && !is_all_reduce(call.form)) {
+    call.form = Form::REDUCE_IN_PLACE;
+    if (call.op == ReduceOp::MEAN && is_integer(call.dtype)) call.op = ReduceOp::MAX;
+  }
   plan.delay_us = dice.magnitude(max_delay_us(plan));
   plan.amount = draw_amount(dice, plan);
   if (plan.phase == Phase::REBUILD) {
@@ -462,9 +626,9 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   }
   plan.lasting_us = draw_lasting_us(dice, plan);
   if (is_of_link(plan.fault) && !silences_link(plan.fault) && dice.happens(75)) {
-    plan.times.call = kLongCallSeconds * slowness;
+    plan.times.call = kLongCallSeconds * abilities.slowness;
   }
-  if (is_mismatch(plan.fault)) make_distinguishable(plan);
+  if (is_mismatch(plan.fault)) make_distinguishable(dice, plan);
   return plan;
 }
 
@@ -478,15 +642,27 @@ std::vector<Call> draw_calls(std::uint64_t seed, std::uint64_t number, Engine en
 }
 
 bool may_fail(const Plan& plan) {
-  if (plan.fault == Fault::NONE || is_of_clock(plan.fault)) return false;
+  if (plan.fault == Fault::NONE) return false;
+  if (is_of_clock(plan.fault)) return plan.phase == Phase::REBUILD;  // because of who is killed
   const bool is_harmless = plan.fault == Fault::LINK_PAUSE || plan.fault == Fault::LINK_DELAY ||
                            plan.fault == Fault::LINK_REORDER || plan.fault == Fault::LINK_DUPLICATE;
   return !is_harmless || plan.phase == Phase::REBUILD || plan.times.call < kLongCallSeconds;
 }
 
+int host_of(const Plan& plan, int rank) { return rank / plan.workers_per_host; }
+
+int num_hosts(const Plan& plan) { return host_of(plan, plan.num_workers - 1) + 1; }
+
+bool is_hit(const Plan& plan, int rank) {
+  if (!is_of_link(plan.fault)) return rank == plan.victim;
+  return host_of(plan, rank) == host_of(plan, plan.victim);
+}
+
 std::vector<int> lost_workers(const Plan& plan) {
   std::vector<int> lost;
-  if (loses_worker(plan.fault)) lost.push_back(plan.victim);
+  for (int rank = 0; rank < plan.num_workers; ++rank) {
+    if (loses_worker(plan.fault) && is_hit(plan, rank)) lost.push_back(rank);
+  }
   if (plan.first_lost.has_value()) lost.push_back(*plan.first_lost);
   std::sort(lost.begin(), lost.end());
   return lost;
@@ -501,17 +677,22 @@ std::string to_string(const Plan& plan) {
   std::string amount = plan.amount == 0 ? "" : fmt::format(" {}", plan.amount);
   if (silences_link(plan.fault) && plan.amount == kIsDeaf) amount = " (deaf)";
   if (silences_link(plan.fault) && plan.amount == kIsMute) amount = " (mute)";
+  if (plan.fault == Fault::OTHER_DTYPE) {
+    amount = fmt::format(" ({})", to_string(static_cast<DType>(plan.amount)));
+  }
+  if (plan.fault == Fault::THROW && plan.amount == kUnderWay) amount = " (under way)";
   if (plan.fault == Fault::LINK_PARTED) amount = fmt::format(" (from {})", plan.amount);
   const std::string lasting =
       plan.lasting_us == 0
           ? ""
           : fmt::format(" for {:.1f} s", static_cast<double>(plan.lasting_us) / 1e6);
   return fmt::format(
-      "{}{} of rank {} of {} in {} after {} us{}; {} x {} on {}, {}{}, deadline {} s; {}",
+      "{}{} of rank {} of {} in {} after {} us{}; {} x {} on {}{}, {}{}{}, deadline {} s; {}",
       to_string(plan.fault), amount, plan.victim, plan.num_workers, when, plan.delay_us, lasting,
       to_string(plan.engine), plan.num_devices, to_string(plan.place),
+      plan.workers_per_host == 1 ? "" : fmt::format(" of {}", plan.workers_per_host),
       plan.algorithm.has_value() ? to_string(*plan.algorithm) : "measured",
-      plan.over_ucx ? ", ucx" : "", plan.times.call,
+      plan.over_ucx ? ", ucx" : "", plan.is_encrypted ? ", tls" : "", plan.times.call,
       plan.phase == Phase::CALL ? to_string(plan.calls[plan.call]) : std::string("-"));
 }
 

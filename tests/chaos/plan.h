@@ -25,13 +25,15 @@ enum class Fault : std::uint8_t {
   OTHER_COUNT,  ///< makes a call with another number of elements
   OTHER_DTYPE,
   OTHER_OP,
-  TWICE,        ///< makes a call twice
-  THROW,        ///< gives up in the middle
-  DESCRIPTORS,  ///< may open only a few more file descriptors
-  MEMORY,       ///< may map only a little more memory
-  CLOCK,        ///< its monotonic clock is far ahead of the others'
-  CLOCK_JUMP,   ///< its real-time clock jumps, there or back
-  LINK_CUT,     ///< its link carries nothing until the others have gone on without it
+  OTHER_ROOT,
+  TWICE,          ///< makes a call twice
+  THROW,          ///< gives up: in the place of a call, or while it is under way
+  DESCRIPTORS,    ///< may open only a few more file descriptors
+  MEMORY,         ///< may map only a little more memory
+  SHARED_MEMORY,  ///< may make only small files, which shared memory is
+  CLOCK,          ///< its monotonic clock is far ahead of the others'
+  CLOCK_JUMP,     ///< its real-time clock jumps, there or back
+  LINK_CUT,       ///< its link carries nothing until the others have gone on without it
   LINK_OUTAGE,  ///< its link carries nothing for longer than a heartbeat may be missed, and then again
   LINK_PARTED,  ///< for some time nothing passes between it and another worker, whereas both reach the others
   LINK_PAUSE,  ///< its link carries nothing for less time than a heartbeat may be missed
@@ -41,12 +43,20 @@ enum class Fault : std::uint8_t {
   LINK_DUPLICATE,
   LINK_RATE,  ///< its link carries few bytes in a second
 };
-inline constexpr std::size_t kNumFaults = 22;
+inline constexpr std::size_t kNumFaults = 24;
+/// Amounts of a worker that gives up in a call.
+inline constexpr std::uint64_t kInPlaceOfIt = 0;
+inline constexpr std::uint64_t kUnderWay =
+    1;  ///< one of its threads, or of a strategy's replicas the first one
 /// Amounts of a link that is down one way only.
 inline constexpr std::uint64_t kIsDeaf = 1;  ///< its worker hears nothing
 inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
 [[nodiscard]] std::string_view to_string(Fault fault);
 [[nodiscard]] bool is_of_clock(Fault fault);
+/// Whether a worker makes another call than the others.
+[[nodiscard]] bool is_mismatch(Fault fault);
+/// Whether something is exhausted.
+[[nodiscard]] bool is_of_limits(Fault fault);
 /// Whether it happens to a link, for which the workers must be in network namespaces.
 [[nodiscard]] bool is_of_link(Fault fault);
 /// Whether its link is down, for good or for longer than a heartbeat may be missed.
@@ -120,8 +130,10 @@ struct Plan {
   std::size_t num_devices = 1;  ///< of each worker
   Place place = Place::ONE_MACHINE;
   Engine engine = Engine::OPS;
+  int workers_per_host = 1;                       ///< Place::NAMESPACES
   std::optional<AllReduceAlgorithm> algorithm{};  ///< nothing: links are measured
   bool over_ucx = false;
+  bool is_encrypted = false;  ///< with TLS
   Times times{};
   std::vector<Call> calls{};       ///< of the first cluster
   std::vector<Call> more_calls{};  ///< of every later one
@@ -132,7 +144,7 @@ struct Plan {
   std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
   std::uint64_t delay_us = 0;  ///< after the phase has begun
   std::uint64_t amount =
-      0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s, kIsDeaf or the other worker, as the fault has it
+      0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s, kIsDeaf, kUnderWay, another dtype or worker, as the fault has it
   /// Of a link: how long; 0: until the others have gone on without the worker.
   std::uint64_t lasting_us = 0;
   std::optional<int> first_lost{};  ///< Phase::REBUILD: who is killed in `call`
@@ -159,6 +171,11 @@ struct Abilities {
 [[nodiscard]] std::string to_string(const Plan& plan);
 /// Whether an error is what the fault may cause. Otherwise everything must go well: late, doubled or overtaken packets and other clocks harm nobody who has time.
 [[nodiscard]] bool may_fail(const Plan& plan);
+/// The host of a worker, and the number of hosts; of Place::NAMESPACES.
+[[nodiscard]] int host_of(const Plan& plan, int rank);
+[[nodiscard]] int num_hosts(const Plan& plan);
+/// Whether what happens happens to this worker: the victim; of a link all that are on its host.
+[[nodiscard]] bool is_hit(const Plan& plan, int rank);
 /// The workers that are not in the last cluster, ascending.
 [[nodiscard]] std::vector<int> lost_workers(const Plan& plan);
 

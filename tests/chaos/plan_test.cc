@@ -5,10 +5,13 @@
 #include <set>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace crossdevice::chaos {
 namespace {
+
+using ::testing::SizeIs;
 
 TEST(PlanTest, OneSeedIsOnePlan) {
   const Abilities abilities{.has_namespaces = true, .has_ucx = true};
@@ -93,6 +96,104 @@ TEST(PlanTest, CallsThatAreToDifferDo) {
     ++checked;
   }
   EXPECT_GT(checked, 1000);
+}
+
+/// "kill | call | ring | one each", and so on.
+std::string kind_of(const Plan& plan) {
+  const std::string algorithm = plan.phase == Phase::CALL && plan.algorithm.has_value()
+                                    ? std::string(to_string(*plan.algorithm))
+                                    : "-";
+  return std::string(to_string(plan.fault)) + " | " + std::string(to_string(plan.phase)) + " | " +
+         algorithm + " | " + std::string(to_string(plan.place));
+}
+
+TEST(PlanTest, HalfOfTheNumbersGoThroughEveryKind) {
+  std::set<std::string> kinds;
+  for (std::uint64_t number = 1; number < 1600; number += 2) {
+    const Plan plan = draw_plan(303, number, {.has_namespaces = true});
+    kinds.insert(kind_of(plan));
+    if (plan.phase == Phase::CALL && plan.algorithm.has_value()) {
+      EXPECT_LE(plan.calls[plan.call].form, Form::BROADCAST) << to_string(plan);
+    }
+  }
+  for (const char* fault : {"kill", "stop", "throw", "descriptors", "shared-memory", "skip"}) {
+    for (const char* algorithm : {"-", "exchange", "doubling", "shuffle", "rechd", "ring"}) {
+      for (const char* place : {"two machines", "one each", "namespaces"}) {
+        const std::string kind =
+            std::string(fault) + " | call | " + algorithm + " | " + std::string(place);
+        EXPECT_TRUE(kinds.contains(kind)) << kind;
+      }
+    }
+    EXPECT_TRUE(kinds.contains(std::string(fault) + " | call | - | one machine"));
+  }
+  for (const char* kind :
+       {"memory | rebuild | - | one machine", "clock-jump | rebuild | - | one each",
+        "throw | make | - | two machines", "link-cut | rebuild | - | namespaces"}) {
+    EXPECT_TRUE(kinds.contains(kind)) << kind;
+  }
+}
+
+/// All that a campaign's plans differ in.
+std::set<std::string> variety_of(std::uint64_t seed, std::uint64_t count,
+                                 const Abilities& abilities) {
+  std::set<std::string> all;
+  for (std::uint64_t number = 0; number < count; ++number) {
+    const Plan plan = draw_plan(seed, number, abilities);
+    all.insert(std::string(to_string(plan.fault)));
+    all.insert(std::string(to_string(plan.phase)));
+    all.insert(std::string(to_string(plan.engine)));
+    if (!abilities.has_namespaces) all.insert(std::string(to_string(plan.place)));
+    if (plan.workers_per_host == 2) all.insert("hosts of two");
+    if (plan.is_encrypted) all.insert("encrypted");
+    if (plan.phase != Phase::CALL || plan.place == Place::ONE_MACHINE) continue;
+    all.insert(plan.algorithm.has_value() ? std::string(to_string(*plan.algorithm)) : "measured");
+  }
+  return all;
+}
+
+/// The arguments are those of chaos.campaign and chaos.links in CMakeLists.txt.
+TEST(PlanTest, TheShortCampaignsDrawEveryFaultPhasePlaceAndAlgorithm) {
+  constexpr std::size_t kAlgorithmsAndMeasured = 6;
+  constexpr std::size_t kPhasesAndEngines = 6 + 3;
+  std::vector<Fault> links = {Fault::CLOCK};
+  for (std::size_t i = static_cast<std::size_t>(Fault::LINK_CUT); i < kNumFaults; ++i) {
+    links.push_back(static_cast<Fault>(i));
+  }
+  const std::size_t num_others = kNumFaults - 1 - links.size();  // none is no fault
+  EXPECT_THAT(variety_of(4, 110, {.max_workers = 4}),
+              SizeIs(num_others + kPhasesAndEngines + kAlgorithmsAndMeasured + 3 + 1));
+  EXPECT_THAT(
+      variety_of(35, 40,
+                 {.has_namespaces = true, .max_workers = 4, .slowness = 1.5, .faults = links}),
+      SizeIs(links.size() + kPhasesAndEngines + kAlgorithmsAndMeasured + 2));
+}
+
+TEST(PlanTest, EncryptionAndHostsOfTwoAreDrawnWhereTheyCanBe) {
+  int encrypted = 0;
+  int of_two = 0;
+  for (std::uint64_t number = 0; number < 1000; ++number) {
+    const Plan plan = draw_plan(9, number, {.has_namespaces = true, .has_ucx = true});
+    SCOPED_TRACE(to_string(plan));
+    encrypted += plan.is_encrypted ? 1 : 0;
+    of_two += plan.workers_per_host == 2 ? 1 : 0;
+    EXPECT_FALSE(plan.is_encrypted && plan.over_ucx);
+    if (plan.workers_per_host == 1) continue;
+    EXPECT_EQ(plan.place, Place::NAMESPACES);
+    EXPECT_GT(num_hosts(plan), 1);
+    EXPECT_EQ(is_hit(plan, plan.victim ^ 1),
+              is_of_link(plan.fault));  // who is on the same host, or would be
+  }
+  EXPECT_GT(encrypted, 50);
+  EXPECT_GT(of_two, 50);
+}
+
+TEST(PlanTest, WhatIsLookedAtAfterALateWorkerIsMemoryThatItHasMapped) {
+  for (std::uint64_t number = 0; number < 300; ++number) {
+    const Call last = draw_plan(4, number, {}).more_calls.back();
+    EXPECT_EQ(last.form, Form::REDUCE);
+    EXPECT_FALSE(last.is_foreign);
+    EXPECT_GT(last.count, 0U);
+  }
 }
 
 TEST(PlanTest, LinksSufferInEveryPhase) {

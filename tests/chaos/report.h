@@ -28,7 +28,7 @@ struct Event {
   std::string code{};         ///< FAIL: "UNAVAILABLE", "ValueError", ...
   bool inputs_intact = true;  ///< FAIL
   std::vector<int> ranks{};   ///< FAIL: culprits, by their first ranks; MEMBER
-  std::vector<int> counts{};  ///< END: threads, descriptors that were not there before
+  std::vector<int> counts{};  ///< END: threads, descriptors, mappings that were not there before
   std::string text{};
   friend bool operator==(const Event&, const Event&) = default;
 };

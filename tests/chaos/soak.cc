@@ -38,6 +38,9 @@
 namespace crossdevice::chaos {
 namespace {
 
+constexpr double kTimeoutSeconds = 60;
+constexpr std::size_t kMaxDevices = 2;  // of each worker
+
 struct Arguments {
   std::uint64_t calls = 10'000'000;
   std::uint64_t mixed = 100'000;
@@ -61,7 +64,9 @@ class Watch {
     quarter.least_bytes = std::min(quarter.least_bytes, bytes);
     quarter.most_bytes = std::max(quarter.most_bytes, bytes);
     quarter.threads = std::max(quarter.threads, num_threads());
-    quarter.descriptors = std::max(quarter.descriptors, num_descriptors());
+    // What the pools keep counts as memory.
+    quarter.descriptors =
+        std::max(quarter.descriptors, num_descriptors() - num_pool_segments(kMaxDevices));
   }
 
   /// Whether nothing grew; says what there was.
@@ -97,8 +102,6 @@ class Watch {
   Quarter last_;
 };
 
-constexpr double kTimeoutSeconds = 60;
-
 bool make_small_calls(const std::shared_ptr<Cluster>& cluster, const Arguments& arguments) {
   const std::uint64_t calls = arguments.calls;
   constexpr std::size_t kCount = 16;
@@ -125,7 +128,7 @@ bool make_small_calls(const std::shared_ptr<Cluster>& cluster, const Arguments& 
 
 /// One that exists already, for a worker that gives up.
 std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, CallMaker& maker,
-                                   int culprit) {
+                                   std::size_t num_devices, int culprit) {
   cluster->barrier(kTimeoutSeconds);  // what was called before has ended on both
   if (cluster->rank() == culprit) {
     try {
@@ -134,7 +137,8 @@ std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, Call
       // What left run().
     }
   } else {
-    CallMemory memory(Call{.count = 1000}, {cluster->rank(), cluster->num_workers(), 1}, 1);
+    CallMemory memory(Call{.count = 1000}, {cluster->rank(), cluster->num_workers(), num_devices},
+                      1);
     try {
       maker.make(memory, kTimeoutSeconds);
       throw std::runtime_error("a call without the other worker has succeeded");
@@ -145,8 +149,8 @@ std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, Call
   return cluster->rebuild(Survivors::ALL, {.timeout_seconds = kTimeoutSeconds}).cluster;
 }
 
-void make_one(CallMaker& maker, const Call& each, const Cluster& cluster, std::uint64_t call) {
-  CallMemory memory(each, {cluster.rank(), cluster.num_workers(), 1}, call);
+void make_one(CallMaker& maker, const Call& each, const Caller& caller, std::uint64_t call) {
+  CallMemory memory(each, caller, call);
   maker.make(memory, kTimeoutSeconds);
   const std::string wrong = memory.wrong_results();
   if (wrong.empty()) return;
@@ -162,14 +166,16 @@ bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& argumen
   for (std::uint64_t number = 0; call < arguments.mixed; ++number) {
     Plan plan;
     plan.engine = static_cast<Engine>(number % 3);
+    plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : 1 + number % kMaxDevices;
     plan.times.join = kTimeoutSeconds;
+    const Caller caller{cluster->rank(), cluster->num_workers(), plan.num_devices};
     const std::unique_ptr<CallMaker> maker = make_call_maker(plan, cluster);
     for (const Call& each :
          draw_calls(arguments.seed, number, plan.engine, cluster->num_workers(), per_cluster)) {
-      make_one(*maker, each, *cluster, ++call);
+      make_one(*maker, each, caller, ++call);
       watch.done(call);
     }
-    cluster = made_anew(cluster, *maker, static_cast<int>(number % 2));
+    cluster = made_anew(cluster, *maker, plan.num_devices, static_cast<int>(number % 2));
   }
   cluster->barrier(kTimeoutSeconds);
   return watch.is_constant(rank, arguments.slack_mebibytes);

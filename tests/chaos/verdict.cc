@@ -49,8 +49,9 @@ class Judge {
       : plan_(plan), reports_(reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
     steps_.reserve(reports.size());
     for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
-    // Whose link is bad while they meet may be left out: they wait for it as long as they are patient.
-    const bool may_be_left_out = is_of_link(plan.fault) && plan.phase == Phase::REBUILD;
+    // Whose link is bad while they meet, or who has not what it needs for it, may be left out: they wait for it as long as they are patient.
+    const bool may_be_left_out =
+        (is_of_link(plan.fault) || is_of_limits(plan.fault)) && plan.phase == Phase::REBUILD;
     if (may_be_left_out && !loses_worker(plan.fault) && !is_member(plan.victim)) {
       lost_.push_back(plan.victim);
       std::sort(lost_.begin(), lost_.end());
@@ -65,7 +66,7 @@ class Judge {
     }
     judge_first_failures();
     judge_recovery();
-    judge_late_one();
+    judge_late_ones();
     return std::move(found_);
   }
 
@@ -85,7 +86,7 @@ class Judge {
     return plan_.first_lost == rank || (plan_.fault == Fault::KILL && plan_.victim == rank);
   }
   [[nodiscard]] bool is_faulty(int rank) const {
-    return plan_.victim == rank || plan_.first_lost == rank;
+    return is_hit(plan_, rank) || plan_.first_lost == rank;
   }
   /// Whether it is in a cluster that was made anew.
   [[nodiscard]] bool is_member(int rank) const {
@@ -115,13 +116,13 @@ class Judge {
     return std::any_of(steps(rank).begin(), steps(rank).end(),
                        [step](const Step& each) { return each.name == step; });
   }
-  /// Whether the victim has seen the first cluster's last barrier end because all had come to it, before they gave up waiting for it: then it has nothing left
+  /// Whether a late worker has seen the first cluster's last barrier end because all had come to it, before they gave up waiting for it: then it has nothing left
   /// that could tell it more.
-  [[nodiscard]] bool has_all_it_asked_for() const {
+  [[nodiscard]] bool has_all_it_asked_for(int late) const {
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       if (!has_come_to(rank, "barrier 1")) return false;
     }
-    return std::any_of(steps(plan_.victim).begin(), steps(plan_.victim).end(),
+    return std::any_of(steps(late).begin(), steps(late).end(),
                        [](const Step& each) { return each.name == "barrier 1" && each.is_done(); });
   }
   [[nodiscard]] const Step* first_failure(int rank) const {
@@ -152,7 +153,8 @@ class Judge {
     }
     const Event& end = report(rank).events.back();
     if (std::any_of(end.counts.begin(), end.counts.end(), [](int count) { return count > 0; })) {
-      complain(rank, "leaves threads, descriptors: {}; {}", fmt::join(end.counts, ", "), end.text);
+      complain(rank, "leaves threads, descriptors, mappings: {}; {}", fmt::join(end.counts, ", "),
+               end.text);
     }
   }
 
@@ -166,11 +168,11 @@ class Judge {
       if (!is_ours && (!is_faulty(rank) || is_of_link(plan_.fault))) {
         complain(rank, "{} failed with a {}: {}", event.step, event.code, event.text);
       }
-      const bool is_mismatch = plan_.fault == Fault::OTHER_COUNT ||
-                               plan_.fault == Fault::OTHER_DTYPE || plan_.fault == Fault::OTHER_OP;
+      const bool differs =
+          is_mismatch(plan_.fault) && plan_.fault != Fault::SKIP && plan_.fault != Fault::TWICE;
       // Who was still in the call before may have been writing.
       const bool is_that_call = event.step == fmt::format("call 1 {}", plan_.call);
-      if (is_mismatch && is_that_call && !event.inputs_intact) {
+      if (differs && is_that_call && !event.inputs_intact) {
         complain(rank, "{} differs, but wrote before it was compared: {}", event.step, event.text);
       }
     }
@@ -201,6 +203,10 @@ class Judge {
     }
   }
 
+  [[nodiscard]] static bool tells_of(const Event& failure, int rank) {
+    return failure.text.find(fmt::format("rank {} ", rank)) != std::string::npos;
+  }
+
   [[nodiscard]] bool names(const Event& failure, int rank) const {
     return contains(failure.ranks, rank) ||
            failure.text.find(fmt::format("rank {}", rank)) != std::string::npos;
@@ -223,33 +229,37 @@ class Judge {
               [](const First& a, const First& b) { return a.time < b.time; });
     std::vector<int> to_blame;
     if (plan_.first_lost.has_value()) to_blame.push_back(*plan_.first_lost);
-    if (!plan_.first_lost.has_value()) to_blame.push_back(plan_.victim);
+    for (int rank = 0; rank < plan_.num_workers && !plan_.first_lost.has_value(); ++rank) {
+      if (is_hit(plan_, rank)) to_blame.push_back(rank);
+    }
+    const std::size_t num_first = to_blame.size();
     bool is_earliest = true;
     for (const First& first : firsts) {
       if (is_faulty(first.rank)) continue;
-      judge_first_failure(first.rank, *first.step, to_blame, is_earliest);
+      judge_first_failure(first.rank, *first.step, to_blame, is_earliest ? num_first : 0);
       is_earliest = false;
       to_blame.push_back(first.rank);
     }
   }
 
   void judge_first_failure(int rank, const Step& step, const std::vector<int>& to_blame,
-                           bool is_earliest) {
+                           std::size_t num_first) {
     const Event& failure = *step.failure;
-    const bool is_mismatch = plan_.fault >= Fault::SKIP && plan_.fault <= Fault::TWICE;
     // Over a link that is slow or loses packets anybody may seem to be late.
     const bool is_unclear = is_of_link(plan_.fault) && !silences_link(plan_.fault);
-    if (is_earliest && !names(failure, to_blame[0]) && !is_unclear) {
+    const auto is_named_here = [&](int each) { return names(failure, each); };
+    const auto end_of_first = to_blame.begin() + static_cast<std::ptrdiff_t>(num_first);
+    const bool is_first_named = std::any_of(to_blame.begin(), end_of_first, is_named_here);
+    if (num_first > 0 && !is_first_named && !is_unclear) {
       complain(rank, "{}: the first error does not name rank {}: {} {}", step.name, to_blame[0],
                failure.code, failure.text);
     }
-    const bool is_named = std::any_of(to_blame.begin(), to_blame.end(),
-                                      [&](int each) { return names(failure, each); });
+    const bool is_named = std::any_of(to_blame.begin(), to_blame.end(), is_named_here);
     if (!is_named && !is_unclear) {
       complain(rank, "{}: the error names nobody who has failed: {} {}", step.name, failure.code,
                failure.text);
     }
-    if (is_mismatch) {
+    if (is_mismatch(plan_.fault)) {
       const bool may_time_out = plan_.fault == Fault::SKIP || plan_.fault == Fault::TWICE;
       const bool is_told = failure.code == "INTERNAL" ||
                            (failure.code == "ABORTED" && plan_.engine == Engine::STRATEGY) ||
@@ -257,17 +267,28 @@ class Judge {
       if (!is_told) {
         complain(rank, "{}: a difference is a {}: {}", step.name, failure.code, failure.text);
       }
+      judge_versions(rank, step);
     }
-    if (plan_.fault == Fault::THROW && failure.code != "ABORTED") {
+    if (plan_.fault == Fault::THROW && plan_.phase != Phase::REBUILD && failure.code != "ABORTED") {
       complain(rank, "{}: who gives up causes a {}: {}", step.name, failure.code, failure.text);
     }
     // In a network that fails, or while they meet, workers may believe different ones to be gone.
-    if (is_mismatch || is_of_link(plan_.fault) || plan_.phase == Phase::JOIN) return;
+    if (is_mismatch(plan_.fault) || is_of_link(plan_.fault) || plan_.phase == Phase::JOIN) return;
     for (const int culprit : failure.ranks) {
       if (!contains(to_blame, culprit)) {
         complain(rank, "{} blames rank {}: {} {}", step.name, culprit, failure.code, failure.text);
       }
     }
+  }
+
+  /// Who is told of a difference hears what it called itself and what somebody else did.
+  void judge_versions(int rank, const Step& step) {
+    const Event& failure = *step.failure;
+    if (failure.text.find("different calls") == std::string::npos) return;
+    int told = 0;
+    for (int each = 0; each < plan_.num_workers; ++each) told += tells_of(failure, each) ? 1 : 0;
+    if (tells_of(failure, rank) && told >= 2) return;
+    complain(rank, "{}: a difference without both versions: {}", step.name, failure.text);
   }
 
   /// Of those that should be there in the end.
@@ -326,25 +347,30 @@ class Judge {
   }
 
   /// Who was stopped or cut off finds itself left out.
-  void judge_late_one() {
-    if (!contains(lost_, plan_.victim) || plan_.fault == Fault::KILL) return;
+  void judge_late_ones() {
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      if (is_hit(plan_, rank) && contains(lost_, rank)) judge_late_one(rank);
+    }
+  }
+  void judge_late_one(int late) {
+    if (plan_.fault == Fault::KILL) return;
     if (plan_.phase == Phase::JOIN || plan_.phase == Phase::LEAVE || is_after_the_end()) return;
     bool finds_out = false;
-    for (const Step& step : steps(plan_.victim)) {
+    for (const Step& step : steps(late)) {
       if (step.is_a("rebuild") && step.failure != nullptr) {
         // Of whoever was not shut out on purpose the others may have come to their end meanwhile.
-        finds_out = step.failure->code == "ABORTED" ||
+        finds_out = step.failure->code == "ABORTED" || is_of_limits(plan_.fault) ||
                     (!loses_worker(plan_.fault) && step.failure->code == "UNAVAILABLE");
         if (!finds_out) {
-          complain(plan_.victim, "{}: who was left out gets a {}: {}", step.name,
-                   step.failure->code, step.failure->text);
+          complain(late, "{}: who was left out gets a {}: {}", step.name, step.failure->code,
+                   step.failure->text);
         }
       }
     }
-    const bool is_in = is_member(plan_.victim);
-    if (is_in && plan_.phase != Phase::REBUILD) complain(plan_.victim, "is in a new cluster");
-    if (!is_in && !finds_out && !has_all_it_asked_for()) {
-      complain(plan_.victim, "has not found out that it was left out");
+    const bool is_in = is_member(late);
+    if (is_in && plan_.phase != Phase::REBUILD) complain(late, "is in a new cluster");
+    if (!is_in && !finds_out && !has_all_it_asked_for(late)) {
+      complain(late, "has not found out that it was left out");
     }
   }
 

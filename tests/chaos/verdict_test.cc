@@ -53,7 +53,7 @@ class Story {
         {.kind = EventKind::MEMBER, .time_us = time_us_, .ranks = std::move(ranks)});
     return *this;
   }
-  WorkerReport ended(int status = 0, std::vector<int> left_over = {0, 0}) {
+  WorkerReport ended(int status = 0, std::vector<int> left_over = {0, 0, 0}) {
     if (status == 0) {
       report_.events.push_back(
           {.kind = EventKind::END, .time_us = time_us_, .counts = std::move(left_over)});
@@ -191,8 +191,10 @@ TEST(VerdictTest, ALossThatNobodyNoticesIsFound) {
 }
 
 TEST(VerdictTest, WhatIsLeftBehindIsFound) {
-  EXPECT_THAT(verdict_with(recovered(bereaved()).done("leave").ended(0, {1, 0})),
-              Contains(HasSubstr("leaves threads, descriptors: 1, 0")));
+  EXPECT_THAT(verdict_with(recovered(bereaved()).done("leave").ended(0, {1, 0, 0})),
+              Contains(HasSubstr("leaves threads, descriptors, mappings: 1, 0, 0")));
+  EXPECT_THAT(verdict_with(recovered(bereaved()).done("leave").ended(0, {0, 0, 1})),
+              Contains(HasSubstr("leaves threads, descriptors, mappings: 0, 0, 1")));
   EXPECT_THAT(violations(killing(), {survivor(), survivor(), victim()}, {"file x"}),
               Contains("left behind: file x"));
 }
@@ -256,6 +258,31 @@ TEST(VerdictTest, WhoseLinkWasCutMustFindOut) {
                                .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 5)
                                .failed("rebuild 1", "ABORTED", {}))),
               Contains(HasSubstr("rank 2: call 1 1 took 5.000 s")));
+}
+
+TEST(VerdictTest, AllOfAHostFindOutThatItsLinkWasCut) {
+  Plan plan = of_link(Fault::LINK_CUT);
+  plan.num_workers = 5;
+  plan.workers_per_host = 2;
+  const auto goes_on = [](int culprit) {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {culprit}, "no heartbeat")
+        .done("rebuild 1")
+        .member({0, 1, 4})
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const Story alone = joined().failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 1);
+  const WorkerReport is_out =
+      Story(alone).failed("rebuild 1", "ABORTED", {}, "left out", 9).done("leave").ended();
+  const WorkerReport stays = recovered(alone).done("leave").ended();
+  EXPECT_THAT(violations(plan, {goes_on(2), goes_on(3), is_out, is_out, goes_on(3)}, {}),
+              IsEmpty());
+  EXPECT_THAT(violations(plan, {goes_on(2), goes_on(3), is_out, stays, goes_on(3)}, {}),
+              Contains(HasSubstr("rank 3: is in a new cluster")));
+  EXPECT_THAT(violations(plan, {goes_on(1), goes_on(3), is_out, is_out, goes_on(3)}, {}),
+              Contains(HasSubstr("names nobody who has failed")));
 }
 
 TEST(VerdictTest, WhoseLinkIsDownIsNamed) {
@@ -373,9 +400,11 @@ TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
 TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
   Plan plan = killing();
   plan.fault = Fault::OTHER_COUNT;
-  const auto told = [](const std::string& code, bool is_intact = true) {
+  const std::string versions = "workers make different calls: rank 0 a, rank 1 a, rank 2 b";
+  const auto told = [&](const std::string& code, bool is_intact = true,
+                        const std::string& text = {}) {
     WorkerReport report = joined()
-                              .failed("call 1 1", code, {2}, "workers make different calls")
+                              .failed("call 1 1", code, {2}, text.empty() ? versions : text)
                               .done("rebuild 1")
                               .member({0, 1, 2})
                               .done("barrier 2")
@@ -390,6 +419,40 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
               Contains(HasSubstr("a difference is a UNAVAILABLE")));
   EXPECT_THAT(verdict(plan, well, told("INTERNAL", false), well),
               Contains(HasSubstr("wrote before it was compared")));
+  for (const char* text : {"workers make different calls", "rank 1 makes different calls",
+                           "workers make different calls: rank 0 a, rank 2 b"}) {
+    EXPECT_THAT(verdict(plan, well, told("INTERNAL", true, text), well),
+                Contains(HasSubstr("rank 1: call 1 1: a difference without both versions")));
+  }
+}
+
+TEST(VerdictTest, WhoCannotRebuildForWantOfSomethingIsLeftOut) {
+  Plan plan = killing();
+  plan.fault = Fault::SHARED_MEMORY;
+  plan.phase = Phase::REBUILD;
+  plan.num_workers = 5;
+  plan.first_lost = 4;
+  const auto told = [](std::vector<int> ranks) {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {4}, "rank 4 is gone")
+        .done("rebuild 1")
+        .member(std::move(ranks))
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport is_out = joined()
+                                  .failed("call 1 1", "UNAVAILABLE", {4}, "rank 4 is gone")
+                                  .failed("rebuild 1", "bad_alloc", {}, "no memory")
+                                  .done("leave")
+                                  .ended();
+  const WorkerReport dead = joined().begin("call 1 1").killed();
+  const WorkerReport with = told({0, 1, 2, 3});
+  const WorkerReport without = told({0, 1, 3});
+  EXPECT_THAT(violations(plan, {with, with, with, with, dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {without, without, is_out, without, dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {with, with, is_out, with, dead}, {}),
+              Contains(HasSubstr("is in a cluster of 0, 1, 2, 3, not of 0, 1, 3")));
 }
 
 TEST(VerdictTest, WhoGivesUpAbortsTheOthers) {

@@ -147,6 +147,21 @@ class Worker {
   /// What happens to the victim in a phase that begins.
   void begin_phase(Phase phase) {
     if (!suffers(phase)) return;
+    // What happens in a call does in the middle of the step, of which what comes before is no part.
+    if (phase == Phase::CALL || phase == Phase::BETWEEN) strikes_in_next_call_ = true;
+    if (phase != Phase::CALL) signal_itself();
+    if (phase != Phase::CALL && phase != Phase::BETWEEN) set_limits();
+    if (is_of_link(plan_.fault)) {
+      tell({.kind = EventKind::FAULT});
+      await_conductor();
+    }
+  }
+  void strike_in_call() {
+    if (!std::exchange(strikes_in_next_call_, false)) return;
+    set_limits();
+    if (suffers(Phase::CALL)) signal_itself();
+  }
+  void signal_itself() {
     if (plan_.fault == Fault::KILL) signal_later(SIGKILL);
     if (plan_.fault == Fault::STOP) signal_later(SIGSTOP);
     if (plan_.fault == Fault::CLOCK_JUMP) {
@@ -155,19 +170,21 @@ class Worker {
       (void)std::signal(kJumpSignal, [](int) { jump_real_time_clock(jump_seconds); });
       signal_later(kJumpSignal);
     }
-    // Calls are limited in the middle of the step, of which what comes before is no part.
-    if (phase == Phase::CALL || phase == Phase::BETWEEN) is_limited_in_next_call_ = true;
-    if (phase != Phase::CALL && phase != Phase::BETWEEN) set_limits();
-    if (is_of_link(plan_.fault)) {
-      tell({.kind = EventKind::FAULT});
-      await_conductor();
-    }
   }
   void set_limits() {
     if (plan_.fault == Fault::DESCRIPTORS) resources_.limit_descriptors(plan_.amount);
     if (plan_.fault == Fault::MEMORY) resources_.limit_memory(plan_.amount);
+    if (plan_.fault == Fault::SHARED_MEMORY) resources_.limit_files(plan_.amount);
   }
   void lift_limits() { resources_.lift_limits(); }
+  /// Where it does so in another phase than a call: by a thread, which ends soon.
+  [[nodiscard]] std::jthread give_up_later(Phase phase) const {
+    if (plan_.fault != Fault::THROW || !suffers(phase)) return {};
+    return std::jthread([cluster = cluster_, delay_us = plan_.delay_us] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      cluster->abort_collective_ops("on purpose");
+    });
+  }
 
   void signal_later(int signal) {
     sigevent event{};
@@ -196,6 +213,7 @@ class Worker {
     const std::string number = std::to_string(generation_);
     const bool is_made = attempt("make " + number, [&] {
       begin_phase(Phase::MAKE);
+      const std::jthread other = give_up_later(Phase::MAKE);
       maker_ = make_call_maker(plan_, cluster_);
     });
     if (!is_made) {
@@ -232,14 +250,19 @@ class Worker {
         call.count += 1 + plan_.delay_us % 3;
         break;
       case Fault::OTHER_DTYPE:
-        call.dtype = DType::INT32;
+        call.dtype = static_cast<DType>(plan_.amount);
         break;
       case Fault::OTHER_OP:
         call.op = call.op == ReduceOp::MAX ? ReduceOp::MIN : ReduceOp::MAX;
         break;
+      case Fault::OTHER_ROOT:
+        ++call.root;
+        break;
       case Fault::TWICE:
         return one_call(index, call, "") && one_call(index, call, " again");
       case Fault::THROW:
+        gives_up_under_way_ = plan_.amount == kUnderWay;
+        if (gives_up_under_way_) break;
         (void)attempt(fmt::format("throw {} {}", generation_, index),
                       [&] { maker_->give_up("on purpose"); });
         return false;
@@ -248,6 +271,7 @@ class Worker {
       case Fault::STOP:
       case Fault::DESCRIPTORS:
       case Fault::MEMORY:
+      case Fault::SHARED_MEMORY:
       case Fault::CLOCK:
       case Fault::CLOCK_JUMP:
       case Fault::LINK_CUT:
@@ -289,7 +313,11 @@ class Worker {
       if (!what.empty()) wrong(step, "after the error " + what);
     };
     const auto work = [&] {
-      if (std::exchange(is_limited_in_next_call_, false)) set_limits();
+      strike_in_call();
+      if (std::exchange(gives_up_under_way_, false)) {
+        const std::chrono::microseconds delay(plan_.delay_us);
+        return maker_->make_and_give_up(*memory, plan_.times.call, delay, "on purpose");
+      }
       maker_->make(*memory, plan_.times.call);
     };
     if (!attempt(step, work, look_at_inputs)) {
@@ -333,6 +361,7 @@ class Worker {
     Rebuilt rebuilt;
     const bool is_well = attempt(fmt::format("rebuild {}", generation_), [&] {
       begin_phase(Phase::REBUILD);
+      const std::jthread other = give_up_later(Phase::REBUILD);
       rebuilt = cluster_->rebuild(lost.empty() ? Survivors::ALL : Survivors::ONLY, options);
     });
     if (!is_well) return false;
@@ -383,7 +412,8 @@ class Worker {
   timer_t timer_{};
   bool is_armed_ = false;
   bool was_limited_ = false;  // in the last step
-  bool is_limited_in_next_call_ = false;
+  bool strikes_in_next_call_ = false;
+  bool gives_up_under_way_ = false;
 };
 
 }  // namespace
