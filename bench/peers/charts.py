@@ -6,7 +6,8 @@ import math
 
 WIDTH, HEIGHT = 900, 520
 LEFT, RIGHT, TOP, BOTTOM = 80, 230, 40, 60
-COLOURS = ("#0b57d0", "#6ea8fe", "#c5221f", "#e8710a", "#188038", "#9334e6", "#b06fd8", "#795548", "#5f6368", "#00838f", "#ad1457", "#827717")
+COLOURS = ("#0b57d0", "#6ea8fe", "#c5221f", "#e8710a", "#188038", "#9334e6", "#b06fd8", "#795548", "#5f6368", "#00838f", "#ad1457", "#827717",
+           "#f5b400", "#37474f", "#00bfa5", "#6d4c8f")
 
 
 @dataclasses.dataclass
@@ -106,7 +107,7 @@ def bar_chart(title, unit, groups):
     """groups: {group: {name: value}}, one horizontal bar each, from 0."""
     names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     longest = max((value for bars in groups.values() for value in bars.values()), default=1.0)
-    left, right = 250, 90
+    left, right = 290, 90
     parts = [_text(20, 22, title, "start", 'font-size="15"')]
     y = 44
     for group, bars in groups.items():

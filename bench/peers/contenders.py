@@ -13,6 +13,15 @@ KEPT_ALLOCATIONS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 <<
 CONGESTION_CONTROL = "reno"  # of all namespaces: kernels have it without a module
 PYTHON_ROUNDS = 3  # their programs take many seconds to start
 BETWEEN_PROCESSES = "between processes only"
+NOTHING_TO_PACK = "packs lists of gradients, and there is none"
+# How the gradients of a list are reduced.
+IN_ONE_CALL = "in one call for the list"
+ONE_BY_ONE = "in one call for each tensor, after the end of the one before"
+PACKED = ("packed by hand: copied to one buffer, which keeps its memory, reduced there in one call and copied back, all in the time that is shown, "
+          "which is that of the list alone")
+IN_BUCKETS = "in DDP's buckets, where they lie from the beginning, a call for each bucket, all under way at once"
+CONCATENATED = "in one call for the list, of which TensorFlow makes one tensor and splits it again"
+NODE_BY_NODE = "in one graph with a reduction of each tensor"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Contender:
     title: str
     is_ours: bool = False
     is_python: bool = False
+    packs: bool = False  # a list of tensors, by hand; measures nothing else
 
     def missing(self, tools):
         """Why it cannot run; None: it can."""
@@ -60,9 +70,16 @@ class Contender:
         """How many turns are affordable."""
         return sys.maxsize
 
+    def packing_flags(self):
+        return ["--packed"] if self.packs else []
+
     def remark(self, scene, tools):
         """What a reader of the page must know of how it was measured there; None: nothing."""
         return None
+
+    def how_lists(self, algorithm):
+        """How it reduces the gradients of a list with that algorithm of a row."""
+        return PACKED if self.packs else ONE_BY_ONE
 
     def version(self, tools):
         return None
@@ -101,10 +118,13 @@ class Ours(Contender):
             return "where memory is from matters only between processes of one host"
         return None
 
+    def how_lists(self, algorithm):
+        return IN_ONE_CALL
+
     def command(self, scene, tools, arguments):
         command = [tools.program("crossdevice-bench"), *arguments, *(["--foreign"] if self.foreign else [])]
         if scene.workers == 0:
-            return [*command, "-g", str(scene.devices), "--ops", "hierarchical_copy"]
+            return [*command, "-g", str(scene.devices)]  # and the ops that the library takes by itself
         command += ["--workers", str(scene.workers), *namespace_flags(scene)]
         return in_namespaces(scene, tools, command) if scene.rate else command
 
@@ -125,12 +145,14 @@ class Mpi(Contender):
     def absence(self, scene, tools):
         if scene.workers == 0:
             return BETWEEN_PROCESSES
+        if self.packs and not scene.has_lists:
+            return NOTHING_TO_PACK
         if self.flavour == "mpich" and scene.workers > 2 * tools.num_cores:
             return "spins without letting others run, which more than two workers on a core make unbearable"
         return None
 
     def command(self, scene, tools, arguments):
-        command = [tools.program(f"peer-{self.flavour}"), *arguments]
+        command = [tools.program(f"peer-{self.flavour}"), *arguments, *self.packing_flags()]
         if scene.rate:
             flags = ["--workers", str(scene.workers), *namespace_flags(scene)]
             return in_namespaces(scene, tools, [str(HERE / "mpi-in-namespaces"), self.flavour, *command, *flags])
@@ -161,7 +183,7 @@ class Mpi(Contender):
         return None
 
     def version(self, tools):
-        return package_version({"openmpi": "libopenmpi3", "mpich": "libmpich12"}[self.flavour])
+        return None if self.packs else package_version({"openmpi": "libopenmpi3", "mpich": "libmpich12"}[self.flavour])
 
     def _mpirun(self):
         return shutil.which(f"mpirun.{self.flavour}")
@@ -179,10 +201,12 @@ class Gloo(Contender):
     def absence(self, scene, tools):
         if scene.workers == 0:
             return BETWEEN_PROCESSES
+        if self.packs and not scene.has_lists:
+            return NOTHING_TO_PACK
         return f"all namespaces have {CONGESTION_CONTROL}" if scene.rate and self.control else None
 
     def command(self, scene, tools, arguments):
-        command = [tools.program("peer-gloo"), *arguments, "--workers", str(scene.workers), *namespace_flags(scene)]
+        command = [tools.program("peer-gloo"), *arguments, *self.packing_flags(), "--workers", str(scene.workers), *namespace_flags(scene)]
         if scene.rate:
             return in_namespaces(scene, tools, command)
         run = [tools.program("crossdevice-run"), "--plain", "-n", str(scene.workers)]
@@ -194,7 +218,7 @@ class Gloo(Contender):
         return scene.workers > tools.num_cores and not scene.rate
 
     def version(self, tools):
-        version = package_version("libgloo0")
+        version = None if self.packs else package_version("libgloo0")
         return version and f"{version} (Debian's, built without AVX)"
 
 
@@ -203,6 +227,7 @@ class Python(Contender):
     is_python: bool = True
     script: str = ""
     module: str = ""
+    lists: str = CONCATENATED
     has_workers: bool = True
     own_cores: bool = False
 
@@ -234,6 +259,9 @@ class Python(Contender):
     def max_rounds(self):
         return PYTHON_ROUNDS
 
+    def how_lists(self, algorithm):
+        return NODE_BY_NODE if algorithm == "reduction_to_one_device" else self.lists
+
     def version(self, tools):
         code = f"import importlib.metadata as m; print(m.version('{self.module}'))"
         done = subprocess.run([str(tools.python), "-c", code], capture_output=True, text=True, check=False)
@@ -244,11 +272,16 @@ CONTENDERS = (
     Ours("crossdevice", "crossdevice"),
     Ours("crossdevice-foreign", "crossdevice, memory not from its pool", foreign=True),
     Mpi("openmpi", "Open MPI"),
+    Mpi("openmpi-packed", "Open MPI, packed by hand", packs=True),
     Mpi("openmpi-kept", "Open MPI, allocations kept", keeps_allocations=True),
+    Mpi("openmpi-kept-packed", "Open MPI, allocations kept, packed by hand", keeps_allocations=True, packs=True),
     Mpi("mpich", "MPICH", flavour="mpich"),
+    Mpi("mpich-packed", "MPICH, packed by hand", flavour="mpich", packs=True),
     Gloo("gloo", "Gloo"),
+    Gloo("gloo-packed", "Gloo, packed by hand", packs=True),
     Gloo("gloo-reno", "Gloo, TCP reno", control="reno"),
-    Python("torch", "PyTorch (Gloo)", script="torch_peer.py", module="torch"),
+    Gloo("gloo-reno-packed", "Gloo, TCP reno, packed by hand", control="reno", packs=True),
+    Python("torch", "PyTorch (Gloo)", script="torch_peer.py", module="torch", lists=IN_BUCKETS),
     Python("tensorflow", "TensorFlow", script="tensorflow_peer.py", module="tensorflow-cpu", has_workers=False),
     Python("tensorflow-workers", "TensorFlow workers", script="tensorflow_workers_peer.py", module="tensorflow-cpu", own_cores=True),
 )

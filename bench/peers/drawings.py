@@ -66,23 +66,34 @@ def gradient_chart(title, scenes_and_tables):
     return charts.bar_chart(title, "ms", groups)
 
 
+def with_gradients(scenes_and_tables):
+    return [(scene, table) for scene, table in scenes_and_tables if any(key.op == "batch_reduce" for key in table)]
+
+
 def gradient_charts(scenes_and_tables):
-    """{file name: SVG}: those across links apart, which take a hundred times as long."""
-    with_gradients = [(scene, table) for scene, table in scenes_and_tables if any(key.op == "batch_reduce" for key in table)]
+    """{file name: SVG} of scenes with gradients: those across links apart, which take a hundred times as long."""
     drawings = {}
     for name, title, has_links in (("gradients.svg", "one host", False), ("gradients-network.svg", "across links", True)):
-        chosen = [(scene, table) for scene, table in with_gradients if bool(scene.rate) == has_links]
+        chosen = [(scene, table) for scene, table in scenes_and_tables if bool(scene.rate) == has_links]
         if chosen:
             drawings[name] = gradient_chart(f"Gradients of a model, one step, {title}", chosen)
     return drawings
 
 
+def by_workers(scenes_and_tables):
+    """Of each number of workers of one host the first scene with a size that is drawn over it."""
+    chosen = {}
+    for scene, table in scenes_and_tables:
+        if scene.workers and not scene.rate and any(key.op == "all_reduce" and key.size_bytes in SIZES_OVER_WORKERS for key in table):
+            chosen.setdefault(scene.workers, (scene, table))
+    return list(chosen.values())
+
+
 def worker_charts(scenes_and_tables):
-    """{file name: SVG}: time against the number of workers of one host."""
-    here = [(scene, table) for scene, table in scenes_and_tables if scene.workers and not scene.rate]
-    if len({scene.workers for scene, _ in here}) < 2:
+    """{file name: SVG} of scenes that by_workers() chose: time against the number of workers."""
+    if len(scenes_and_tables) < 2:
         return {}
-    return {f"workers-{charts.byte_text(size)}.svg": _worker_chart(here, size) for size in SIZES_OVER_WORKERS}
+    return {f"workers-{charts.byte_text(size)}.svg": _worker_chart(scenes_and_tables, size) for size in SIZES_OVER_WORKERS}
 
 
 def _worker_chart(scenes_and_tables, size_bytes):

@@ -44,9 +44,16 @@ def folder_name():
     return words.strip("-")
 
 
-def _commit():
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+def _git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def commit():
+    """"-dirty" where something differs from it that is no result: those a comparison writes itself, scene by scene."""
+    name = _git("describe", "--always", "--abbrev=12")
+    is_dirty = name and _git("status", "--porcelain", "--", ".", ":!bench/results")
+    return (name or "unknown") + ("-dirty" if is_dirty else "")
 
 
 def load_average():
@@ -103,7 +110,7 @@ def describe(present, tools, load):
         "Huge pages": f"{_first_line(f'{huge_pages}/enabled')}, for shared memory {_first_line(f'{huge_pages}/shmem_enabled')}",
         "TCP congestion control": f"{_first_line('/proc/sys/net/ipv4/tcp_congestion_control')}; in namespaces {_namespaces_control()}",
         "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%F %H:%M UTC"),
-        "Commit": _commit(),
+        "Commit": commit(),
         "Load average before": f"{load:.1f}",
     }
     for contender in present:

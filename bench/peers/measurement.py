@@ -22,10 +22,10 @@ class Measurement:
     facts: dict = dataclasses.field(default_factory=dict)  # of the machine and all versions, then; empty: nobody has noted them
     busy_share: float | None = None  # of all cores, by others, before
     link_bytes_per_second: float | None = None  # each way
-    link_exchange_us: float | None = None  # of 8 bytes between two workers
+    spinning_exchange_us: float | None = None  # of 8 bytes between two workers that look for them without sleeping
 
 
-KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "link_exchange_us")
+KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "spinning_exchange_us")
 
 
 def write_text(path, text):
@@ -36,7 +36,8 @@ def write_text(path, text):
 
 
 def read(folder, known):
-    """{name: Measurement} of the scenes that are known, in their order. Rows that an older state wrote without scenes.json are taken too."""
+    """{name: Measurement} of the scenes that are known, in their order. Rows that an older state wrote without scenes.json are taken too; what it
+    noted that nobody reads any more is not (link_exchange_us: workers slept until the 8 bytes came, and were woken, which took longer than the link)."""
     known = list(known)
     rows = {}
     if (folder / "rows.jsonl").exists():
@@ -47,7 +48,8 @@ def read(folder, known):
     circumstances = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in rows.keys() - {scene.name for scene in known}:
         print(f"{folder}: {name} is left out: there is no such scene any more", file=sys.stderr)
-    return {scene.name: Measurement(scene, rows.get(scene.name, []), **circumstances.get(scene.name, {}))
+    known_circumstances = {name: {field: value for field, value in noted.items() if field in KEPT} for name, noted in circumstances.items()}
+    return {scene.name: Measurement(scene, rows.get(scene.name, []), **known_circumstances.get(scene.name, {}))
             for scene in known if scene.name in rows or scene.name in circumstances}
 
 

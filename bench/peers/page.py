@@ -14,16 +14,23 @@ NAMES_OF_OURS = {contender.name for contender in who.CONTENDERS if contender.is_
 # Rows of a table; the file of rows and the charts have all sizes.
 SHOWN_SIZES = {8, 64, 256, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10, 2 << 20, 8 << 20, 16 << 20, 64 << 20}
 OWN_DRAWINGS = re.compile(r"(.+-(time|bandwidth)|gradients|gradients-network|workers-\d+[KMG]?)\.svg")
-PREAMBLE = (
-    "Times are medians of the rounds' medians, of the slowest worker. Behind a peer's time: its ratio to ours, the median of the rounds, in which all took "
-    "turns, and the lowest and the highest round's; above 1 ours is faster. **Bold**: the peer is ahead in every round, or in so many that chance would do that less than once "
-    "in twenty (of 20 rounds in 15). *Italic*: undecided. Behind ours: the fastest and the slowest round, and the percentage of the physical limit that was measured in the same run, in turns with "
-    "it (in place: scaling the same buffers in place; out of place: a non-temporal copy; by all workers at once), across links of the bound 2(n-1)/n bytes over "
-    "the speed of a plain TCP stream each way on that link, and below 4 KiB, where the links' speed says nothing, log2(n) exchanges of 8 bytes by plain TCP. "
-    "Both are measured by a program of ours with plain sockets (bench/peers/link_speed.py; like iperf3 --bidir both ways at once) just before the scene's "
-    "rounds, between two namespaces with the scene's links, made as for the scene; \"-\": where that was not measured. More than 100 % on one host means that ours profits more from the caches than the plain loop does; "
-    "across links, that the links let some bytes pass at once after a rest, as shapers do. Everybody's values were checked, and buffers are rewritten before each "
-    "timed call.")
+PREAMBLE = "\n".join((
+    "- Times, those of the charts too, are medians of the rounds' medians, of the slowest worker. Everybody's values were checked, and buffers are rewritten "
+    "before each timed call.",
+    "- Behind a peer's time, and wherever there is an x: the median of the ratios of its time to ours in the rounds in which both took part, and the lowest "
+    "and the highest of them; above 1 ours is faster. It is not the ratio of the two times of the table, least of all where a peer took part in fewer rounds. "
+    "**Bold**: the peer is ahead in every round, or in so many that chance would do that less than once in twenty (of 20 rounds in 15). *Italic*: undecided.",
+    "- Behind ours: the fastest and the slowest round, and the median of the rounds' percentages of a bound; \"-\": the bound was not measured.",
+    "- The bound on one host is the physical limit, measured in the same run, in turns with the operation (in place: scaling the same buffers in place; out of "
+    "place: a non-temporal copy; by all workers at once). More than 100 % means that ours profits more from the caches than the plain loop does.",
+    "- The bound across links is 2(n-1)/n of the bytes over the speed of a plain TCP stream on such a link while both ways are full (as of iperf3 --bidir). "
+    "More than 100 % means that the links let some bytes pass at once after a rest, as shapers do.",
+    "- Below 4 KiB, where the links' speed says nothing, the bound across links is log2(n), rounded up, exchanges of 8 bytes, one after the other. In each "
+    "two workers send to each other at once, by plain TCP, and look for the other's message without sleeping. Recursive doubling cannot take less; who sends "
+    "to all others at once makes one step of n-1 messages, and can, which is more than 100 %. Workers that share cores cannot come near: in that exchange "
+    "there are two workers alone.",
+    "- Stream and exchange are measured by a program without any library (bench/peers/link_speed.cc), once, just before the scene's rounds, between two "
+    "namespaces with links made as the scene's."))
 
 
 def time_text(us):
@@ -134,13 +141,30 @@ def rounds_text(rows):
     return ", ".join([f"{most} round{'' if most == 1 else 's'}", *(f"{count} of {who.listed(names)}" for count, names in fewer.items())])
 
 
+def ops_of_ours(found):
+    """A sentence, or none where there is no choice of ops, as between processes."""
+    kinds = dict.fromkeys(f"{row['ops']} ({row['algorithm']})" for row in found.rows if row["contender"] == summary.OURS)
+    return [f"The ops of crossdevice: {who.listed(kinds)}"] if kinds and found.scene.workers == 0 else []
+
+
+def list_calls(rows):
+    """Who reduces the gradients of a list how: a sentence for each way."""
+    by_name = {contender.name: contender for contender in who.CONTENDERS}
+    algorithms = {row["contender"]: row["algorithm"] for row in rows if row["op"] == "batch_reduce"}
+    titles = {}
+    for name in in_order(algorithms):
+        how = by_name[name.partition(", ")[0]].how_lists(algorithms[name])
+        titles.setdefault(how, []).append(title_of(name))
+    return [f"Gradients {how}: {who.listed(found)}" for how, found in titles.items()]
+
+
 def circumstances(found, head):
     """What a reader must know of a scene. head: the facts that stand at the top of the page."""
-    sentences = [rounds_text(found.rows)]
+    sentences = [rounds_text(found.rows), *ops_of_ours(found), *list_calls(found.rows)]
     if found.busy_share is not None:
         sentences.append(f"{100 * found.busy_share:.0f} % of the cores were busy before")
     if found.link_bytes_per_second:
-        exchange = f", and 8 bytes are exchanged in {found.link_exchange_us:.0f} us" if found.link_exchange_us else ""
+        exchange = f", and 8 bytes are exchanged in {found.spinning_exchange_us:.1f} us" if found.spinning_exchange_us else ""
         sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way{exchange}")
     sentences += found.remarks
     sentences += [f"Not here: {who.listed(title_of(name) for name in names)} ({reason})" for reason, names in found.absent.items()]
@@ -152,6 +176,18 @@ def circumstances(found, head):
     elif others:
         sentences.append(f"Measured apart from the rest. {', '.join(others)}")
     return [*(f"- {sentence}." for sentence in sentences), *(f"- **{warning}**" for warning in found.warnings), ""]
+
+
+def apart_text(shown):
+    """What a reader of a chart must know of its scenes' times. shown: their Measurements."""
+    if all(found.facts and found.facts == shown[0].facts for found in shown):
+        return "The scenes of these charts were measured in one run, one after the other, not in turns."
+    times = {}
+    for found in shown:
+        when = ", ".join([found.facts[name] for name in ("Date", "Commit") if name in found.facts]) or "not noted when"
+        times.setdefault(when, []).append(found.scene.title)
+    return ("**The scenes of these charts were measured apart**, so the state of the machine and of the programs differs between them too: "
+            + ". ".join(f"{when}: {who.listed(titles)}" for when, titles in times.items()) + ".")
 
 
 def read_notes(folder, names):
@@ -169,7 +205,8 @@ def read_notes(folder, names):
 def scene_part(found, table, head, note, pictures):
     """One scene's lines of the page; adds its charts to pictures."""
     title = found.scene.title
-    lines = [f"## {title[0].upper()}{title[1:]}", "", *circumstances(found, head), *scene_table(table, bool(found.scene.rate)), "", *scene_verdict(table, found.failures), ""]
+    lines = [f"## {title[0].upper()}{title[1:]}", "", *circumstances(found, head), *scene_table(table, bool(found.scene.rate)), ""]
+    lines += [*scene_verdict(table, found.failures), ""]
     lines += [note, ""] if note else []
     if drawings.has_size_charts(table):
         charts_here = drawings.size_charts(found.scene, table)
@@ -192,12 +229,15 @@ def write(folder, head, measurements):
     tables = []
     notes = read_notes(folder, measurements)
     for name, found in measurements.items():
-        table = summary.summarise(found.rows, found.link_bytes_per_second, found.link_exchange_us)
+        table = summary.summarise(found.rows, found.link_bytes_per_second, found.spinning_exchange_us)
         tables.append((found.scene, table))
         lines += scene_part(found, table, head, notes.get(name), pictures)
-    for title, further in (("Gradients", drawings.gradient_charts(tables)), ("Cost against the number of workers", drawings.worker_charts(tables))):
+    for title, choose, draw in (("Gradients", drawings.with_gradients, drawings.gradient_charts),
+                                ("Cost against the number of workers", drawings.by_workers, drawings.worker_charts)):
+        chosen = choose(tables)
+        further = draw(chosen)
         if further:
-            lines += [f"## {title}", "", *(f"![{name}]({name})" for name in further), ""]
+            lines += [f"## {title}", "", *(f"![{name}]({name})" for name in further), "", apart_text([measurements[scene.name] for scene, _ in chosen]), ""]
             pictures |= further
     measurement.write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
     for name, drawing in pictures.items():

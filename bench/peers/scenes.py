@@ -5,7 +5,8 @@ import pathlib
 
 ROUNDS = 5
 ONCE_CALLS = ("-n", "2", "-w", "0", "--rounds", "1")
-WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
+HERE = pathlib.Path(__file__).resolve().parent
+WORKLOADS = HERE.parent / "workloads"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +22,10 @@ class Sizes:
 @dataclasses.dataclass(frozen=True)
 class Gradients:
     model: str
+    folder: pathlib.Path = WORKLOADS
 
     def flags(self):
-        return ["--gradients", str(WORKLOADS / f"{self.model}.csv")]
+        return ["--gradients", str(self.folder / f"{self.model}.csv")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Scene:
     @property
     def replicas(self):
         return max(1, self.workers) * self.devices
+
+    @property
+    def has_lists(self):
+        """Whether lists of tensors are reduced, and not single ones alone."""
+        return any(isinstance(work, Gradients) for work in self.work)
 
     def work_for(self, name, is_slow):
         if name in self.once and self.once_work:
@@ -70,7 +77,7 @@ def scenes(num_cores):
         return f"{workers} workers on {num_cores} cores" + (" (oversubscribed)" if workers > num_cores else "")
 
     yield Scene("workers-2", on_cores(2), ALL_SIZES, SOME_SIZES, workers=2)
-    yield Scene("workers-2-small", f"{on_cores(2)}, the smallest values, more rounds", SMALLEST, workers=2, rounds=4 * ROUNDS,
+    yield Scene("workers-2-small", f"{on_cores(2)}, the smallest values, more rounds", SMALLEST, workers=2, rounds=4 * ROUNDS, iterations=500, warmup=50,
                 too_slow=("gloo", "gloo-reno", *PYTHON))
     yield Scene("workers-4", on_cores(4), ALL_SIZES, (*FEW_SIZES, LARGE), workers=4, warmup=1)
     for model, too_slow, once in (("resnet50", (), ()), ("bert_base", ("mpich", "gloo", "gloo-reno"), ("tensorflow-workers",))):
@@ -90,11 +97,12 @@ def network_scenes():
         yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
                     workers=4, rate=rate, warmup=0)
     yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
-                too_slow=("mpich",), once=PYTHON)
+                too_slow=("openmpi-kept-packed", "mpich"), once=PYTHON)
 
 
 def quick_scenes():
     """Whether everything runs, in seconds; their figures mean nothing."""
     little = (Sizes("8", "32K", 64),)
     yield Scene("workers-2", "2 workers", little, workers=2, warmup=0, rounds=2)
+    yield Scene("gradients-resnet50", "2 workers, a list of few and small tensors", (Gradients("quick_list", HERE),), workers=2, warmup=0, rounds=1)
     yield Scene("devices-2", "one process, 2 host devices", little, devices=2, warmup=0, rounds=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the contenders of a scene in turns, A B A B, and gathers their rows."""
+"""Runs the contenders of a scene in turns, in another order in each round, and gathers their rows."""
 import json
 import os
 import pathlib
@@ -16,6 +16,7 @@ import measurement
 TIMEOUT_SECONDS = 300
 NEEDED_FIELDS = ("op", "size_bytes", "in_place", "time_us_median", "algorithm", "wrong")
 SPEED_OF_LINK = "the speed of the link"
+ORDER_REMARK = "Turns were taken in another order in each round"
 
 
 class Failure(Exception):
@@ -64,10 +65,20 @@ def label(row, contender):
     return f"{contender.name}, {row['algorithm']}" if contender.name == "tensorflow" else contender.name
 
 
+def order_of(contenders, turn):
+    """That of a round: A B E C D, B C A D E, C D B E A, ... Everybody has each place in turn and, unlike in A B C D E, B C D E A, comes after another
+    one, who may have left caches and clocks in another state."""
+    count = len(contenders)
+    places = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]  # 0 1 -1 2 -2 ...
+    if turn // max(1, count) % 2:  # of an odd number each has followed only half of the others
+        places.reverse()
+    return [contenders[(turn + place) % count] for place in places]
+
+
 def measure_link(found, tools):
     try:
         link = link_speed.measure(tools, found.scene.rate)
-        found.link_bytes_per_second, found.link_exchange_us = link.bytes_per_second, link.exchange_us
+        found.link_bytes_per_second, found.spinning_exchange_us = link.bytes_per_second, link.exchange_us
     except link_speed.ERRORS as error:
         found.failures.append(SPEED_OF_LINK)
         print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)
@@ -88,7 +99,7 @@ def take_turn(found, contender, tools, turn):
 def measure(scene, present, tools, num_rounds):
     """A Measurement with the rows of all rounds, each with its scene, contender and round."""
     here = [contender for contender in present if who.reason_of_absence(contender, scene, tools) is None]
-    found = measurement.Measurement(scene, busy_share=machine.busy_share(), remarks=who.remarks(scene, here, tools))
+    found = measurement.Measurement(scene, busy_share=machine.busy_share(), remarks=[*who.remarks(scene, here, tools), ORDER_REMARK])
     warning = machine.busy_warning(found.busy_share)
     if warning:
         found.warnings.append(warning)
@@ -96,7 +107,7 @@ def measure(scene, present, tools, num_rounds):
     if scene.rate:
         measure_link(found, tools)
     for turn in range(num_rounds):
-        for contender in here:
+        for contender in order_of(here, turn):
             if contender.name in found.failures or turn >= who.max_rounds(contender, scene):
                 continue
             begin = time.monotonic()

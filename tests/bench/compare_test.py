@@ -45,8 +45,8 @@ def load_program():
 
 
 def row(contender, turn, time_us, **more):
-    fields = {"op": "all_reduce", "size_bytes": 1000, "in_place": True, "workers": 4, "limit": None, "limit_gbs": None, "traffic_gbs": 1.0,
-              "percent_of_limit": None}
+    fields = {"op": "all_reduce", "ops": "some_ops", "algorithm": "some", "size_bytes": 1000, "in_place": True, "workers": 4, "limit": None,
+              "limit_gbs": None, "traffic_gbs": 1.0, "percent_of_limit": None}
     return fields | {"scene": "s", "contender": contender, "round": turn, "time_us_median": time_us} | more
 
 
@@ -226,6 +226,50 @@ class PageTest(unittest.TestCase):
                 self.assertTrue(page.read_notes(path.parent, measured), "no part has a heading")
                 self.assertEqual(errors.getvalue(), "")
 
+    def test_it_says_who_reduces_gradients_how_and_with_which_ops(self):
+        names = ("crossdevice", "openmpi", "gloo", "gloo-packed", "mpich-packed", "torch")
+        rows = [r for name in names for r in rounds(name, 10, op="batch_reduce")]
+        text = self.write(measurement.Measurement(SCENE, rows, facts=FACTS))
+        for part in ("in one call for the list: crossdevice.", "in one call for each tensor, after the end of the one before: Open MPI; Gloo.",
+                     "which is that of the list alone: MPICH, packed by hand; Gloo, packed by hand.", "in DDP's buckets"):
+            self.assertRegex(text, f"- Gradients [^\n]*{part}")
+        self.assertNotIn("The ops of", text)
+        rows = [r for op in ("ring", "reduction_to_one_device") for r in rounds(f"tensorflow, {op}", 9, op="batch_reduce", algorithm=op)]
+        rows += rounds("crossdevice", 9, ops="reduction_to_one_device", algorithm="direct")
+        text = self.write(measurement.Measurement(dataclasses.replace(SCENE, workers=0), rows, facts=FACTS))
+        self.assertIn("- The ops of crossdevice: reduction_to_one_device (direct).", text)
+        self.assertIn("- Gradients in one graph with a reduction of each tensor: TensorFlow, reduction_to_one_device.", text)
+        self.assertIn("makes one tensor and splits it again: TensorFlow, ring.", text)
+        self.assertNotIn("Gradients", self.write(measurement.Measurement(SCENE, rounds("crossdevice", 10), facts=FACTS)))
+
+    def test_charts_of_scenes_that_were_measured_apart_say_so(self):
+        def some(name, workers, day):
+            rows = [{**r, "size_bytes": size} for r in rounds("crossdevice", 1, scene=name) for size in drawings.SIZES_OVER_WORKERS]
+            return measurement.Measurement(scenes.Scene(name, f"{workers} workers", (), workers=workers), rows, facts=FACTS | {"Date": day} if day else {})
+
+        self.assertIn("measured in one run, one after the other, not in turns.", self.write(some("a", 2, "today"), some("b", 4, "today")))
+        text = self.write(some("a", 2, "today"), some("b", 4, "yesterday"), some("c", 8, ""), some("again", 2, "never"))
+        self.assertIn("measured apart**", text)
+        self.assertIn("today: 2 workers. yesterday: 4 workers. not noted when: 8 workers.", text)
+        self.assertNotIn("never: ", text)
+
+    def test_of_each_number_of_workers_one_scene_is_drawn(self):
+        def some(name, workers, *sizes, **more):
+            rows = [{**r, "size_bytes": size} for r in rounds("crossdevice", 1) for size in sizes]
+            return scenes.Scene(name, name, (), workers=workers, **more), summary.summarise(rows)
+
+        every = [some("gradients", 2, 100), some("first", 2, 8, 8 << 20), some("small", 2, 8), some("links", 3, 8, rate="1gbit"), some("one", 0, 8),
+                 some("four", 4, 8, 8 << 20)]
+        self.assertEqual([scene.name for scene, _ in drawings.by_workers(every)], ["first", "four"])
+        self.assertEqual(drawings.worker_charts(drawings.by_workers(every)[:1]), {})
+
+    def test_the_exchange_of_a_link_is_told(self):
+        scene = dataclasses.replace(SCENE, rate="1gbit", workers=4)
+        found = measurement.Measurement(scene, rounds("crossdevice", 40, size_bytes=8), facts=FACTS, link_bytes_per_second=1.25e8, spinning_exchange_us=9.64)
+        text = self.write(found)
+        self.assertIn("- The link carries 1000 Mbit/s each way, and 8 bytes are exchanged in 9.6 us.", text)
+        self.assertIn("40 us (48 %)", text)
+
     def test_a_scene_that_was_measured_apart_says_when(self):
         found = measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS)
         self.assertNotIn("apart", self.write(found))
@@ -275,6 +319,11 @@ class FolderTest(unittest.TestCase):
         self.assertIn("gone is left out", errors.getvalue())
         self.assertEqual(list(self.contenders_by_scene()), ["workers-2", "workers-4"])
         self.assertIn("is not noted", (self.folder / "README.md").read_text())
+
+    def test_what_an_older_state_noted_and_nobody_reads_is_left_out(self):
+        (self.folder / "scenes.json").write_text(json.dumps({"workers-4": {"link_exchange_us": 33.5, "busy_share": 0.25}}))
+        self.assertEqual(measurement.read(self.folder, self.known.values()),
+                         {"workers-4": measurement.Measurement(self.known["workers-4"], busy_share=0.25)})
 
     def test_a_part_of_a_comparison_goes_to_a_folder_of_its_own_unless_told(self):
         def folder_of(*flags):
@@ -329,10 +378,27 @@ class TurnsTest(unittest.TestCase):
                   "status": Fake("", "", code="raise SystemExit(3)"), "no-program": Fake("", "")}
         fakes = [dataclasses.replace(fake, name=name) for name, fake in broken.items()]
         found = self.measure(*fakes, writer("good", [GOOD_ROW]))
-        self.assertEqual(found.failures, list(broken))
+        self.assertEqual(set(found.failures), set(broken))
+        self.assertEqual(len(found.failures), len(broken))
         for name in broken:
             self.assertIn(f"{name}: ", self.errors)
         self.assertEqual([(r["contender"], r["round"], r["scene"]) for r in found.rows], [("good", 0, "s"), ("good", 1, "s")])
+
+    def test_in_each_round_everybody_has_another_place_and_comes_after_everybody_in_time(self):
+        for names in ("A", "AB", "ABC", "ABCD", "ABCDE", "ABCDEFGHIJ", "ABCDEFGHIJK"):
+            orders = ["".join(turns.order_of(names, turn)) for turn in range(2 * len(names))]
+            for half in (orders[:len(names)], orders[len(names):]):
+                for place in range(len(names)):
+                    self.assertEqual("".join(sorted(order[place] for order in half)), names)
+            followed = {pair for order in orders for pair in zip(order, order[1:])}
+            self.assertEqual(len(followed), len(names) * (len(names) - 1))
+        self.assertEqual(["".join(turns.order_of("ABCDE", turn)) for turn in range(3)], ["ABECD", "BCADE", "CDBEA"])
+
+    def test_turns_are_taken_in_that_order(self):
+        with unittest.mock.patch.object(turns, "run_once", return_value=[GOOD_ROW]) as run:
+            found = self.measure(writer("a", []), writer("b", []), writer("once", [], most=1), num_rounds=3)
+        self.assertEqual([call.args[0].name for call in run.call_args_list], ["a", "b", "once", "b", "a", "a", "b"])
+        self.assertIn(turns.ORDER_REMARK, found.remarks)
 
     def test_rounds_of_each(self):
         found = self.measure(writer("crossdevice", [GOOD_ROW]), writer("torch", [GOOD_ROW], most=3), num_rounds=5)
@@ -365,6 +431,25 @@ class TurnsTest(unittest.TestCase):
             self.assertIsNone(machine.load_warning(0.9))
             self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
 
+    def test_results_do_not_make_a_commit_dirty(self):
+        with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.object(machine, "ROOT", pathlib.Path(directory)):
+            root = pathlib.Path(directory)
+            self.assertEqual(machine.commit(), "unknown")
+            results = root / "bench" / "results"
+            results.mkdir(parents=True)
+            for path in (results / "rows", root / "program"):
+                path.write_text("before")
+            identity = ("-c", "user.name=n", "-c", "user.email=e")
+            for words in (("init",), ("add", "."), (*identity, "commit", "--message", "some")):
+                subprocess.run(["git", "-C", directory, *words], check=True, capture_output=True)
+            clean = machine.commit()
+            self.assertRegex(clean, "^[0-9a-f]{12}$")
+            (results / "rows").write_text("after")
+            (results / "more").write_text("new")
+            self.assertEqual(machine.commit(), clean)
+            (root / "program").write_text("after")
+            self.assertEqual(machine.commit(), f"{clean}-dirty")
+
     def test_a_run_waits_until_the_load_has_settled_but_not_for_ever(self):
         for loads, waits in (([0.9], 0), ([3.0, 1.0, 0.9], 2), ([3.0] * 99, 24)):
             clock = [0.0]
@@ -384,6 +469,31 @@ class TurnsTest(unittest.TestCase):
         busy, every = machine._processor_times()
         self.assertLess(0, busy)
         self.assertLess(busy, every)
+
+
+class LinkTest(unittest.TestCase):
+    """With a program in the place of crossdevice-run that writes what the two workers would."""
+
+    def measure(self, *texts):
+        with tempfile.TemporaryDirectory() as directory:
+            run = pathlib.Path(directory) / "crossdevice-run"
+            run.write_text(f"#!{sys.executable}\nimport sys\n"
+                           f"for rank, text in enumerate({texts!r}): open(f'{{sys.argv[-1]}}.{{rank}}', 'w').write(text)\n")
+            run.chmod(0o755)
+            return link_speed.measure(dataclasses.replace(TOOLS, programs=pathlib.Path(directory)), "1gbit")
+
+    def test_the_slower_worker_counts(self):
+        seen = self.measure('{"bytes_per_second": 1e8, "exchange_us": 9.5}', '{"bytes_per_second": 9e7, "exchange_us": 9.25}')
+        self.assertEqual(seen, link_speed.Link(9e7, 9.5))
+
+    def test_what_is_no_speed_is_an_error(self):
+        good = '{"bytes_per_second": 1e8, "exchange_us": 9.5}'
+        for bad in ("", "[]", "7", "{}", '{"bytes_per_second": 1e8}', '{"bytes_per_second": 0, "exchange_us": 9.5}',
+                    '{"bytes_per_second": NaN, "exchange_us": 9.5}', '{"bytes_per_second": 1e8, "exchange_us": "x"}'):
+            with self.subTest(bad), self.assertRaises(link_speed.ERRORS):
+                self.measure(bad, good)
+        with self.assertRaises(link_speed.ERRORS):
+            self.measure(good)
 
 
 class ScenesTest(unittest.TestCase):
@@ -423,8 +533,30 @@ class ScenesTest(unittest.TestCase):
             self.assertIn(contender.title, bound if contender.has_own_cores() else free)
         self.assertIn("Nobody", contenders.binding_remark(four, contenders.CONTENDERS, TOOLS))
 
-    def test_gradient_lists_are_there(self):
+    def test_who_packs_measures_lists_between_processes_and_nothing_else(self):
+        packers = [c for c in contenders.CONTENDERS if c.packs]
+        self.assertEqual({type(c) for c in packers}, {contenders.Mpi, contenders.Gloo})
         for scene in scenes.scenes(2):
+            has_lists = scene.workers > 0 and any(isinstance(work, scenes.Gradients) for work in scene.work)
+            for contender in packers:
+                reason = contender.absence(scene, TOOLS)
+                if not has_lists or (scene.rate and getattr(contender, "control", "")):
+                    self.assertIsNotNone(reason, f"{scene.name}: {contender.name}")
+                else:
+                    self.assertIsNone(reason, f"{scene.name}: {contender.name}")
+        for contender in contenders.CONTENDERS:
+            if isinstance(contender, (contenders.Mpi, contenders.Gloo)):
+                for scene in (SCENE, dataclasses.replace(SCENE, rate="1gbit")):
+                    with unittest.mock.patch("shutil.which", return_value="mpirun"):
+                        command = contender.command(scene, TOOLS, ["--json", "f"])
+                    self.assertEqual("--packed" in command, contender.packs)
+
+    def test_in_one_process_ours_takes_its_own_ops(self):
+        ours = contenders.CONTENDERS[0]
+        self.assertEqual(ours.command(dataclasses.replace(SCENE, workers=0, devices=2), TOOLS, ["-n", "5"]), ["/bin/crossdevice-bench", "-n", "5", "-g", "2"])
+
+    def test_gradient_lists_are_there(self):
+        for scene in (*scenes.scenes(2), *scenes.quick_scenes()):
             for work in scene.work:
                 if isinstance(work, scenes.Gradients):
                     self.assertTrue(pathlib.Path(work.flags()[1]).exists())

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs bench/record with small sizes: it must end well, with something measured below each of its headings, and nothing wrong.
+#   cmake -DRECORD=path of bench/record -DBUILD=build tree -P record_smoke.cmake
+include("${CMAKE_CURRENT_LIST_DIR}/smoke.cmake")
+
+if(NOT EXISTS "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
+  message("SKIPPED: the package dataset-fashion-mnist is not installed")
+  return()
+endif()
+
+run_program(EXIT 2 SAYS "usage: record" COMMAND bash "${RECORD}" --slow)
+run_program(EXIT 0 OUTPUT page COMMAND bash "${RECORD}" --quick --build "${BUILD}")
+
+file(READ "${RECORD}" text)
+string(REGEX MATCHALL "printf '## [^\\\\]*" headings "${text}")
+if(NOT headings)
+  message(FATAL_ERROR "${RECORD} has no headings")
+endif()
+foreach(heading IN LISTS headings)
+  string(REPLACE "printf '" "" heading "${heading}")
+  string(FIND "${page}" "\n${heading}\n" begin)
+  if(begin EQUAL -1)
+    message(FATAL_ERROR "the page lacks '${heading}':\n${page}")
+  endif()
+  string(LENGTH "\n${heading}" length)
+  math(EXPR begin "${begin} + ${length}")
+  string(SUBSTRING "${page}" ${begin} -1 section)
+  string(FIND "${section}" "\n## " end)
+  string(SUBSTRING "${section}" 0 ${end} section)
+  if(NOT section MATCHES "\n```\n[$] [^\n]+\n[^`\n]" AND NOT section MATCHES "\nNot measured: ")
+    message(FATAL_ERROR "nothing is measured below '${heading}':\n${section}")
+  endif()
+endforeach()
+
+string(REGEX MATCHALL "# Wrong values[^\n]*" verdicts "${page}")
+if(NOT verdicts)
+  message(FATAL_ERROR "no result was checked:\n${page}")
+endif()
+foreach(verdict IN LISTS verdicts)
+  if(NOT verdict STREQUAL "# Wrong values         : 0 OK")
+    message(FATAL_ERROR "'${verdict}':\n${page}")
+  endif()
+endforeach()
