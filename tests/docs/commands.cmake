@@ -7,7 +7,8 @@
 #                             several, or without a GPU
 #     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
 #     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
-#   run_with(PROGRAM [[line]] ...) the same where that program is installed, or that file is there, else the test of this line is skipped
+#   run_with(PROGRAM [[line]] ...) the same where that program is installed, or that file is there, or that script (x.sh) ends with 0, else the test of this
+#                             line is skipped
 #   covered([[line]] FILE [[words]]) too long, or needs what no test has: a test, or a step of .ci/run, that does the same, and what it says there
 #   not_run([[line]] WHY)       nobody runs it; guide.complete lists these
 # Comments behind two blanks and a hash are no part of a line.
@@ -16,6 +17,7 @@
 guide_says(docs/launchers.md "`rank 0 of 2: 3` and `rank 1 of 2: 3`")
 set(rank_0 "rank 0 of 2: 3\n")
 set(rank_1 "rank 1 of 2: 3\n")
+set(ranks_of_4 "rank 0 of 4: 10\n" "rank 1 of 4: 10\n" "rank 2 of 4: 10\n" "rank 3 of 4: 10\n")
 # What crossdevice-train trains with.
 set(data_set /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz)
 
@@ -36,12 +38,12 @@ run([[CROSSDEVICE_TRACE=step.json ./my_trainer]] SAYS "rank 0 of 1: 1\n" MAKES_J
 run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]] SAYS "rank 0 of 4: 10\n" "rank 3 of 4: 10\n" MAKES_JSON job.json)
 covered([[cpack -G DEB]] .ci/run [[(cd build/release && cpack)]]) # DEB is what CPACK_GENERATOR says
 not_run([[bash .ci/run]] "the test suite is one of its steps")
-not_run([[bench/record]] "takes some minutes alone on the machine; its results are bench/results/amd-epyc-2-cores.md and intel-r-xeon-r-processor-2-cores.md")
+covered([[bench/record]] tests/bench/record_smoke.cmake [["${RECORD}" --quick]]) # with small sizes; bench/results has what it measures
 
 # docs/workers.md
 run_with(${data_set} [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]]
          AS [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic --epochs 1 --train-images 6000]] SAYS ", the same on every replica\n")
-covered([[crossdevice-run -n 4 --netns 2 --rate 1gbit -- ./my_trainer]] tests/bench/network_namespaces_test.cc [["--netns"]])
+run_with(${CMAKE_CURRENT_LIST_DIR}/shaped_links.sh [[crossdevice-run -n 4 --netns 2 --rate 1gbit -- ./my_trainer]] SAYS ${ranks_of_4})
 run([[crossdevice-bench --workers 2 --foreign]] AS [[crossdevice-bench --workers 2 --foreign -e 64K -n 5]]
     SAYS "# memory that is not from the pool\n" "# Wrong values         : 0 OK\n")
 run([[crossdevice-bench --workers N --explain]] AS [[crossdevice-bench --workers 3 --explain]] SAYS "     8 B  slots of shared memory" "  64 MiB  direct reduction in shared memory")
@@ -63,15 +65,26 @@ run([[PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=295
 run([[PET_NNODES=2 PET_NODE_RANK=0 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=29541 ./my_trainer]] SAYS "${rank_0}")
 run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]] MAKES job.secret)
 run([[export CROSSDEVICE_SECRET_FILE=$PWD/job.secret]])
-foreach(node IN ITEMS 0 1)
-  not_run("torchrun --nnodes=2 --node-rank=${node} --nproc-per-node=2 --master-addr=node1 --master-port=29500 --no-python ./my_trainer"
-          "needs two hosts; on one torchrun is run, see above")
-endforeach()
+# Two hosts that are one: the first torchrun goes on beside the second, and ends with it.
+run_with(torchrun [[torchrun --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=node1 --master-port=29500 --no-python ./my_trainer]]
+         AS [[CROSSDEVICE_HOST_ID=node1 timeout 100 \
+  torchrun --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=127.0.0.1 --master-port=29500 --no-python ./my_trainer &]]
+         SAYS "rank 0 of 4: 10\n" "rank 1 of 4: 10\n")
+run_with(torchrun [[torchrun --nnodes=2 --node-rank=1 --nproc-per-node=2 --master-addr=node1 --master-port=29500 --no-python ./my_trainer]]
+         AS [[CROSSDEVICE_HOST_ID=node2 timeout 100 \
+  torchrun --nnodes=2 --node-rank=1 --nproc-per-node=2 --master-addr=127.0.0.1 --master-port=29500 --no-python ./my_trainer
+wait $!]]
+         SAYS "rank 2 of 4: 10\n" "rank 3 of 4: 10\n")
 run_with(mpiexec.hydra [[CROSSDEVICE_CHIEF_ADDRESS=node1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts node1,node2 ./my_trainer]]
          AS [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts localhost,127.0.0.1 ./my_trainer]]
-         SAYS "rank 0 of 4: 10\n" "rank 1 of 4: 10\n" "rank 2 of 4: 10\n" "rank 3 of 4: 10\n")
+         SAYS ${ranks_of_4})
 not_run([[srun --nodes=2 --ntasks-per-node=2 ./my_trainer]] "needs Slurm; the variables that it sets are read in tests/comm/launcher_cluster_resolvers_test.cc")
-not_run([[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]] "needs two hosts; on one mpirun is run, see above")
+# Without -x the workers have no secret: other_machine, in the place of ssh, passes nothing on by itself.
+run_with(mpirun.openmpi [[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]]
+         AS [[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)
+export CROSSDEVICE_SECRET_FILE=$PWD/job.secret OMPI_MCA_plm_rsh_agent=$GUIDE/other_machine
+mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]]
+         SAYS ${ranks_of_4})
 covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
 
 # docs/observing.md
@@ -87,7 +100,7 @@ not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it mea
 # docs/testing.md
 covered([[cmake --workflow --preset test]] .ci/run [[cmake --workflow --preset test]])
 not_run([[cmake --workflow --preset full]] "takes long, and every GPU's code; its result is bench/results/full.md")
-covered([[bin/campaign --minutes N --seed S]] tests/chaos/CMakeLists.txt [[COMMAND campaign --count 24 --seed 20]])
+covered([[bin/campaign --minutes N --seed S]] tests/chaos/CMakeLists.txt [[COMMAND campaign --minutes 0.05 --seed 20]])
 covered([[bin/soak]] tests/chaos/CMakeLists.txt [[COMMAND soak --calls 20000]])
 not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
 # The skip, also where there is a GPU: there each of these tests is run by itself.

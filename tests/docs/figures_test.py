@@ -19,9 +19,11 @@ import summary  # noqa: E402
 PEERS = "### Beside other libraries"
 LIMITS = "### Beside the machine's limits"
 COLUMNS = {"ours": "crossdevice", "ours, ordinary memory": "crossdevice-foreign", "Open MPI": "openmpi", "its allocations kept": "openmpi-kept",
-           "MPICH": "mpich", "Gloo": "gloo", "PyTorch (Gloo)": "torch", "TensorFlow": "tensorflow-workers"}
+           "MPICH": "mpich", "PyTorch (Gloo)": "torch", "TensorFlow": "tensorflow-workers"}
 # In a row of one process: "TensorFlow, ring" is that one of its ops, "TensorFlow" the fastest of them.
 OPS_OF_TENSORFLOW = "tensorflow, "
+PACKED = "-packed"  # lists of tensors: one call for each, or packed by hand; the faster counts
+GLOOS = ("gloo", "gloo-reno")  # with the system's congestion control, and with another: the faster counts
 # Whose row begins so; "the same" is that of the row before.
 SCENES = {"2 workers (20 rounds)": "workers-2-small", "2 workers": "workers-2", "4 workers on the 2 cores": "workers-4",
           "4 workers in 4 namespaces, links of 1 Gbit/s": "network-1gbit", "4 workers in 4 namespaces, links of 200 Mbit/s": "network-200mbit",
@@ -79,14 +81,19 @@ def complaints_of(cell, found, is_ours):
     return wrong
 
 
+def fastest(names, cells, default):
+    return min(names, key=lambda name: cells[name].ratios[summary.OURS].median, default=default)
+
+
 def name_of(title, scene, cells):
     """Of whom a column speaks in a row of that scene. cells: what was measured there."""
     if title == "TensorFlow" and scene.startswith("devices-"):
         ops = [name for name in cells if name.startswith(OPS_OF_TENSORFLOW)]
-        return min(ops, key=lambda name: cells[name].ratios[summary.OURS].median, default=title)
+        return fastest(ops, cells, default=title)
     if title.startswith("TensorFlow, "):
         return OPS_OF_TENSORFLOW + title.removeprefix("TensorFlow, ").replace(" ", "_")
-    return COLUMNS[title]
+    names = GLOOS if title == "Gloo" else (COLUMNS[title],)
+    return fastest([each for name in names for each in (name, name + PACKED) if each in cells], cells, default=names[0])
 
 
 def complaints_of_row(label, scene, size_bytes, cells, tables):
@@ -193,6 +200,8 @@ LIMITED = {
     "the same from memory of their own": lambda record: record.times([(f"{TWO_WORKERS} --foreign", size) for size in (8, 256 * KIB, 2 * MIB)]),
     "ResNet-50's gradients in one batch, 2 workers":
         lambda record: record.batches(["--workers 2 --op batch_reduce --gradients bench/workloads/resnet50.csv"]),
+    "the same, 4 workers in 4 namespaces with links of 1 Gbit/s":
+        lambda record: record.batches(["--workers 4 --netns 4 --rate 1gbit --op batch_reduce --gradients bench/workloads/resnet50.csv -n 5 -w 1"]),
     "2 workers in 2 network namespaces: 8 B, 2 MiB":
         lambda record: record.times([("--workers 2 --netns 2 -b 8 -e 64M -f 8", size) for size in (8, 2 * MIB)]),
     "4 workers in 4 namespaces with links of 1 Gbit/s: 16 MiB":

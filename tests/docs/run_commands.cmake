@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs commands of the guide in an empty folder that has ./my_trainer, and bin, where the built programs are, which is in the PATH; $BUILD is the build tree. What command NUMBER of the script prints is in
-# NUMBER.out, and is held against EXPECTATIONS.
-#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program, path of a file, or nothing -DBUILD=folder -DTRAINER=program -DWORK=folder -P run_commands.cmake
+# Runs commands of the guide in an empty folder that has ./my_trainer, and bin, where the built programs are, which is in the PATH; $BUILD is the build tree,
+# $GUIDE this folder. What command NUMBER of the script prints is in NUMBER.out, and is held against EXPECTATIONS.
+#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program, path of a file, x.sh, or nothing -DBUILD=folder -DTRAINER=program -DWORK=folder
+#         -P run_commands.cmake
 cmake_minimum_required(VERSION 3.25)
 file(READ "${SCRIPT}" script)
-if(NEEDS)
+if(NEEDS MATCHES "\\.sh$")
+  execute_process(COMMAND sh "${NEEDS}" RESULT_VARIABLE code OUTPUT_VARIABLE why ERROR_VARIABLE why)
+  if(NOT code EQUAL 0)
+    message("SKIPPED: ${why}\n${script}")
+    return()
+  endif()
+elseif(NEEDS)
   if(IS_ABSOLUTE "${NEEDS}" AND EXISTS "${NEEDS}")
     set(needed "${NEEDS}")
   else()
@@ -20,6 +27,7 @@ file(MAKE_DIRECTORY "${WORK}")
 file(CREATE_LINK "${TRAINER}" "${WORK}/my_trainer" SYMBOLIC)
 file(CREATE_LINK "${BUILD}/bin" "${WORK}/bin" SYMBOLIC)
 set(ENV{BUILD} "${BUILD}")
+set(ENV{GUIDE} "${CMAKE_CURRENT_LIST_DIR}")
 set(ENV{PATH} "${BUILD}/bin:$ENV{PATH}")
 # Tests may run as root, and with more workers than cores.
 foreach(variable IN ITEMS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe)
