@@ -17,7 +17,8 @@ namespace crossdevice {
 namespace {
 
 constexpr std::size_t kParticipants = 5;
-constexpr std::size_t kElements = 1'000'003;
+constexpr std::size_t kManyElements = 1'000'003;  // work for all threads
+constexpr std::size_t kFewElements = 100;         // of one chunk
 
 TEST(ScheduledReduceAllocation, EveryRunnerThatACallMayTakeHasGrownToItsNeeds) {
   if (!testing::can_count_allocations()) GTEST_SKIP() << "the heap is a sanitizer's";
@@ -26,12 +27,14 @@ TEST(ScheduledReduceAllocation, EveryRunnerThatACallMayTakeHasGrownToItsNeeds) {
                                return halving_doubling_schedule(n, count);
                              }};
   testing::ScheduledBatch batch(ReduceOp::SUM, maker);
-  batch.add(DType::BFLOAT16, kElements, kParticipants, {.fresh = kParticipants});
+  batch.add(DType::FLOAT32, kManyElements, kParticipants, {.fresh = kParticipants});
+  // Which is rounded in each step, so that it needs rows between them; one thread meets it.
+  batch.add(DType::BFLOAT16, kFewElements, kParticipants, {.fresh = kParticipants});
   batch.plan_each();
   const ScheduledReduceRequest request = batch.request();
   ASSERT_EQ(scheduled_reduce(request), DirectReduceOutcome::COMPLETED);
 
-  const ReductionPlan& plan = *request.packs[0].plan;
+  const ReductionPlan& plan = *request.packs[1].plan;
   const detail::ScratchLease<detail::RecipeRunner> one;
   const detail::ScratchLease<detail::RecipeRunner> other;
   std::size_t num_rows = 0;
@@ -40,7 +43,7 @@ TEST(ScheduledReduceAllocation, EveryRunnerThatACallMayTakeHasGrownToItsNeeds) {
     for (const ReductionPlan::Part& part : plan.parts) {
       const ReductionRecipe& recipe = plan.recipes[part.recipe];
       num_rows += recipe.passes.size() > 1 ? recipe.num_rows : 0;
-      (*runner)->run(request.op, request.tensors[0], recipe, part.range, StoreMode::CACHED);
+      (*runner)->run(request.op, request.tensors[1], recipe, part.range, StoreMode::CACHED);
     }
     EXPECT_EQ(testing::num_allocations_of_this_thread() - before, 0u);
   }
