@@ -217,11 +217,9 @@ LinkModel measure_links(Cluster& cluster, Transport& transport, MessageBarrier& 
 }
 
 LinkModel without_noise(LinkModel links) {
-  const bool is_noise = links.mesh_bytes_per_second < kNoise * links.ring_bytes_per_second;
-  if (is_noise) {
-    links.ring_bytes_per_second =
-        std::max(links.ring_bytes_per_second, links.mesh_bytes_per_second);
-  }
+  const bool is_noise = links.mesh_bytes_per_second > links.ring_bytes_per_second &&
+                        links.mesh_bytes_per_second < kNoise * links.ring_bytes_per_second;
+  if (is_noise) links.ring_bytes_per_second = links.mesh_bytes_per_second;
   return links;
 }
 

@@ -22,6 +22,7 @@
 #include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/collective/shared_direct_reduce.h"
 #include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/comm/own_lateness_error.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/log.h"
@@ -279,6 +280,12 @@ void TwoLevelCollectives::State::pass_on(const OpError& failure, const Deadline&
     names += (names.empty() ? "" : ", ") + to_string(culprit);
   }
   std::string text = fmt::format("on the machine of rank {}: {}", cluster->rank(), failure.what());
+  const bool is_own_lateness = code == StatusCode::DEADLINE_EXCEEDED && culprits.size() == 1 &&
+                               culprits[0].rank == cluster->rank();
+  if (is_own_lateness) {
+    throw detail::OwnLatenessError(
+        text, {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
+  }
   if (code == StatusCode::DEADLINE_EXCEEDED && !culprits.empty()) {
     text = "timed out: waiting for " + names;
   } else if (code == StatusCode::UNAVAILABLE && !culprits.empty()) {

@@ -5,6 +5,7 @@
 #include "comm/detail/chief.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -342,9 +343,17 @@ void Chief::fail(const RoundId& id, const Failure& failure) {
 }
 
 void Chief::complete(const RoundId& id, Round& round) {
-  // One for all: many parts for each of many members may be more than there is memory.
-  const SharedFrame frame = std::make_shared<const std::string>(
-      encode_frame(ControlKind::EXCHANGED, Exchanged{id, std::move(round.parts)}.encode()));
+  SharedFrame
+      frame;  // one for all: many parts for each of many members may be more than there is memory
+  try {
+    frame = std::make_shared<const std::string>(
+        encode_frame(ControlKind::EXCHANGED, Exchanged{id, std::move(round.parts)}.encode()));
+  } catch (const std::bad_alloc&) {
+    // Were it thrown, whose part came last would be taken for lost, and all others would wait for ever.
+    return fail(id, {StatusCode::RESOURCE_EXHAUSTED,
+                     round.kind + ": the chief has no memory for all parts together",
+                     {}});
+  }
   for (const int to : round.members) {
     if (is_present(to)) send_(to, frame);
   }

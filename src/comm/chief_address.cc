@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include "crossdevice/comm/reserved_port.h"
@@ -16,20 +17,29 @@
 namespace crossdevice::detail {
 
 AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
+  // Whatever is wrong here is thrown later: the others wait for what this worker says.
   std::optional<ReservedPort> held;
   std::string failure;
   if (rank == 0) {
     try {
       held.emplace(ReservedPort::Reach::ALL_INTERFACES);
-    } catch (const UnavailableError& error) {  // the others wait for what this worker says
+    } catch (const UnavailableError& error) {
       failure = error.what();
     }
   }
+  std::string own_host_id;
+  std::exception_ptr refused;
+  try {
+    own_host_id = host_id();
+  } catch (const ValueError&) {
+    refused = std::current_exception();
+  }
   WireWriter mine;
-  mine.text(host_id()).number(std::int32_t{held ? held->number() : 0});
+  mine.text(own_host_id).number(std::int32_t{held ? held->number() : 0});
   mine.list(rank == 0 ? local_addresses() : std::vector<std::string>(),
             [](WireWriter& list, const std::string& each) { list.text(each); });
   const std::vector<std::string> all = resolver.all_gather(mine.take());
+  if (refused) std::rethrow_exception(refused);
   WireReader chief(all[0]);
   const std::string chief_host_id = chief.text();
   const auto port = static_cast<std::uint16_t>(chief.number<std::int32_t>());

@@ -158,7 +158,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   bool is_leaving_ = false;
   bool has_left_ = false;
   bool has_connection_ = false;
-  std::string last_connection_error_;
+  std::string last_connection_error_ = "where that is has not been found out yet";
   std::optional<End> end_;
   std::map<RoundId, Pending*> pending_;
   std::string operation_;

@@ -121,6 +121,7 @@ void Seeker::hear(const Frame& frame) {
 
 void Seeker::say_who_asks(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
+  if (challenge.protocol != kControlProtocol) throw WireError("it speaks another protocol");
   begin_to_wait();
   if (proof_.secret.empty() && !connection_->is_from_this_machine()) {
     throw WireError("without a secret only this machine is believed");

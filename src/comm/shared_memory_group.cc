@@ -287,6 +287,7 @@ int SharedMemoryGroup::num_workers() const { return state_->num_workers; }
 std::size_t SharedMemoryGroup::slot_bytes() const { return state_->slot_size; }
 
 std::span<std::byte> SharedMemoryGroup::slot() {
+  state_->require_whole();  // one that has given up may still be read, by who is late
   return {state_->slot_of(state_->rank, state_->num_announced + 1), state_->slot_size};
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,14 +17,19 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/chief.h"
+#include "comm/detail/control_message.h"
 #include "comm/detail/control_plane.h"
 
 namespace {
 
 /// How many allocations of this thread are still granted before one is refused; negative: all.
 thread_local int num_granted = -1;
+/// Larger ones this thread is refused.
+thread_local std::size_t max_bytes = SIZE_MAX;
 
 void* allocate(std::size_t size) {
+  if (size > max_bytes) throw std::bad_alloc();
   if (num_granted >= 0 && num_granted-- == 0) throw std::bad_alloc();
   void* const bytes = std::malloc(size == 0 ? 1 : size);
   if (bytes == nullptr) throw std::bad_alloc();
@@ -77,6 +83,36 @@ TEST(ControlPlaneMemoryTest, ARoundThatRunsOutOfMemoryLeavesNothingBehind) {
     again.join();
     if (HasFailure()) return;
   }
+}
+
+TEST(ControlPlaneMemoryTest, WhereTheChiefHasNoRoomForAllPartsTogetherAllAreToldSo) {
+  constexpr std::size_t kPartBytes = 100'000;
+  std::vector<std::string> told(2);
+  Chief chief({.num_workers = 2, .library_version = "v"}, [&](int rank, const SharedFrame& frame) {
+    const Frame heard = decode_frame_body(std::string_view(*frame).substr(kFrameHeadBytes));
+    if (heard.kind == ControlKind::MEMBERS) return;
+    ASSERT_EQ(heard.kind, ControlKind::EXCHANGE_FAILED);
+    const auto failed = ExchangeFailed::decode(heard.payload);
+    EXPECT_EQ(failed.code, StatusCode::RESOURCE_EXHAUSTED);
+    told[static_cast<std::size_t>(rank)] = failed.text;
+  });
+  const auto contribute = [&](int rank) {
+    const RoundId id{1, 1};
+    chief.handle(rank, {ControlKind::EXCHANGE,
+                        Exchange{id, {}, "gather", std::string(kPartBytes, 'x')}.encode()});
+  };
+  Hello hello;
+  hello.library_version = "v";
+  hello.num_workers = 2;
+  hello.member = {.rank = 0, .host = "h", .host_id = "i", .pid = 1};
+  chief.admit(hello);
+  hello.member.rank = 1;
+  chief.admit(hello);
+  contribute(0);
+  max_bytes = kPartBytes * 3 / 2;
+  contribute(1);
+  max_bytes = SIZE_MAX;
+  EXPECT_THAT(told, ElementsAre(told[1], ::testing::HasSubstr("gather: the chief has no memory")));
 }
 
 }  // namespace

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/host_name.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <span>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/callback_cluster_resolver.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+
+#include "comm/detail/chief_address.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -41,6 +47,20 @@ TEST(HostIdTest, WhatIsTooLongIsRefused) {
     EXPECT_THAT(error.what(), HasSubstr("CROSSDEVICE_HOST_ID"));
     EXPECT_THAT(error.what(), HasSubstr("256"));
   }
+  ::unsetenv(kHostIdVariable);
+}
+
+TEST(HostIdTest, WhoMayNotSayItsOwnLeavesNobodyWaitingForIt) {
+  ::setenv(kHostIdVariable, std::string(kMaxHostIdBytes + 1, 'i').c_str(), 1);
+  bool has_gathered = false;
+  const CallbackClusterResolver resolver(
+      1, 2, [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+        has_gathered = true;
+        std::copy(mine.begin(), mine.end(), all.begin());
+        std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(mine.size()));
+      });
+  EXPECT_THROW((void)agree_on_chief(resolver, 1), ValueError);
+  EXPECT_TRUE(has_gathered);
   ::unsetenv(kHostIdVariable);
 }
 

@@ -235,6 +235,44 @@ TEST(SharedMemoryGroupTest, HeadsComeWithTheirAnnouncement) {
   for (const std::size_t n : {1UL, 2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
 }
 
+TEST(SharedMemoryGroupTest, EveryByteOfAHeadComesAlong) {
+  const auto byte_of = [](int rank, std::uint64_t round, std::size_t i) {
+    return static_cast<std::byte>(7 * static_cast<std::size_t>(rank) + 3 * round + i + 1);
+  };
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    std::uint64_t round = 0;
+    for (const std::size_t size : {240U, 0U, 1U, 47U, 48U, 49U, 239U, 240U, 64U}) {
+      std::array<std::byte, SharedMemoryGroup::kHeadBytes> mine{};
+      for (std::size_t i = 0; i < size; ++i) mine[i] = byte_of(group.rank(), round, i);
+      group.announce({.kind = "test"}, ++round, SharedMemoryGroup::Touches::SLOTS,
+                     std::span(mine).first(size));
+      group.await_announcements(soon());
+      for (int each = 0; each < group.num_workers(); ++each) {
+        const std::span<const std::byte> theirs = group.head_of(each).first(size);
+        for (std::size_t i = 0; i < size; ++i) {
+          ASSERT_EQ(theirs[i], byte_of(each, round - 1, i)) << "byte " << i << " of " << size;
+        }
+      }
+    }
+  };
+  for (const std::size_t n : {1UL, 2UL, 3UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
+}
+
+TEST(SharedMemoryGroupTest, ASlotOfABrokenGroupIsNotFilledAgain) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    if (cluster->rank() == 0) {
+      group.announce({.kind = "test"}, 1, SharedMemoryGroup::Touches::SLOTS);
+      EXPECT_THROW(group.await_announcements(Deadline::after(std::chrono::milliseconds(50))),
+                   DeadlineExceededError);
+      EXPECT_THROW((void)group.slot(), FailedPreconditionError);
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
+}
+
 TEST(SharedMemoryGroupTest, HeadsThatAreTooLongAreRefused) {
   const auto work = [](const std::shared_ptr<Cluster>& cluster) {
     SharedMemoryGroup group(cluster);

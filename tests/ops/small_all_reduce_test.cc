@@ -73,7 +73,8 @@ int change_from_call_to_call(Cluster& cluster) {
   CollectiveAllReduce ops = make_ops(cluster);
   int wrong = 0;
   for (std::size_t round = 0; round < kNumRepetitions; ++round) {
-    for (const std::size_t count : {2U, 1U, 4U, 5U, 1000U, 0U}) {  // the head, the slot, and beyond
+    // The head's first line and the rest of it, up to the last byte; the slot; and beyond.
+    for (const std::size_t count : {2U, 1U, 12U, 13U, 30U, 31U, 60U, 61U, 1000U, 0U}) {
       wrong += count_wrong<float>(ops, cluster, count);
       wrong += count_wrong<std::int32_t>(ops, cluster, count);
       wrong += count_wrong<double>(ops, cluster, count);

@@ -32,8 +32,8 @@ struct LinkMeasurement {
                                       MessageBarrier& barrier, ScratchMemory& scratch,
                                       const LinkMeasurement& how);
 
-/// Two bandwidths that noise may have parted become the better of them: the fill of a shaper's bucket, say, lets the later one look faster. More is believed:
-/// where one connection does not fill a link, several carry much more.
+/// A mesh that looks a little faster than a ring is a ring's equal: the fill of a shaper's bucket, say, flatters what is measured later. More is believed:
+/// where one connection does not fill a link, several carry much more. So is less: many connections may hinder each other.
 [[nodiscard]] LinkModel without_noise(LinkModel links);
 
 /// "exchange, 210.0 us expected (shuffle 420.0, ring 1260.0)".

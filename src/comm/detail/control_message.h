@@ -99,8 +99,10 @@ struct MemberInfo {
   std::vector<std::string>
       addresses{};  ///< "host:port" where it can be found when the chief is gone
   [[nodiscard]] RankInfo rank_info() const { return {.rank = rank, .host = host, .pid = pid}; }
+  /// Pids and names may be equal in two containers, and two members in one process; but nobody listens where another one does.
   [[nodiscard]] bool is_same_process(const MemberInfo& other) const {
-    return host == other.host && host_id == other.host_id && pid == other.pid;
+    return host == other.host && host_id == other.host_id && pid == other.pid &&
+           addresses == other.addresses;
   }
 };
 
