@@ -355,6 +355,7 @@ class Judge {
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       for (const Step& step : steps(rank)) {
         if (step.failure != nullptr && !is_killed(rank)) judge_news(rank, step);
+        if (step.is_a("rebuild") && !is_killed(rank)) judge_rebuild(rank, step);
       }
     }
   }
@@ -366,6 +367,21 @@ class Judge {
     if (is_named && step.failure->code == "UNAVAILABLE") return;
     complain(rank, "{}: after the death of rank {} comes a {} of {}: {}", step.name, dead[0],
              step.failure->code, fmt::join(step.failure->ranks, ", "), step.failure->text);
+  }
+
+  /// Patience is for those that may live; who dies while the others meet anew holds them up no longer.
+  void judge_rebuild(int rank, const Step& step) {
+    if (plan_.fault != Fault::KILL || !step.seconds.has_value()) return;
+    const double end = step.begun + *step.seconds;
+    double begin = step.begun;
+    for (const WorkerReport& each : reports_) {
+      const double death = static_cast<double>(each.closed_us.value_or(0)) / 1e6;
+      if (each.status == -SIGKILL && death < end) begin = std::max(begin, death);
+    }
+    const double limit = plan_.times.patience + late_seconds_;
+    if (end - begin <= limit) return;
+    complain(rank, "{} ended {:.3f} s after the last death, more than {:.3f} s", step.name,
+             end - begin, limit);
   }
 
   /// Of those that should be there in the end.

@@ -208,6 +208,25 @@ TEST(VerdictTest, ADeathIsHeardOfByThoseWhoWereInACluster) {
   EXPECT_NEAR(news[1].seconds, 0.5, 1e-3);
 }
 
+TEST(VerdictTest, ARebuildThatADeathHoldsUpIsFound) {
+  Plan plan = killing();
+  plan.times.patience = 3;
+  const auto found = [&](double seconds) {
+    const WorkerReport waits = bereaved()
+                                   .done("rebuild 1", seconds)
+                                   .member({0, 1})
+                                   .done("barrier 2")
+                                   .done("leave")
+                                   .ended();
+    return verdict(plan, survivor(), waits, victim());
+  };
+  EXPECT_THAT(found(3.99), IsEmpty());
+  const auto is_late = Contains(HasSubstr("rank 1: rebuild 1 ended 4.010 s after the last death"));
+  EXPECT_THAT(found(4.01), is_late);
+  plan.fault = Fault::STOP;  // who may still come
+  EXPECT_THAT(found(4.01), Not(is_late));
+}
+
 TEST(VerdictTest, ADeathIsAnUnavailableErrorThatNamesIt) {
   const auto told = [](const std::string& code, std::vector<int> culprits) {
     return recovered(joined().failed("call 1 1", code, std::move(culprits), "rank 2 is gone"))
