@@ -136,9 +136,12 @@ std::string Chief::describe_absent() const {
   return text + refusals;
 }
 
-Refused Chief::cancel_meeting(StatusCode code, const std::string& text) {
+Refused Chief::cancel_meeting(StatusCode code, const std::string& text,
+                              const std::vector<int>& culprits) {
   Refused refused{.code = code, .text = text, .culprits = {}};
-  for (const int rank : absent()) refused.culprits.push_back(rank_info(rank));
+  for (const int rank : culprits.empty() ? absent() : culprits) {
+    refused.culprits.push_back(rank_info(rank));
+  }
   cancelled_ = refused;
   const std::string payload = refused.encode();
   for (int rank = 0; rank < options_.num_workers; ++rank) {

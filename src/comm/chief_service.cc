@@ -6,6 +6,7 @@
 
 #include <asio/post.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
@@ -143,8 +144,9 @@ void ChiefService::welcome(const Connection& connection, const Hello& hello) {
   end_spoiled_meeting();
 }
 
-Refused ChiefService::end_meeting(StatusCode code, const std::string& text) {
-  Refused refused = chief_.cancel_meeting(code, text);
+Refused ChiefService::end_meeting(StatusCode code, const std::string& text,
+                                  const std::vector<int>& culprits) {
+  Refused refused = chief_.cancel_meeting(code, text, culprits);
   refuse_claimants(refused);
   return refused;
 }
@@ -281,9 +283,16 @@ void ChiefService::drop_member(int rank, const std::string& why) {
   pass_on(rank);
 }
 
-std::optional<Refused> ChiefService::cancel_meeting() {
+std::optional<Refused> ChiefService::cancel_meeting(const std::vector<int>& gone) {
   const std::vector<int> absent = chief_.absent();
   if (absent.empty()) return std::nullopt;
+  if (!gone.empty()) {
+    return end_meeting(
+        StatusCode::UNAVAILABLE,
+        fmt::format("rank {} ended before all of {} workers had come to the chief at {}",
+                    fmt::join(gone, ", "), options_.num_workers, options_.chief_address),
+        gone);
+  }
   return end_meeting(
       StatusCode::DEADLINE_EXCEEDED,
       fmt::format("{} of {} workers did not come in time to the chief at {}: {}{}", absent.size(),

@@ -350,6 +350,19 @@ ControlPlaneOptions Cluster::State::options_of(const detail::Meeting& meeting) c
   next.listener = meeting.listener;
   next.epoch = meeting.epoch.number;
   next.job = place ? place->job() : 0;
+  next.find_gone = nullptr;
+  if (!place || ranks.size() == 1) return next;
+  const bool is_chief = next.rank == 0;
+  const std::vector<int> asked(ranks.begin() + (is_chief ? 1 : 0),
+                               is_chief ? ranks.end() : ranks.begin() + 1);
+  next.find_gone = [weak = std::weak_ptr(place), ranks, asked](auto latest) {
+    const std::shared_ptr<detail::MeetingPlace> here = weak.lock();
+    std::vector<int> gone = here ? here->find_gone(asked, latest) : std::vector<int>();
+    for (int& each : gone) {  // in the next epoch's ranks
+      each = static_cast<int>(std::find(ranks.begin(), ranks.end(), each) - ranks.begin());
+    }
+    return gone;
+  };
   return next;
 }
 
@@ -375,7 +388,7 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
     state->place = state_->place;
     state->plane_options = state_->options_of(meeting);
     ControlPlaneOptions& plane_options = state->plane_options;
-    // Whoever was there a moment ago comes at once, or has died since, and then the others meet again.
+    // Whoever was there a moment ago comes at once, or has died since (find_gone), or seems to live and does not come: then the others meet again.
     const Deadline soon = Deadline::earlier(
         request.deadline, Deadline::after(request.patience + plane_options.heartbeat_timeout));
     std::shared_ptr<ControlPlane> plane;

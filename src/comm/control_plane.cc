@@ -50,6 +50,8 @@ constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory fo
 constexpr std::chrono::milliseconds kFarewellTime{500};
 /// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
 constexpr std::chrono::seconds kVerdictTime{1};
+/// After how long without the others a worker looks whether they have ended. Whoever lives comes sooner.
+constexpr std::chrono::milliseconds kLookTime{300};
 
 /// The moment, or one that a condition variable can still count to.
 Clock::time_point wake_up(const Deadline& deadline, Clock::time_point latest) {
@@ -212,28 +214,35 @@ void ControlPlane::State::meet(const Deadline& deadline) {
       end({StatusCode::RESOURCE_EXHAUSTED, what, {info_of(options_.rank)}});
     });
   });
-
   std::unique_lock lock(mutex_);
   const auto is_over = [this] { return all_are_there_ || end_.has_value(); };
-  const Clock::time_point far = Clock::now() + std::chrono::hours(24 * 365);
-  changed_.wait_until(lock, wake_up(deadline, far), is_over);
+  const Clock::time_point limit = wake_up(deadline, Clock::now() + std::chrono::hours(24 * 365));
+  std::vector<int> gone;
+  while (gone.empty() && !is_over() && Clock::now() < limit) {
+    const auto look = options_.find_gone ? Clock::now() + kLookTime : limit;
+    if (changed_.wait_until(lock, std::min(limit, look), is_over) || look >= limit) break;
+    lock.unlock();
+    gone = options_.find_gone(limit);
+    lock.lock();
+  }
   if (!is_over() && is_chief()) {
-    asio::post(io_, [this] {
-      const std::optional<Refused> refused = chief_->cancel_meeting();
+    asio::post(io_, [this, gone] {
+      const std::optional<Refused> refused = chief_->cancel_meeting(gone);
       if (refused.has_value()) end({refused->code, refused->text, refused->culprits});
     });
   }
   if (!is_over()) {
     // Who has not come is the chief's to say, unless the last one came just now. The others' deadline is about the chief's.
-    const bool reaches_chief = is_chief() || has_connection_;
+    const bool reaches_chief = is_chief() || (has_connection_ && gone.empty());
     if (reaches_chief) changed_.wait_for(lock, is_chief() ? kLinger : kVerdictTime, is_over);
     if (!is_over()) {
       end_ =
-          End{StatusCode::DEADLINE_EXCEEDED,
+          End{gone.empty() ? StatusCode::DEADLINE_EXCEEDED : StatusCode::UNAVAILABLE,
               reaches_chief ? fmt::format("not all of {} workers came in time to the chief at {}",
                                           options_.num_workers, options_.chief_address)
-                            : fmt::format("the chief (rank 0) at {} did not answer in time: {}",
-                                          options_.chief_address, last_connection_error_),
+                            : fmt::format("the chief (rank 0) at {} {}: {}", options_.chief_address,
+                                          gone.empty() ? "did not answer in time" : "has ended",
+                                          last_connection_error_),
               reaches_chief ? std::vector<RankInfo>() : std::vector<RankInfo>{{.rank = 0}}};
     }
   }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How members find each other and choose the next epoch; meeting_state.h has the steps, succession.h the argument.
 #include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <utility>
 
+#include <asio/post.hpp>
 #include <fmt/format.h>
 
 #include "comm/detail/host_port.h"
@@ -73,6 +77,43 @@ void MeetingPlace::State::seek_next() {
   next_asked_ = 0;
   if (!candidate_.has_value()) return become_candidate();
   next_round_ = Clock::now() + kRest;
+}
+
+/// In the name of no epoch, so that nobody hears of one that it is just about to hear of from its candidate.
+std::vector<int> MeetingPlace::State::find_gone(const std::vector<int>& ranks,
+                                                Clock::time_point latest) {
+  struct Inquiry {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t num_open = 0;
+    std::vector<int> gone;
+  };
+  const auto inquiry = std::make_shared<Inquiry>();
+  inquiry->num_open = ranks.size();
+  asio::post(io_, [this, ranks, inquiry] {
+    for (const int rank : ranks) {
+      if (messengers_.contains(rank)) continue;  // one that has not come back says nothing new
+      Seek seek;
+      seek.job = job_;
+      seek.rank = rank_;
+      const auto hear = [this, rank, inquiry](const SeekResult& result) {
+        messengers_.erase(rank);
+        const std::lock_guard lock(inquiry->mutex);
+        if (result.is_gone) inquiry->gone.push_back(rank);
+        --inquiry->num_open;
+        inquiry->changed.notify_all();
+      };
+      const auto messenger =
+          std::make_shared<Seeker>(io_, SeekerProof{options_.secret, options_.tls}, std::move(seek),
+                                   rank, addresses_of(rank), kAnswerTime, hear);
+      messengers_[rank] = messenger;
+      messenger->start();
+    }
+  });
+  std::unique_lock lock(inquiry->mutex);
+  inquiry->changed.wait_until(lock, std::min(latest, Clock::now() + kAnswerTime),
+                              [&] { return inquiry->num_open == 0 || !inquiry->gone.empty(); });
+  return inquiry->gone;
 }
 
 std::vector<std::string> MeetingPlace::State::addresses_of(int rank) const {

@@ -253,6 +253,10 @@ void MeetingPlace::begin(std::uint64_t job, int rank, const std::vector<MemberIn
 std::uint64_t MeetingPlace::job() const { return (*state_)->job(); }
 Epoch MeetingPlace::epoch() const { return (*state_)->epoch(); }
 Meeting MeetingPlace::meet(const MeetingRequest& request) { return (*state_)->meet(request); }
+std::vector<int> MeetingPlace::find_gone(const std::vector<int>& ranks,
+                                         std::chrono::steady_clock::time_point latest) {
+  return (*state_)->find_gone(ranks, latest);
+}
 std::shared_ptr<void> MeetingPlace::listen(OnEpoch on_epoch, OnCall on_call) {
   return (*state_)->listen(*state_, std::move(on_epoch), std::move(on_call));
 }

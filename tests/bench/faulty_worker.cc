@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
-//   faulty_worker FAULT RANK      FAULT: none, cut (its network), kill, stop. Prints what ended it, and after how many milliseconds.
+//   faulty_worker FAULT RANK HEARTBEAT      FAULT: none, cut (its network), kill. HEARTBEAT: how many seconds it may be missed. Prints what ended the worker, and
+//                                           after how many milliseconds.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -56,9 +57,9 @@ std::string names_of(const cd::OpError& error) {
 
 const char* kind_of(const cd::OpError& error) { return cd::to_string(error.code()).data(); }
 
-int run(const std::string& fault, int faulty_rank) {
+int run(const std::string& fault, int faulty_rank, double heartbeat_seconds) {
   const std::shared_ptr<cd::Cluster> cluster =
-      cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = 4});
+      cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = heartbeat_seconds});
   cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
@@ -100,7 +101,7 @@ int run(const std::string& fault, int faulty_rank) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 3) return run(argv[1], std::stoi(argv[2]));
+    if (argc == 4) return run(argv[1], std::stoi(argv[2]), std::stod(argv[3]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

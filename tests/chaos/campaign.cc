@@ -9,12 +9,14 @@
 // them among the others, and naming them in --faults does too.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <map>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -23,6 +25,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,6 +152,35 @@ bool is_in_its_phase(const Plan& plan, const RunResult& result) {
   return result.struck_in.value_or("").starts_with(to_string(plan.phase));
 }
 
+/// How soon workers heard that another one had been killed; what all the processes that conduct runs write to.
+class Heard {
+ public:
+  void add(const News& news) {
+    const auto us = static_cast<std::int64_t>(news.seconds * 1e6);
+    std::int64_t slowest = slowest_us_.load();
+    while (us > slowest && !slowest_us_.compare_exchange_weak(slowest, us)) {
+    }
+    ++times_;
+  }
+  [[nodiscard]] std::int64_t times() const { return times_; }
+  [[nodiscard]] double slowest_ms() const { return static_cast<double>(slowest_us_) / 1e3; }
+
+ private:
+  std::atomic<std::int64_t> times_{0};
+  std::atomic<std::int64_t> slowest_us_{0};
+};
+
+/// Lives as long as the process.
+Heard& shared_heard() {
+  static Heard* const heard = [] {
+    void* const memory =
+        ::mmap(nullptr, sizeof(Heard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no memory to share");
+    return new (memory) Heard;
+  }();
+  return *heard;
+}
+
 /// Of a process that has conducted a run; none where all was well and no signal met its phase.
 constexpr int kIsViolation = 1;
 constexpr int kIsInItsPhase = 2;
@@ -169,8 +201,16 @@ int run_one(const Arguments& arguments, std::uint64_t number) {
       !result.struck_in.has_value()
           ? ""
           : ", in " + (result.struck_in->empty() ? "no step" : *result.struck_in);
-  std::string text = fmt::format("{}: {} - {} ({:.1f} s{}{})\n", number, to_string(plan),
-                                 found.empty() ? "well" : "VIOLATION", result.seconds, met, where);
+  Heard here;
+  for (const News& news : news_of_deaths(plan, result.reports)) {
+    here.add(news);
+    shared_heard().add(news);
+  }
+  const std::string heard =
+      here.times() == 0 ? "" : fmt::format(", heard of after {:.1f} ms", here.slowest_ms());
+  std::string text =
+      fmt::format("{}: {} - {} ({:.1f} s{}{}{})\n", number, to_string(plan),
+                  found.empty() ? "well" : "VIOLATION", result.seconds, met, where, heard);
   for (const std::string& each : found) text += "  " + each + '\n';
   if (!found.empty() || arguments.only.has_value()) text += told(result);
   if (!found.empty() || !arguments.is_quiet) std::fputs(text.c_str(), stdout);
@@ -184,6 +224,7 @@ class Campaign {
   explicit Campaign(const Arguments& arguments) : arguments_(arguments), next_(arguments.first) {}
 
   int run() {
+    (void)shared_heard();  // before the others are started
     const Clock::time_point begun = Clock::now();
     const auto time_is_up = [&] {
       return arguments_.minutes > 0 &&
@@ -202,6 +243,9 @@ class Campaign {
     std::printf("%llu of %llu signals for a worker in a call came while it was in one\n",
                 static_cast<unsigned long long>(signals_in_call_),
                 static_cast<unsigned long long>(signals_));
+    std::printf(
+        "%lld times a worker heard that another one had been killed, after at most %.1f ms\n",
+        static_cast<long long>(shared_heard().times()), shared_heard().slowest_ms());
     std::printf("%llu faults, %llu violations\n", static_cast<unsigned long long>(faults_),
                 static_cast<unsigned long long>(violations_));
     return violations_ == 0 ? 0 : 1;

@@ -254,6 +254,9 @@ class Run {
       if (count == 0) {
         ::close(worker.report);
         worker.report = -1;
+        result_.reports[rank].closed_us =
+            std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+                .count();
         break;
       }
       worker.unread.append(buffer.data(), static_cast<std::size_t>(count));

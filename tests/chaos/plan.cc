@@ -441,6 +441,7 @@ void draw_workers(Dice& dice, const Abilities& abilities, const std::optional<Ce
   plan.times.call = static_cast<double>(dice.from_to(15, 40)) / 10 * slowness;
   plan.times.join *= slowness;
   plan.times.heartbeat *= slowness;
+  plan.times.death *= slowness;
   plan.times.rebuild *= slowness;
   plan.times.patience *= slowness;
 }

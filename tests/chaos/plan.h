@@ -117,6 +117,7 @@ struct Times {
   double join = 10;
   double call = 1;
   double heartbeat = 2;
+  double death = 1;  ///< until it is known on the machine of whoever dies
   double rebuild = 30;
   double patience = 3;
   friend bool operator==(const Times&, const Times&) = default;

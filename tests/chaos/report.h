@@ -42,6 +42,8 @@ struct WorkerReport {
   std::vector<Event> events{};
   /// Exit status, or minus the signal; nothing: had to be ended by the conductor.
   std::optional<int> status{};
+  /// When its end of the report was closed, of the events' clock: of a process that is killed as the kernel closes all it had open, sockets among it.
+  std::optional<std::int64_t> closed_us{};
 };
 
 }  // namespace crossdevice::chaos

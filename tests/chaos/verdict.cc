@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <optional>
 
 #include <fmt/format.h>
@@ -28,6 +29,11 @@ struct Step {
 
   [[nodiscard]] bool is_a(std::string_view kind) const { return name.starts_with(kind); }
   [[nodiscard]] bool is_done() const { return seconds.has_value() && failure == nullptr; }
+  /// "call 2 0" is of the second one.
+  [[nodiscard]] int generation() const {
+    const std::size_t space = std::min(name.find(' '), name.size());
+    return std::atoi(name.c_str() + space);  // NOLINT(cert-err34-c): 0 where there is none
+  }
 };
 
 std::vector<Step> steps_of(const WorkerReport& report) {
@@ -58,6 +64,20 @@ class Judge {
     }
   }
 
+  [[nodiscard]] std::vector<News> news_of_deaths() const {
+    std::vector<News> news;
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      for (const Step& step : steps(rank)) {
+        if (step.failure == nullptr || is_killed(rank)) continue;
+        const std::optional<double> death = first_death(rank, step);
+        if (!death.has_value()) continue;
+        const double end = step.begun + *step.seconds;
+        news.push_back({rank, step.name, std::max(end - std::max(step.begun, *death), 0.0)});
+      }
+    }
+    return news;
+  }
+
   std::vector<std::string> judge() {
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       judge_end(rank);
@@ -65,6 +85,7 @@ class Judge {
       judge_times(rank);
     }
     judge_first_failures();
+    judge_news_of_deaths();
     judge_recovery();
     judge_late_ones();
     return std::move(found_);
@@ -147,7 +168,10 @@ class Judge {
       return complain(rank, "ended with {}, not {}, after {}", *status, expected,
                       steps(rank).empty() ? "nothing" : steps(rank).back().name);
     }
-    if (is_killed(rank)) return;
+    if (is_killed(rank)) {
+      if (!report(rank).closed_us.has_value()) complain(rank, "died, and nobody saw when");
+      return;
+    }
     if (report(rank).events.empty() || report(rank).events.back().kind != EventKind::END) {
       return complain(rank, "has not told its end");
     }
@@ -291,6 +315,75 @@ class Judge {
     complain(rank, "{}: a difference without both versions: {}", step.name, failure.text);
   }
 
+  /// The dead among those with whom a worker made a step, if it was one that ends with the first death: who dies before all have met may come again, and who
+  /// dies while they meet anew is left out.
+  [[nodiscard]] std::vector<int> dead_members(int rank, const Step& step) const {
+    if (!step.is_a("make") && !step.is_a("call") && !step.is_a("barrier")) return {};
+    const std::vector<int>* members = nullptr;  // nothing: all
+    int generation = 1;
+    for (const Event& event : report(rank).events) {
+      const bool is_begin = event.kind == EventKind::MEMBER && ++generation == step.generation();
+      if (is_begin) members = &event.ranks;
+    }
+    std::vector<int> dead;
+    for (int each = 0; each < plan_.num_workers; ++each) {
+      if (!is_killed(each) || !report(each).closed_us.has_value()) continue;
+      if (members == nullptr || contains(*members, each)) dead.push_back(each);
+    }
+    return dead;
+  }
+  [[nodiscard]] std::optional<double> first_death(int rank, const Step& step) const {
+    std::optional<double> first;
+    for (const int dead : dead_members(rank, step)) {
+      const double death = static_cast<double>(*report(dead).closed_us) / 1e6;
+      first = std::min(first.value_or(death), death);
+    }
+    return first;
+  }
+
+  /// The kernel of the machine on which somebody dies tells the others at once, for which a second leaves room enough; across machines they may have to miss
+  /// its heartbeat.
+  void judge_news_of_deaths() {
+    const double limit = plan_.place == Place::NAMESPACES
+                             ? plan_.times.heartbeat + late_seconds_
+                             : std::max(plan_.times.death, late_seconds_);
+    for (const News& each : news_of_deaths()) {
+      if (each.seconds <= limit) continue;
+      complain(each.rank, "{} ended {:.3f} s after a death, more than {:.3f} s", each.step,
+               each.seconds, limit);
+    }
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      for (const Step& step : steps(rank)) {
+        if (step.failure != nullptr && !is_killed(rank)) judge_news(rank, step);
+        if (step.is_a("rebuild") && !is_killed(rank)) judge_rebuild(rank, step);
+      }
+    }
+  }
+  void judge_news(int rank, const Step& step) {
+    const std::vector<int> dead = dead_members(rank, step);
+    if (dead.empty()) return;
+    const bool is_named = std::any_of(
+        dead.begin(), dead.end(), [&](int each) { return contains(step.failure->ranks, each); });
+    if (is_named && step.failure->code == "UNAVAILABLE") return;
+    complain(rank, "{}: after the death of rank {} comes a {} of {}: {}", step.name, dead[0],
+             step.failure->code, fmt::join(step.failure->ranks, ", "), step.failure->text);
+  }
+
+  /// Patience is for those that may live; who dies while the others meet anew holds them up no longer.
+  void judge_rebuild(int rank, const Step& step) {
+    if (plan_.fault != Fault::KILL || !step.seconds.has_value()) return;
+    const double end = step.begun + *step.seconds;
+    double begin = step.begun;
+    for (const WorkerReport& each : reports_) {
+      const double death = static_cast<double>(each.closed_us.value_or(0)) / 1e6;
+      if (each.status == -SIGKILL && death < end) begin = std::max(begin, death);
+    }
+    const double limit = plan_.times.patience + late_seconds_;
+    if (end - begin <= limit) return;
+    complain(rank, "{} ended {:.3f} s after the last death, more than {:.3f} s", step.name,
+             end - begin, limit);
+  }
+
   /// Of those that should be there in the end.
   void judge_recovery() {
     std::vector<int> left;
@@ -390,6 +483,10 @@ std::vector<std::string> violations(const Plan& plan, const std::vector<WorkerRe
   std::vector<std::string> found = Judge(plan, reports, late_seconds).judge();
   for (const std::string& leftover : leftovers) found.push_back("left behind: " + leftover);
   return found;
+}
+
+std::vector<News> news_of_deaths(const Plan& plan, const std::vector<WorkerReport>& reports) {
+  return Judge(plan, reports, 0).news_of_deaths();
 }
 
 }  // namespace crossdevice::chaos

@@ -14,10 +14,21 @@ namespace crossdevice::chaos {
 ///
 /// Calls    end by completion or by an error within their deadline and `late_seconds`; results are exact, and memory is as the error says (WRONG).
 /// Errors   the first one of each worker names the faulty one, or somebody who has failed because of it; the very first one names the faulty one.
+/// Deaths   are told in what the others call: by an UnavailableError that names who was killed, within Times::death or `late_seconds`, whichever is more; across
+///          machines within a heartbeat and `late_seconds`. Where all faults are deaths a rebuild takes no longer than Times::patience and `late_seconds` after the last.
 /// After    the others have a cluster without those that are lost, make all its calls, and leave nothing; who is late is not in it.
 [[nodiscard]] std::vector<std::string> violations(const Plan& plan,
                                                   const std::vector<WorkerReport>& reports,
                                                   const std::vector<std::string>& leftovers,
                                                   double late_seconds = 1);
+
+/// A call, or what comes before or after calls, that failed on a worker because another one of its cluster was killed.
+struct News {
+  int rank = 0;
+  std::string step{};
+  double seconds = 0;  ///< after the death, or after the step had begun if that was later
+};
+[[nodiscard]] std::vector<News> news_of_deaths(const Plan& plan,
+                                               const std::vector<WorkerReport>& reports);
 
 }  // namespace crossdevice::chaos

@@ -44,6 +44,10 @@ class Story {
     report_.events.push_back({.kind = EventKind::BEGIN, .time_us = time_us_, .step = step});
     return *this;
   }
+  Story& busy(double seconds) {
+    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
+    return *this;
+  }
   Story& wrong(const std::string& text) {
     report_.events.push_back({.kind = EventKind::WRONG, .time_us = time_us_, .text = text});
     return *this;
@@ -61,7 +65,10 @@ class Story {
     report_.status = status;
     return report_;
   }
-  WorkerReport killed() { return ended(-SIGKILL); }
+  WorkerReport killed() {
+    report_.closed_us = time_us_;
+    return ended(-SIGKILL);
+  }
   WorkerReport hanging() { return report_; }
 
  private:
@@ -127,9 +134,117 @@ TEST(VerdictTest, ACallThatEndsLateIsFound) {
         .done("leave")
         .ended();
   };
-  EXPECT_THAT(verdict_with(late(1.99)), IsEmpty());
-  EXPECT_THAT(verdict_with(late(2.01)), Contains(HasSubstr("call 1 1 took 2.010 s")));
-  EXPECT_THAT(violations(killing(), {survivor(), late(2.5), victim()}, {}, 2), IsEmpty());
+  const auto is_late = Contains(HasSubstr("call 1 1 took 2.010 s"));
+  EXPECT_THAT(verdict_with(late(1.99)), Not(is_late));
+  EXPECT_THAT(verdict_with(late(2.01)), is_late);
+  EXPECT_THAT(violations(killing(), {survivor(), late(2.01), victim()}, {}, 2), Not(is_late));
+}
+
+TEST(VerdictTest, ADeathThatIsHeardOfLateIsFound) {
+  const auto late = [](double seconds) {
+    return recovered(joined().failed("call 1 1", "UNAVAILABLE", {2}, "rank 2 is gone", seconds))
+        .done("leave")
+        .ended();
+  };
+  Plan plan = killing();
+  plan.times.call = 9;
+  const auto found = [&](double seconds, double late_seconds) {
+    return violations(plan, {survivor(), late(seconds), victim()}, {}, late_seconds);
+  };
+  const auto is_late = Contains(HasSubstr("rank 1: call 1 1 ended 1.010 s after a death"));
+  EXPECT_THAT(found(0.99, 1), IsEmpty());
+  EXPECT_THAT(found(1.01, 1), is_late);
+  EXPECT_THAT(found(1.01, 0.1), is_late);
+  EXPECT_THAT(found(0.99, 0.1), IsEmpty());
+  EXPECT_THAT(found(1.01, 2), IsEmpty());  // on a machine that is so slow
+  plan.place = Place::NAMESPACES;
+  EXPECT_THAT(found(2.99, 1), IsEmpty());
+  EXPECT_THAT(found(3.01, 1), Contains(HasSubstr("call 1 1 ended 3.010 s after a death")));
+}
+
+TEST(VerdictTest, WhoCallsAfterADeathHearsOfItFromThenOn) {
+  const auto later = [](double seconds) {
+    return recovered(joined().busy(5).failed("call 1 1", "UNAVAILABLE", {2}, "gone", seconds))
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict_with(later(0.99)), IsEmpty());
+  EXPECT_THAT(verdict_with(later(1.01)), Contains(HasSubstr("call 1 1 ended 1.010 s after a")));
+  // What did not need the dead one any more takes its time.
+  Story ignorant = joined().done("call 1 1", 1.5).failed("call 1 2", "UNAVAILABLE", {2}, "gone");
+  EXPECT_THAT(verdict_with(recovered(ignorant).done("leave").ended()), IsEmpty());
+}
+
+TEST(VerdictTest, ADeathIsHeardOfByThoseWhoWereInACluster) {
+  Plan plan = killing();
+  plan.phase = Phase::REBUILD;
+  plan.num_workers = 4;
+  plan.first_lost = 3;
+  const auto told = [](double seconds) {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
+        .done("rebuild 1", 4)
+        .member({0, 1, 2})
+        .failed("make 2", "UNAVAILABLE", {2}, "rank 2 is gone", seconds)
+        .done("rebuild 2")
+        .member({0, 1})
+        .done("barrier 3")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport first = joined().begin("call 1 1").killed();
+  const WorkerReport second = joined()
+                                  .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
+                                  .done("rebuild 1", 4)
+                                  .member({0, 1, 2})
+                                  .begin("make 2")
+                                  .killed();
+  EXPECT_THAT(violations(plan, {told(0.99), told(0.99), second, first}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {told(0.99), told(1.01), second, first}, {}),
+              Contains(HasSubstr("rank 1: make 2 ended 1.010 s after a death")));
+  const std::vector<News> news = news_of_deaths(plan, {told(0.5), told(0.5), second, first});
+  ASSERT_EQ(news.size(), 4U);
+  EXPECT_EQ(news[1].step, "make 2");
+  EXPECT_NEAR(news[1].seconds, 0.5, 1e-3);
+}
+
+TEST(VerdictTest, ARebuildThatADeathHoldsUpIsFound) {
+  Plan plan = killing();
+  plan.times.patience = 3;
+  const auto found = [&](double seconds) {
+    const WorkerReport waits = bereaved()
+                                   .done("rebuild 1", seconds)
+                                   .member({0, 1})
+                                   .done("barrier 2")
+                                   .done("leave")
+                                   .ended();
+    return verdict(plan, survivor(), waits, victim());
+  };
+  EXPECT_THAT(found(3.99), IsEmpty());
+  const auto is_late = Contains(HasSubstr("rank 1: rebuild 1 ended 4.010 s after the last death"));
+  EXPECT_THAT(found(4.01), is_late);
+  plan.fault = Fault::STOP;  // who may still come
+  EXPECT_THAT(found(4.01), Not(is_late));
+}
+
+TEST(VerdictTest, ADeathIsAnUnavailableErrorThatNamesIt) {
+  const auto told = [](const std::string& code, std::vector<int> culprits) {
+    return recovered(joined().failed("call 1 1", code, std::move(culprits), "rank 2 is gone"))
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict_with(told("UNAVAILABLE", {2})), IsEmpty());
+  EXPECT_THAT(verdict_with(told("DEADLINE_EXCEEDED", {2})),
+              Contains(HasSubstr("after the death of rank 2 comes a DEADLINE_EXCEEDED of 2")));
+  EXPECT_THAT(verdict_with(told("UNAVAILABLE", {0})),
+              Contains(HasSubstr("after the death of rank 2 comes a UNAVAILABLE of 0")));
+}
+
+TEST(VerdictTest, ADeathThatNobodySawIsFound) {
+  WorkerReport dead = victim();
+  dead.closed_us.reset();
+  EXPECT_THAT(verdict(killing(), survivor(), survivor(), dead),
+              Contains("rank 2: died, and nobody saw when"));
 }
 
 TEST(VerdictTest, AStepWithoutAnEndIsFound) {
@@ -160,11 +275,18 @@ TEST(VerdictTest, AnErrorThatBlamesTheInnocentIsFound) {
 }
 
 TEST(VerdictTest, WhoFailsBecauseOfAnotherMayNameThatOne) {
+  Plan plan = killing();
+  plan.fault = Fault::STOP;
   const WorkerReport later =
       recovered(joined().failed("call 1 1", "ABORTED", {0}, "rank 0 aborted", 0.5))
           .done("leave")
           .ended();
-  EXPECT_THAT(verdict_with(later), IsEmpty());
+  const WorkerReport late = joined()
+                                .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", 9)
+                                .failed("rebuild 1", "ABORTED", {}, "this worker was left out")
+                                .done("leave")
+                                .ended();
+  EXPECT_THAT(verdict(plan, survivor(), later, late), IsEmpty());
 }
 
 TEST(VerdictTest, AnotherKindOfExceptionIsFound) {

@@ -189,6 +189,45 @@ TEST(ControlPlaneTest, WhoDoesNotComeIsNamedOnEveryRank) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(ControlPlaneTest, WhoHasEndedIsNotWaitedFor) {
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 2}) {
+    threads.emplace_back([&, rank] {
+      try {
+        ControlPlaneOptions options = options_of(rank, 4, port);
+        options.find_gone = [rank](auto) {
+          return rank == 0 ? std::vector<int>{1} : std::vector<int>();
+        };
+        (void)ControlPlane::join(options, Deadline::never());
+        ADD_FAILURE() << "met without ranks 1 and 3";
+      } catch (const UnavailableError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1 ended before all of 4 workers had come"));
+        ASSERT_EQ(error.culprits().size(), 1U);
+        EXPECT_EQ(error.culprits()[0].rank, 1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ControlPlaneTest, AChiefThatHasEndedIsNotWaitedFor) {
+  const ReservedPort reserved;
+  ControlPlaneOptions options = options_of(1, 2, reserved.number());
+  int looks = 0;
+  options.find_gone = [&](auto) { return ++looks < 3 ? std::vector<int>() : std::vector<int>{0}; };
+  try {
+    (void)ControlPlane::join(options, Deadline::never());
+    ADD_FAILURE() << "met without a chief";
+  } catch (const UnavailableError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has ended: Connection refused"));
+    ASSERT_EQ(error.culprits().size(), 1U);
+    EXPECT_EQ(error.culprits()[0].rank, 0);
+  }
+  EXPECT_EQ(looks, 3);
+}
+
 TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {
   const ReservedPort reserved;
   const std::uint16_t port = reserved.number();

@@ -27,6 +27,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 /// What became of a worker's call.
 struct Outcome {
@@ -312,6 +313,25 @@ TEST(MeetingPlaceTest, ACandidateThatDiesIsFollowedByTheNext) {
   first.join();
   second.join();
   expect_met(job.meet(others, request_of()), others, others, 2);
+}
+
+TEST(MeetingPlaceTest, WhoHasEndedIsFound) {
+  Job job(4);
+  const auto find_gone = [&](int rank, const std::vector<int>& ranks) {
+    return job.place(rank).find_gone(ranks,
+                                     std::chrono::steady_clock::now() + std::chrono::seconds(30));
+  };
+  EXPECT_THAT(find_gone(0, {1, 2, 3}), IsEmpty());
+  EXPECT_THAT(find_gone(0, {}), IsEmpty());
+  job.kill(2);
+  EXPECT_THAT(find_gone(0, {1, 2, 3}), ElementsAre(2));
+  EXPECT_THAT(find_gone(3, {0}), IsEmpty());
+  job.kill(0);
+  EXPECT_THAT(find_gone(3, {0}), ElementsAre(0));
+  const std::vector<int> left = {1, 3};
+  MeetingRequest request = request_of();
+  request.min_workers = 2;
+  expect_met(job.meet(left, request), left, left, 2);  // in the same epoch as before
 }
 
 TEST(MeetingPlaceTest, DifferentCallsAreAnErrorOnBoth) {

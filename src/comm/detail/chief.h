@@ -51,8 +51,10 @@ class Chief {
   [[nodiscard]] std::vector<int> absent() const;
   /// Whether everybody has come or was refused because its program is another one: nobody is worth waiting for.
   [[nodiscard]] bool is_spoiled() const;
-  /// The meeting ends without the absent: those who came are told who they are, and so is whoever comes later: nobody may any more. Returns what they are told.
-  Refused cancel_meeting(StatusCode code, const std::string& text);
+  /// The meeting ends without the absent, for which `culprits` are to blame (nobody: all of them): those who came are told, and so is whoever comes later: nobody may any
+  /// more. Returns what they are told.
+  Refused cancel_meeting(StatusCode code, const std::string& text,
+                         const std::vector<int>& culprits = {});
   [[nodiscard]] bool is_cancelled() const { return cancelled_.has_value(); }
   /// Whether somebody who had come has lost its connection meanwhile, and so does not know yet that the meeting was cancelled.
   [[nodiscard]] bool is_anybody_in_doubt() const;

@@ -38,8 +38,8 @@ class ChiefService {
   [[nodiscard]] std::uint64_t cluster_id() const { return cluster_id_; }
   /// What the worker in its own process says.
   void handle_own(const Frame& frame) { chief_.handle(self_.rank, frame); }
-  /// Tells those who came who did not; nothing if all have come.
-  std::optional<Refused> cancel_meeting();
+  /// Tells those who came who did not, or which of them will not, because they have ended (`gone`); nothing if all have come.
+  std::optional<Refused> cancel_meeting(const std::vector<int>& gone = {});
   /// To be called four times per heartbeat_timeout. `was_asleep`: this process has been stopped since, so that it cannot know who was silent.
   void beat(bool was_asleep);
   /// The own worker leaves, nobody is taken in any more. The others may still end what they are in. Where the meeting was cancelled, whoever still comes is told so.
@@ -80,7 +80,8 @@ class ChiefService {
   void refuse_claimant(int rank, const Refused& refused);
   void refuse_claimants(const Refused& refused);
   [[nodiscard]] bool has_leaving_claimants() const;
-  Refused end_meeting(StatusCode code, const std::string& text);
+  Refused end_meeting(StatusCode code, const std::string& text,
+                      const std::vector<int>& culprits = {});
   void tell_clock(int rank, const Frame& question);
   void end_spoiled_meeting();
   void warn_of_absence();

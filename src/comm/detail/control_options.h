@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct ControlPlaneOptions {
   std::vector<std::string> more_chief_addresses{};
   /// The chief's, where it listens already.
   std::shared_ptr<ListeningSocket> listener{};
+  /// Which of the others that this worker meets have ended: the chief asks for all of them, the others for the chief. Asked again and again until all have come; may
+  /// wait a moment, until `latest`. Empty: nobody can say, as of the first cluster, where another process may come in place of one that has ended.
+  std::function<std::vector<int>(std::chrono::steady_clock::time_point latest)> find_gone{};
   /// Which of the job's clusters this is: who means another one is refused. The first one is 1, and has no number of the job yet.
   std::uint64_t epoch = 1;
   std::uint64_t job = 0;

@@ -79,6 +79,11 @@ class MeetingPlace {
   ///          worker; names their epoch. InternalError: the members call different things. FailedPreconditionError: it is called already.
   [[nodiscard]] Meeting meet(const MeetingRequest& request);
 
+  /// Which of `ranks` (of the job) have ended, so that nobody listens any more where they were to be found; at least one, if
+  /// there are any. Waits for those that say nothing, a second at most, and not after `latest`.
+  [[nodiscard]] std::vector<int> find_gone(const std::vector<int>& ranks,
+                                           std::chrono::steady_clock::time_point latest);
+
   /// An epoch has begun; with this worker or without. Called on the thread of this object: must be quick. Until the handle dies; then it no longer runs.
   using OnEpoch = std::function<void(const Epoch& epoch, bool is_member)>;
   /// Others have waited in meet() for this worker as long as operations that are about to complete need: whatever it waits for in that epoch is to end.

@@ -75,6 +75,7 @@ class MeetingPlace::State {
   }
   void begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone);
   Meeting meet(const MeetingRequest& request);
+  std::vector<int> find_gone(const std::vector<int>& ranks, Clock::time_point latest);
   std::shared_ptr<void> listen(const std::shared_ptr<State>& self, OnEpoch on_epoch,
                                OnCall on_call);
 
@@ -177,7 +178,8 @@ class MeetingPlace::State {
   std::shared_ptr<Seeker> seeker_;  // asks now
   std::size_t next_asked_ = 0;      // position in the epoch's members
   Clock::time_point next_round_{};
-  std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out
+  std::map<int, std::shared_ptr<Seeker>>
+      messengers_;  // tell who was left out, or ask whether anybody is there
   Clock::time_point last_beat_{};
 
   mutable std::mutex mutex_;  // guards the following; the service thread alone writes the epoch
