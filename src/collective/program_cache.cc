@@ -39,6 +39,12 @@ Kind kind_of(AllReduceAlgorithm algorithm) {
   return Kind::ALL_REDUCE_RING;
 }
 
+const ReductionAlgorithm& algorithm_of(Kind kind) {
+  if (kind == Kind::ALL_REDUCE_RING) return kRingReduction;
+  if (kind == Kind::ALL_REDUCE_HALVING_DOUBLING) return kHalvingDoublingReduction;
+  return kShuffleReduction;
+}
+
 bool is_ring(Kind kind) {
   return kind == Kind::ALL_REDUCE_RING || kind == Kind::REDUCE_SCATTER_RING ||
          kind == Kind::ALL_GATHER_RING || kind == Kind::BROADCAST_CHAIN ||

@@ -46,8 +46,7 @@ void RecipeRunner::reserve(const Needs& needs) {
   operands_.reserve(needs.num_operands_);
   outputs_.reserve(needs.num_outputs_);
   if (needs.num_rows_ <= num_rows_) return;
-  rows_.reset(
-      static_cast<std::byte*>(::operator new[](needs.num_rows_* kRowBytes, kRowAlignment)));
+  rows_.reset(static_cast<std::byte*>(::operator new[](needs.num_rows_* kRowBytes, kRowAlignment)));
   num_rows_ = needs.num_rows_;
 }
 

@@ -354,10 +354,13 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
   begin();
   detail::SlotWriter mine(group.slot());
   mine.put(std::uint64_t{own.size()});
-  for (const Tensor& tensor : own) {
-    mine.put(TensorHead{expose(tensor), static_cast<std::uint32_t>(tensor.dtype()),
-                        static_cast<std::uint32_t>(tensor.shape().rank())});
-    for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
+  if (!own.empty()) {
+    const TraceSpan pack("pack", "collective");
+    for (const Tensor& tensor : own) {
+      mine.put(TensorHead{expose(tensor), static_cast<std::uint32_t>(tensor.dtype()),
+                          static_cast<std::uint32_t>(tensor.shape().rank())});
+      for (const std::int64_t dim : tensor.shape().dims()) mine.put(dim);
+    }
   }
   group.announce(info, request.sequence);
   group.await_announcements(request.deadline);

@@ -47,12 +47,6 @@ constexpr std::size_t kRingBytes = std::size_t{1} << 20;
 /// Up to here latency counts more than bytes.
 constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
 
-const detail::ReductionAlgorithm& algorithm_of(Kind kind) {
-  if (kind == Kind::ALL_REDUCE_RING) return detail::kRingReduction;
-  if (kind == Kind::ALL_REDUCE_HALVING_DOUBLING) return detail::kHalvingDoublingReduction;
-  return detail::kShuffleReduction;
-}
-
 /// Whether a batch may be reduced in pairs. It is one row then, as wide as its values; and no partial result is rounded to 16 bits or fewer, so that no value
 /// is lost by an algorithm that the links' measurement has chosen. (The order of additions is another one than EXCHANGE's.)
 bool may_double(const CollectiveRequest& request, std::span<const CollectiveValue> values) {
@@ -198,7 +192,10 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
                                    values[0].inputs[0].dtype());
   std::byte* const memory = scratch.reserve(num_ranks * kMaxExchangeBytes);
   const auto block = [&](std::size_t of_rank) { return memory + of_rank * kMaxExchangeBytes; };
-  detail::fill_inline_block(values, block(rank));
+  {
+    const TraceSpan pack("pack", "collective");
+    detail::fill_inline_block(values, block(rank));
+  }
   for (std::size_t distance = 1; distance < num_ranks; ++distance) {
     const std::size_t to = (rank + distance) % num_ranks;
     const std::size_t from = (rank + num_ranks - distance) % num_ranks;
@@ -213,6 +210,7 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   }
   while (transport->take_completed() != nullptr) {
   }
+  const TraceSpan unpack("unpack", "collective");
   blocks.clear();
   for (std::size_t each = 0; each < num_ranks; ++each) blocks.push_back(block(each));
   if (is_in_place) group->set_outputs_written();
@@ -224,7 +222,10 @@ void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& re
   for (const detail::BatchRow& row : batch.rows()) {
     const detail::ReductionSpan span(detail::kDoublingReduction,
                                      row.num_elements * size_in_bytes(row.dtype), row.dtype);
-    batch.fill(row);
+    {
+      const TraceSpan pack("pack", "collective");
+      batch.fill(row);
+    }
     doubling.run({.op = request.op,
                   .dtype = row.dtype,
                   .num_elements = row.num_elements,
@@ -232,6 +233,7 @@ void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& re
                   .divisor = static_cast<double>(divisor)},
                  request.deadline);
     if (is_in_place) group->set_outputs_written();
+    const TraceSpan unpack("unpack", "collective");
     batch.finish(row, divisor);
   }
 }
@@ -243,7 +245,7 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
   for (const detail::BatchRow& row : batch.rows()) {
     const std::size_t element_size = size_in_bytes(row.dtype);
     const Kind kind = all_reduce_kind(request, row.num_elements * element_size);
-    const detail::ReductionAlgorithm& algorithm = algorithm_of(kind);
+    const detail::ReductionAlgorithm& algorithm = detail::algorithm_of(kind);
     detail::ReductionSpan::count(algorithm, row.num_elements * element_size);
     span.set_how(algorithm.name, span.is_open() ? to_string(row.dtype) : std::string_view());
     running.push_back(

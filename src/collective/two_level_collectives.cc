@@ -26,6 +26,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/reduce_kernel.h"
 
@@ -308,6 +309,9 @@ void TwoLevelCollectives::State::let_go() {
 void TwoLevelCollectives::State::exchange(std::size_t block_bytes, const Deadline& deadline) {
   const std::size_t num_machines = grid.num_machines;
   Transport& transport = group->transport();
+  TraceSpan span("communicate", "collective",
+                 [block_bytes] { return TraceArguments{.num_bytes = block_bytes}; });
+  span.set_how(detail::kExchangeReduction.name, {});
   for (std::size_t distance = 1; distance < num_machines; ++distance) {
     const std::size_t to = (grid.machine + distance) % num_machines;
     const std::size_t from = (grid.machine + num_machines - distance) % num_machines;
@@ -358,6 +362,7 @@ void TwoLevelCollectives::State::reduce_small(const CollectiveRequest& request,
   on_machine.fingerprint = fingerprint.value();
   on_this_machine(request, [&] { beside->all_reduce(on_machine, partial_values); });
   exchange(block_bytes, request.deadline);
+  const TraceSpan unpack("unpack", "collective");
   blocks.clear();
   for (std::size_t each = 0; each < grid.num_machines; ++each) {
     blocks.push_back(block(each, block_bytes));
@@ -391,6 +396,7 @@ void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
     show_inputs(values);
     on_this_machine(request, [&] {
       beside->share(request, info, shown, [&](const RemoteTensors& all) {
+        const TraceSpan adds("reduce share", "collective");
         combine_part(without_division(request.op), own, num_inputs, all);
       });
     });
@@ -402,6 +408,7 @@ void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
       beside->share(request, info, std::span<const Tensor>(&mine, 1),
                     [&](const RemoteTensors& all) {
                       if (is_in_place) group->set_outputs_written();
+                      const TraceSpan unpack("unpack", "collective");
                       copy_parts(values, all);
                     });
     });
@@ -455,8 +462,13 @@ void TwoLevelCollectives::State::reduce_column(const CollectiveRequest& request,
                                                double divisor) {
   if (num_elements == 0) return;
   const std::size_t size = size_in_bytes(dtype);
-  const Kind kind = detail::kind_of(
-      choose_all_reduce(grid.num_machines, num_elements * size, is_mesh(grid), tuning));
+  const std::size_t size_bytes = num_elements * size;
+  const Kind kind =
+      detail::kind_of(choose_all_reduce(grid.num_machines, size_bytes, is_mesh(grid), tuning));
+  TraceSpan span("communicate", "collective",
+                 [size_bytes] { return TraceArguments{.num_bytes = size_bytes}; });
+  span.set_how(detail::algorithm_of(kind).name,
+               span.is_open() ? to_string(dtype) : std::string_view());
   const std::shared_ptr<const ScheduleProgram> program =
       programs.find({.kind = kind, .num_elements = num_elements, .element_size = size});
   const ScheduleJob job{.program = program.get(),

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,6 +19,7 @@
 namespace crossdevice::run {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -44,11 +46,13 @@ std::string run_bench(const std::vector<std::string>& arguments, const std::stri
   return job.err;
 }
 
-/// Its timeline.
-Bars bars_of(const std::vector<std::string>& arguments) {
-  const std::string path =
-      ::testing::TempDir() + "crossdevice_bars_" + std::to_string(::getpid()) + ".json";
-  (void)run_bench(arguments, "CROSSDEVICE_TRACE=" + path);
+std::string timeline_path() {
+  return ::testing::TempDir() + "crossdevice_bars_" + std::to_string(::getpid()) + ".json";
+}
+
+/// What a job has left there.
+Bars take_bars() {
+  const std::string path = timeline_path();
   std::ifstream file(path);
   const nlohmann::json events = nlohmann::json::parse(file);
   std::filesystem::remove(path);
@@ -58,13 +62,51 @@ Bars bars_of(const std::vector<std::string>& arguments) {
   return bars;
 }
 
+/// Its timeline.
+Bars bars_of(const std::vector<std::string>& arguments) {
+  (void)run_bench(arguments, "CROSSDEVICE_TRACE=" + timeline_path());
+  return take_bars();
+}
+
+/// Two hosts with equally many workers, and by which algorithm messages between them carry few bytes, and many.
+struct Hosts {
+  int workers_each;
+  std::string few;
+  std::string many;
+};
+
+/// The timeline of workers that take themselves for those of two hosts.
+Bars bars_of(const Hosts& hosts, const std::vector<std::string>& arguments) {
+  const std::string tuning = timeline_path() + ".tuning";
+  std::ofstream(tuning) << R"({"all_reduce": [{"up_to_bytes": 4096, "algorithm": ")" << hosts.few
+                        << R"("}, {"algorithm": ")" << hosts.many << "\"}]}";
+  const std::string each = std::to_string(hosts.workers_each);
+  std::vector<std::string> words{
+      "-n",
+      std::to_string(2 * hosts.workers_each),
+      "--trace",
+      timeline_path(),
+      "--",
+      "sh",
+      "-c",
+      "export CROSSDEVICE_TUNING_FILE=" + tuning + " CROSSDEVICE_HOST_ID=$((CROSSDEVICE_RANK / " +
+          each + ")) CROSSDEVICE_LOCAL_RANK=$((CROSSDEVICE_RANK % " + each +
+          ")) CROSSDEVICE_LOCAL_NUM_WORKERS=" + each + "; exec \"$0\" \"$@\"",
+      CROSSDEVICE_BENCH_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  RunningJob job(words);
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  std::filesystem::remove(tuning);
+  return take_bars();
+}
+
 const nlohmann::json& last(const Bars& bars, const std::string& name) {
-  static const nlohmann::json kNone{{"pid", -1}, {"tid", -1}, {"ts", 0}, {"dur", 0}};
+  static const nlohmann::json none{{"pid", -1}, {"tid", -1}, {"ts", 0}, {"dur", 0}};
   const auto found = std::find_if(bars.rbegin(), bars.rend(), [&](const nlohmann::json& bar) {
     return bar.at("name") == name;
   });
   EXPECT_NE(found, bars.rend()) << name;
-  return found == bars.rend() ? kNone : *found;
+  return found == bars.rend() ? none : *found;
 }
 
 /// Those of that name on `outer`'s track while it lasts, in their order.
@@ -138,6 +180,55 @@ TEST(ObservedJobTest, WorkersWaitsAreBarsToo) {
     EXPECT_TRUE(has(name, 1)) << name;
   }
   EXPECT_TRUE(has("wait", 0) || has("wait", 1));  // whoever comes last need not
+}
+
+/// Of an operation's bars those that name its parts, in their order.
+std::vector<std::string> parts_of(const Bars& bars, const nlohmann::json& operation) {
+  Bars parts;
+  for (const char* name : {"communicate", "pack", "reduce share", "unpack"}) {
+    const Bars found = inside(bars, name, operation);
+    parts.insert(parts.end(), found.begin(), found.end());
+  }
+  std::stable_sort(
+      parts.begin(), parts.end(),
+      [](const nlohmann::json& a, const nlohmann::json& b) { return begin_of(a) < begin_of(b); });
+  std::vector<std::string> names;
+  for (const nlohmann::json& part : parts) {
+    const nlohmann::json& arguments = part.at("args");
+    const bool says_how = part.at("name") == "communicate" && arguments.contains("algorithm");
+    names.push_back(std::string(part.at("name")) +
+                    (says_how ? " " + std::string(arguments.at("algorithm")) : ""));
+  }
+  return names;
+}
+
+TEST(ObservedJobTest, WorkersOfSeveralMachinesShowTheirParts) {
+  for (const Hosts& hosts : {Hosts{1, "exchange", "shuffle"}, Hosts{1, "doubling", "ring"}}) {
+    for (const auto& [size, algorithm] : {std::pair("64", hosts.few), {"1M", hosts.many}}) {
+      const Bars bars = bars_of(hosts, batch(size, {}));
+      EXPECT_THAT(parts_of(bars, last(bars, "batch_reduce")),
+                  ElementsAre("communicate " + algorithm, "pack", "unpack"));
+    }
+  }
+}
+
+// Beside others on its machine a worker reduces a share, which it exchanges with its like elsewhere, and takes the other shares.
+TEST(ObservedJobTest, SeveralWorkersOnEachOfSeveralMachinesShowBothLevels) {
+  const Hosts hosts{2, "exchange", "shuffle"};
+  const Bars bars = bars_of(hosts, batch("1M", {}));
+  const nlohmann::json& operation = last(bars, "batch_reduce");
+  EXPECT_THAT(parts_of(bars, operation),
+              ElementsAre("communicate two_level", "pack", "reduce share", "communicate shuffle",
+                          "pack", "unpack"));
+  const Bars levels = inside(bars, "communicate", operation);
+  ASSERT_EQ(levels.size(), 2U);
+  EXPECT_EQ(levels[0].at("args").at("bytes"), 1 << 20);
+  EXPECT_EQ(levels[1].at("args").at("bytes"), 1 << 19);
+
+  const Bars small = bars_of(hosts, batch("64", {}));
+  EXPECT_THAT(parts_of(small, last(small, "batch_reduce")),
+              ElementsAre("communicate two_level", "communicate shared_memory",
+                          "communicate exchange", "unpack"));
 }
 
 std::size_t count(const std::string& text, const std::string& what) {

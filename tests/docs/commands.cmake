@@ -4,12 +4,14 @@
 #
 #   run([[line]])               it is run as it stands, with the built programs in the PATH
 #     AS [[command]]          this is run in its place: the same with small sizes where it names none, with numbers for its letters, with this host for
-#                             several, or without a GPU
+#                             several, with the built tree where it lies, or without a GPU
+#     ALONE                   while no other test runs, since it looks at times
 #     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
 #     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
 #   run_with(PROGRAM [[line]] ...) the same where that program is installed, or that file is there, or that script (x.sh) ends with 0, else the test of this
 #                             line is skipped
-#   covered([[line]] FILE [[words]]) too long, or needs what no test has: a test, or a step of .ci/run, that does the same, and what it says there
+#   covered([[line]] FILE [[words]] [TEST name]) too long for a second time, or needs what no test has: a test, or a step of .ci/run, that does the same,
+#                             and what it says there; TEST: this one of the test suite. A build that does not have it counts the line among those not run
 #   not_run([[line]] WHY)       nobody runs it; guide.complete lists these
 # Comments behind two blanks and a hash are no part of a line.
 
@@ -18,6 +20,8 @@ guide_says(docs/launchers.md "`rank 0 of 2: 3` and `rank 1 of 2: 3`")
 set(rank_0 "rank 0 of 2: 3\n")
 set(rank_1 "rank 1 of 2: 3\n")
 set(ranks_of_4 "rank 0 of 4: 10\n" "rank 1 of 4: 10\n" "rank 2 of 4: 10\n" "rank 3 of 4: 10\n")
+set(ranks_of_8 "rank 0 of 8: 36\n" "rank 1 of 8: 36\n" "rank 2 of 8: 36\n" "rank 3 of 8: 36\n" "rank 4 of 8: 36\n" "rank 5 of 8: 36\n" "rank 6 of 8: 36\n"
+    "rank 7 of 8: 36\n")
 # What crossdevice-train trains with.
 set(data_set /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz)
 
@@ -25,20 +29,40 @@ set(data_set /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz)
 not_run([[git clone <this repository> crossdevice && cd crossdevice]] "what it fetches is what is tested")
 covered([[./cmake/install-dependencies && cmake --workflow --preset demo]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset demo]])
 covered([[./cmake/install-dependencies && cmake --workflow --preset test]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset test]])
-covered([[cmake --install build/release --prefix $HOME/xdev]] tests/install/consume.cmake [[--install "${BUILD}" --prefix]])
-covered([[cmake -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] tests/install/consume.cmake [[printed '${output}', expected '3 1.5 3']])
-covered([[export PATH=$HOME/xdev/bin:$PATH]] tests/install/consume.cmake [["${prefix}/bin/crossdevice-*"]])
-covered([[cmake --build build/release --target docs]] .ci/run [[cmake --build build/release --target docs]])
+# In a folder with README's program and its project, word by word.
+if(CROSSDEVICE_INSTALL)
+  run([[cmake --install build/release --prefix $HOME/xdev]] AS [[export HOME=$PWD && cp "$PROJECT"/main.cc "$PROJECT"/CMakeLists.txt .
+cmake --install "$BUILD" --prefix $HOME/xdev]]
+      MAKES xdev/bin/crossdevice-run xdev/include/crossdevice/crossdevice.h)
+  run([[cmake -G Ninja -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] SAYS "3 1.5 3\n")
+  run([[export PATH=$HOME/xdev/bin:$PATH]] AS [[export PATH=$HOME/xdev/bin:$PATH
+command -v crossdevice-run
+command -v crossdevice-doctor
+command -v crossdevice-bench
+command -v crossdevice-train]]
+      SAYS /xdev/bin/crossdevice-run /xdev/bin/crossdevice-doctor /xdev/bin/crossdevice-bench /xdev/bin/crossdevice-train)
+else()
+  foreach(line IN ITEMS [[cmake --install build/release --prefix $HOME/xdev]]
+                        [[cmake -G Ninja -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] [[export PATH=$HOME/xdev/bin:$PATH]])
+    not_run("${line}" "this build installs nothing (CROSSDEVICE_INSTALL)")
+  endforeach()
+endif()
+run_with(doxygen [[cmake --build build/release --target docs]] AS [[cmake --build "$BUILD" --target docs && test -s "$BUILD"/reference/html/index.html]])
 run_with(${data_set} [[crossdevice-run -n 4 -- crossdevice-train]] AS [[crossdevice-run -n 4 -- crossdevice-train --epochs 1 --train-images 6000]]
          SAYS "[0] 4 replicas on [CPU:0] of each of 4 workers" ", the same on every replica\n" "[0] test accuracy ")
 run([[crossdevice-run -n 4 -- ./my_trainer --its-own-options]] SAYS "[0] rank 0 of 4: 10\n" "[1] rank 1 of 4: 10\n" "[2] rank 2 of 4: 10\n" "[3] rank 3 of 4: 10\n")
-covered([[crossdevice-run --hosts node1:4,node2:4 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
+run([[crossdevice-run --hosts node1:4,node2:4 -- ./my_trainer]]
+    AS [[CROSSDEVICE_RUN_SHELL=$GUIDE/other_machine crossdevice-run --hosts 127.0.0.2:4,127.0.0.3:4 -- ./my_trainer]] SAYS ${ranks_of_8})
 run([[crossdevice-bench --workers 2]] AS [[crossdevice-bench --workers 2 -e 64K -n 5]] SAYS "# 2 workers on 1 host" "# Wrong values         : 0 OK\n")
 run([[CROSSDEVICE_TRACE=step.json ./my_trainer]] SAYS "rank 0 of 1: 1\n" MAKES_JSON step.json)
 run([[crossdevice-run -n 4 --trace job.json -- ./my_trainer]] SAYS "rank 0 of 4: 10\n" "rank 3 of 4: 10\n" MAKES_JSON job.json)
-covered([[cpack -G DEB]] .ci/run [[(cd build/release && cpack)]]) # DEB is what CPACK_GENERATOR says
+if(CROSSDEVICE_INSTALL)
+  run_with(dpkg-shlibdeps [[cpack -G DEB]] AS [[cpack -G DEB --config "$BUILD"/CPackConfig.cmake && cp crossdevice_*.deb package.deb]] MAKES package.deb)
+else()
+  not_run([[cpack -G DEB]] "this build installs nothing (CROSSDEVICE_INSTALL)")
+endif()
 not_run([[bash .ci/run]] "the test suite is one of its steps")
-covered([[bench/record]] tests/bench/record_smoke.cmake [["${RECORD}" --quick]]) # with small sizes; bench/results has what it measures
+covered([[bench/record]] tests/bench/record_smoke.cmake [["${RECORD}" --quick]] TEST record.quick) # bench/results has what it measures
 
 # docs/workers.md
 run_with(${data_set} [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]]
@@ -47,7 +71,8 @@ run_with(${CMAKE_CURRENT_LIST_DIR}/shaped_links.sh [[crossdevice-run -n 4 --netn
 run([[crossdevice-bench --workers 2 --foreign]] AS [[crossdevice-bench --workers 2 --foreign -e 64K -n 5]]
     SAYS "# memory that is not from the pool\n" "# Wrong values         : 0 OK\n")
 run([[crossdevice-bench --workers N --explain]] AS [[crossdevice-bench --workers 3 --explain]] SAYS "     8 B  slots of shared memory" "  64 MiB  direct reduction in shared memory")
-covered([[crossdevice-run --hosts node1:4,node2:4]] tests/bench/remote_hosts_test.cc [["--hosts", hosts, "--remote-shell"]])
+run([[crossdevice-run --hosts node1:4,node2:4]]
+    AS [[CROSSDEVICE_RUN_SHELL=$GUIDE/other_machine crossdevice-run --hosts 127.0.0.2:4,127.0.0.3:4 -- ./my_trainer]] SAYS ${ranks_of_8})
 
 # docs/launchers.md
 run([[crossdevice-run -n 2 -- ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
@@ -85,7 +110,9 @@ run_with(mpirun.openmpi [[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_
 export CROSSDEVICE_SECRET_FILE=$PWD/job.secret OMPI_MCA_plm_rsh_agent=$GUIDE/other_machine
 mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]]
          SAYS ${ranks_of_4})
-covered([[crossdevice-run --hosts node1:2,node2:2 -x LD_LIBRARY_PATH -- ./my_trainer]] tests/bench/remote_hosts_test.cc [["--hosts", "localhost:1,127.0.0.1:2", "-x"]])
+run([[crossdevice-run --hosts node1:2,node2:2 -- ./my_trainer]]
+    AS [[env -u CROSSDEVICE_SECRET_FILE CROSSDEVICE_RUN_SHELL=$GUIDE/other_machine crossdevice-run --hosts 127.0.0.2:2,127.0.0.3:2 -- ./my_trainer]]
+    SAYS ${ranks_of_4})
 
 # docs/observing.md
 run_with(mpirun.openmpi [[CROSSDEVICE_TRACE=t.%p.json mpirun.openmpi -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
@@ -100,8 +127,10 @@ not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it mea
 # docs/testing.md
 covered([[cmake --workflow --preset test]] .ci/run [[cmake --workflow --preset test]])
 not_run([[cmake --workflow --preset full]] "takes long, and every GPU's code; its result is bench/results/full.md")
-covered([[bin/campaign --minutes N --seed S]] tests/chaos/CMakeLists.txt [[COMMAND campaign --minutes 0.05 --seed 20]])
-covered([[bin/soak]] tests/chaos/CMakeLists.txt [[COMMAND soak --calls 20000]])
+# Three seconds, and what then still runs. Its other runs, of fixed numbers of faults, are in tests/chaos.
+run([[bin/campaign --minutes N --seed S]] AS [[bin/campaign --minutes 0.05 --seed 20 --jobs 4 --max-workers 4]] SAYS " faults, 0 violations\n" ALONE)
+# In so few calls the caches still fill, for which there is some room.
+run([[bin/soak]] AS [[bin/soak --calls 20000 --mixed 1500 --slack-mib 16]] SAYS "rank 0: 20000 small calls in " "rank 1: 1500 mixed calls in ")
 not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
 # The skip, also where there is a GPU: there each of these tests is run by itself.
 run([[ctest --preset release -L gpu]] AS [[CUDA_VISIBLE_DEVICES= ctest --test-dir "$BUILD/tests" -L gpu]]
@@ -112,6 +141,6 @@ else()
   not_run([[bin/bench_gpu_kernels]] "this build is without benchmarks (CROSSDEVICE_BUILD_BENCH)")
 endif()
 not_run([[cmake/install-dependencies --with-peers]] "needs a package registry")
-covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/CMakeLists.txt [["${PROJECT_BINARY_DIR}" --target peers]])
+covered([[cmake --preset release && ninja -C build/release peers]] tests/bench/CMakeLists.txt [["${PROJECT_BINARY_DIR}" --target peers]] TEST peers.build)
 not_run([[bench/peers/make-environment ~/peers]] "fetches some gigabytes")
-covered([[bench/compare --environment ~/peers]] tests/bench/CMakeLists.txt [[bench/compare" --quick]]) # without Python's peers
+covered([[bench/compare --environment ~/peers]] tests/bench/CMakeLists.txt [[bench/compare" --quick]] TEST compare.quick) # without Python's peers

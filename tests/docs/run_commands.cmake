@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs commands of the guide in an empty folder that has ./my_trainer, and bin, where the built programs are, which is in the PATH; $BUILD is the build tree,
-# $GUIDE this folder. What command NUMBER of the script prints is in NUMBER.out, and is held against EXPECTATIONS.
-#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program, path of a file, x.sh, or nothing -DBUILD=folder -DTRAINER=program -DWORK=folder
-#         -P run_commands.cmake
+# $GUIDE this folder, $PROJECT has README's first program and its CMakeLists.txt. What command NUMBER of the script prints is in NUMBER.out, and is held against EXPECTATIONS.
+#   cmake -DSCRIPT=x.sh -DEXPECTATIONS=x.expect.cmake -DNEEDS=program, path of a file, x.sh, or nothing -DBUILD=folder -DTRAINER=program -DPROJECT=folder
+#         -DWORK=folder -P run_commands.cmake
 cmake_minimum_required(VERSION 3.25)
 file(READ "${SCRIPT}" script)
 if(NEEDS MATCHES "\\.sh$")
@@ -28,6 +28,7 @@ file(CREATE_LINK "${TRAINER}" "${WORK}/my_trainer" SYMBOLIC)
 file(CREATE_LINK "${BUILD}/bin" "${WORK}/bin" SYMBOLIC)
 set(ENV{BUILD} "${BUILD}")
 set(ENV{GUIDE} "${CMAKE_CURRENT_LIST_DIR}")
+set(ENV{PROJECT} "${PROJECT}")
 set(ENV{PATH} "${BUILD}/bin:$ENV{PATH}")
 # Tests may run as root, and with more workers than cores.
 foreach(variable IN ITEMS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "crossdevice/collective/all_reduce_choice.h"
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/collective/schedule_program.h"
 
 namespace crossdevice::detail {
@@ -45,6 +46,9 @@ struct ProgramKey {
 
 /// How an algorithm is scheduled; EXCHANGE, which needs no schedule, as the next best where values do not fit it.
 [[nodiscard]] ProgramKey::Kind kind_of(AllReduceAlgorithm algorithm);
+
+/// What a scheduled all-reduce is called, and counted as.
+[[nodiscard]] const ReductionAlgorithm& algorithm_of(ProgramKey::Kind kind);
 
 /// Whether everybody talks to its two neighbours alone.
 [[nodiscard]] bool is_ring(ProgramKey::Kind kind);
