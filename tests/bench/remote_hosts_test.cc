@@ -21,6 +21,7 @@
 namespace crossdevice::run {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -181,11 +182,13 @@ TEST_F(RemoteHostsTest, TheFirstFailureEndsTheJobOnAllHosts) {
 }
 
 TEST_F(RemoteHostsTest, TheOthersGoOnWhereThatIsAskedFor) {
-  RunningJob job(script("a:2,b:2,c", "[ $CROSSDEVICE_RANK != 3 ] && exit 5; sleep 0.2; echo done",
+  RunningJob job(script("a:2,b:2,c", "[ $CROSSDEVICE_RANK != 3 ] && exit 5; sleep 1; echo done",
                         {"--keep-going"}));
   EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_EQ(job.out, "[3] done\n");
-  EXPECT_THAT(job.err, HasSubstr("host a ended with status 5; the others go on"));
+  // Which of them is heard of before the last worker ends is the machine's choice.
+  EXPECT_THAT(job.err, AnyOf(HasSubstr("host a ended with status 5; the others go on"),
+                             HasSubstr("host c ended with status 5; the others go on")));
 }
 
 TEST_F(RemoteHostsTest, AHostThatCannotBeReachedIsNamed) {
