@@ -399,7 +399,12 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
       const std::string text =
           fmt::format("{}: epoch {} has not come together: {}", request.call, meeting.epoch.number,
                       why_apart(error, culprits, meeting.epoch.number));
-      if (request.deadline.has_passed()) {
+      // Where this worker lacks what it needs it would lack it in the next one, and keep the others, who have its vote, from going on without it.
+      const bool is_own_want =
+          error.code() == StatusCode::RESOURCE_EXHAUSTED &&
+          std::all_of(error.culprits().begin(), error.culprits().end(),
+                      [&](const RankInfo& each) { return each.rank == plane_options.rank; });
+      if (is_own_want || request.deadline.has_passed()) {
         throw_op_error(error.code(), text,
                        {.operation = {}, .culprits = culprits, .inputs_intact = true});
       }
