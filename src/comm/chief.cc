@@ -57,7 +57,10 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
   const bool is_rank = rank >= 0 && rank < options_.num_workers;
   if (is_cancelled()) {
     // It has been told now.
-    if (is_rank && member(rank).presence == Presence::GONE) member(rank).gone_text = kHasLeft;
+    if (is_rank && member(rank).presence == Presence::GONE &&
+        member(rank).info.is_same_process(hello.member)) {
+      member(rank).gone_text = kHasLeft;
+    }
     return cancelled_;
   }
   if (const std::optional<std::string> mismatch = mismatch_of(hello)) {

@@ -69,20 +69,23 @@ void ChiefLink::connect() {
       try_next(attempt, "it has no address");
     });
   } catch (const ResourceExhaustedError& error) {
-    retry(error.what());  // there may be threads again in a moment
+    retry(error.what(), Fault::OWN);  // there may be threads again in a moment
   }
 }
 
 /// Its addresses, one after the other, until the time is over.
-void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why) {
+void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why,
+                         Fault fault) {
   if (is_leaving_ || attempt->is_over || attempt->next == attempt->endpoints.size()) {
     attempt->timer.cancel();
-    if (!is_leaving_) retry(why);
+    if (!is_leaving_) retry(why, fault);
     return;
   }
   const tcp::endpoint& endpoint = attempt->endpoints[attempt->next++];
   const std::error_code error = open_socket(attempt->socket, endpoint.protocol());
-  if (error) return try_next(attempt, error.message());
+  if (error) {
+    return try_next(attempt, error.message(), is_exhaustion(error) ? Fault::OWN : Fault::THEIRS);
+  }
   attempt->socket.async_connect(endpoint, [this, attempt](std::error_code failed) {
     if (failed || is_leaving_ || !attempt->socket.is_open()) {
       std::error_code ignored;
@@ -235,8 +238,8 @@ void ChiefLink::end(const std::string& why) {
   retry(why);  // it may just have begun to listen, or be another job's
 }
 
-void ChiefLink::retry(const std::string& why) {
-  events_.on_retry(why);
+void ChiefLink::retry(const std::string& why, Fault fault) {
+  events_.on_retry(why, fault);
   last_error_ = why;
   if (connection_) connection_->close();
   connection_.reset();

@@ -106,12 +106,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
       state.pending_.erase(id);
     }
   };
-  /// Why nothing can be exchanged any more.
-  struct End {
-    StatusCode code;
-    std::string text;
-    std::vector<RankInfo> culprits;
-  };
+  using End = Refused;  // why nothing can be exchanged any more
 
   [[nodiscard]] bool is_chief() const { return options_.rank == 0; }
   void post_to_chief(ControlKind kind, std::string payload);
@@ -160,6 +155,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   bool is_leaving_ = false;
   bool has_left_ = false;
   bool has_connection_ = false;
+  bool lacks_means_ = false;  // to reach the chief
   std::string last_connection_error_ = "where that is has not been found out yet";
   std::optional<End> end_;
   std::map<RoundId, Pending*> pending_;
@@ -184,16 +180,14 @@ ChiefLink::Events ControlPlane::State::link_events() {
                 cluster_id_ = cluster_id;
                 has_connection_ = true;
               },
-          .on_refused =
-              [this](const Refused& refused) {
-                end({refused.code, refused.text, refused.culprits});
-              },
+          .on_refused = [this](const Refused& refused) { end(refused); },
           .on_frame = [this](const Frame& frame) { hear(frame); },
           .on_retry =
-              [this](const std::string& why) {
+              [this](const std::string& why, ChiefLink::Fault fault) {
                 const std::lock_guard lock(mutex_);
                 has_connection_ = false;
                 last_connection_error_ = why;
+                lacks_means_ = fault == ChiefLink::Fault::OWN;
               },
           .on_lost = [this](const std::string& why) { lose_chief(why); }};
 }
@@ -228,7 +222,7 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   if (!is_over() && is_chief()) {
     asio::post(io_, [this, gone] {
       const std::optional<Refused> refused = chief_->cancel_meeting(gone);
-      if (refused.has_value()) end({refused->code, refused->text, refused->culprits});
+      if (refused.has_value()) end(*refused);
     });
   }
   if (!is_over()) {
@@ -237,13 +231,16 @@ void ControlPlane::State::meet(const Deadline& deadline) {
     if (reaches_chief) changed_.wait_for(lock, is_chief() ? kLinger : kVerdictTime, is_over);
     if (!is_over()) {
       end_ =
-          End{gone.empty() ? StatusCode::DEADLINE_EXCEEDED : StatusCode::UNAVAILABLE,
+          End{!gone.empty()  ? StatusCode::UNAVAILABLE
+              : lacks_means_ ? StatusCode::RESOURCE_EXHAUSTED
+                             : StatusCode::DEADLINE_EXCEEDED,
               reaches_chief ? fmt::format("not all of {} workers came in time to the chief at {}",
                                           options_.num_workers, options_.chief_address)
                             : fmt::format("the chief (rank 0) at {} {}: {}", options_.chief_address,
                                           gone.empty() ? "did not answer in time" : "has ended",
                                           last_connection_error_),
-              reaches_chief ? std::vector<RankInfo>() : std::vector<RankInfo>{{.rank = 0}}};
+              reaches_chief ? std::vector<RankInfo>()
+                            : std::vector<RankInfo>{{.rank = lacks_means_ ? options_.rank : 0}}};
     }
   }
   if (end_.has_value()) {

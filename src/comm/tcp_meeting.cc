@@ -188,13 +188,12 @@ void TcpMeeting::accept_next() {
     tcp::endpoint from;
     tcp::socket socket(io_);
     error = accept_waiting(acceptor_, socket, from);
-    const int why = error.value();
     if (!error) {
       exhausted_since_.reset();
       greet(std::move(socket), from);
-    } else if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
+    } else if (is_exhaustion(error)) {
       // They do not come back faster for being asked for at once, and perhaps not at all.
-      note_exhaustion(why);
+      note_exhaustion(error.value());
       accept_timer_.expires_after(kPause);
       accept_timer_.async_wait([this](std::error_code stopped) {
         if (!stopped && !is_accepting_) accept_next();

@@ -44,4 +44,9 @@ std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp
              ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+bool is_exhaustion(const std::error_code& error) {
+  const int why = error.value();
+  return why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM;
+}
+
 }  // namespace crossdevice::detail

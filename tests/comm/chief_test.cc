@@ -203,6 +203,10 @@ TEST_F(ChiefTest, AMeetingThatWasCancelledTakesNobodyIn) {
   EXPECT_FALSE(chief_.is_anybody_in_doubt());  // it may come anew
   (void)chief_.cancel_meeting(StatusCode::DEADLINE_EXCEEDED, "late");
   EXPECT_TRUE(chief_.is_anybody_in_doubt());  // rank 1 does not know
+  Hello another = hello(1);
+  another.member.pid = 7;
+  EXPECT_TRUE(chief_.refuse(another).has_value());
+  EXPECT_TRUE(chief_.is_anybody_in_doubt());  // nor when another process has asked for its rank
   for (const int rank : {1, 2}) {
     const std::optional<Refused> refused = chief_.refuse(hello(rank));
     ASSERT_TRUE(refused.has_value()) << rank;

@@ -10,8 +10,6 @@
  * are over whenever they like. But what has come before the first silence has been read before the second: for that the second time is. What is left out:
  * proofs of identity, workers of another program, what comes after the meeting (control_plane.pml). Nonces are random; here a new one is one that is
  * nowhere any more.
- * What differs: of a meeting that was cancelled, Chief::refuse takes whoever claims a rank whose holder has gone for that holder, which then has been told;
- * here it must be the same process. FLAW_TAKES_ANOTHER_FOR_WHO_HAS_GONE does as the code does.
  *
  * Faults, as many as the numbers below allow, at any moment: a process dies, or the chief; a connection breaks at either end, with what is on its way or without; a
  * process gives up; one that lives is too slow to answer; a beat finds some silent. The chief's deadline may pass, or it has none; the others may never come.

@@ -22,6 +22,10 @@ namespace crossdevice::detail {
 /// Threads  the io_context's alone.
 class ChiefLink {
  public:
+  enum class Fault : bool {
+    THEIRS,
+    OWN
+  };  // OWN: this process lacks descriptors, memory or threads
   struct Events {
     std::function<void(std::uint64_t cluster_id)> on_welcome;
     /// The chief does not want this worker, or this worker does not want the chief.
@@ -29,7 +33,7 @@ class ChiefLink {
     /// What the chief says after it has proved who it is.
     std::function<void(const Frame&)> on_frame;
     /// It could not be reached, or the connection has ended, and is tried again.
-    std::function<void(const std::string& why)> on_retry;
+    std::function<void(const std::string& why, Fault fault)> on_retry;
     /// The connection has ended for good.
     std::function<void(const std::string& why)> on_lost;
   };
@@ -55,7 +59,8 @@ class ChiefLink {
  private:
   using Clock = std::chrono::steady_clock;
   struct Attempt;
-  void try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why);
+  void try_next(const std::shared_ptr<Attempt>& attempt, const std::string& why,
+                Fault fault = Fault::THEIRS);
   void greet(asio::ip::tcp::socket socket);
   bool does_not_fit(const std::string& why);
   void hear(const Frame& frame);
@@ -64,7 +69,7 @@ class ChiefLink {
   void compare_clocks();
   void hear_clock(const Frame& frame);
   void end(const std::string& why);
-  void retry(const std::string& why);
+  void retry(const std::string& why, Fault fault = Fault::THEIRS);
   void warn_of_absence();
 
   asio::io_context& io_;

@@ -18,4 +18,7 @@ namespace crossdevice::detail {
                                              asio::ip::tcp::socket& socket,
                                              asio::ip::tcp::endpoint& from);
 
+/// Whether an error is this process's own want: of descriptors, buffers or memory.
+[[nodiscard]] bool is_exhaustion(const std::error_code& error);
+
 }  // namespace crossdevice::detail
