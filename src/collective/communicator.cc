@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/collective/communicator.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,10 +17,13 @@
 #include "crossdevice/collective/two_level_collectives.h"
 #include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/copy.h"
+#include "crossdevice/device/gpu_device.h"
 
 #include "collective/detail/collective_checks.h"
+#include "collective/detail/nccl_collectives.h"
 
 namespace crossdevice {
 namespace {
@@ -46,33 +52,47 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   return std::make_unique<TransportCollectives>(cluster, std::move(transport), deadline);
 }
 
-/// A tensor where the engines reach it: itself, or, where it lies on a GPU, one of the pool in its place. Lives no longer than what it was given.
-class HostSide {
+/// Where an engine reaches tensors: on hosts, or on one GPU.
+struct Place {
+  Device device = Device("CPU:0");
+  const detail::GpuDevice* gpu = nullptr;  ///< null: every host device
+
+  [[nodiscard]] bool has(const Tensor& tensor) const {
+    if (tensor.device().is_host()) return gpu == nullptr;
+    return gpu != nullptr && &detail::GpuDevice::of(tensor.device()) == gpu;
+  }
+};
+
+/// A tensor where the engine reaches it: itself, or, where it lies elsewhere, one of the pool in its place. Lives no longer than what it was given.
+class Side {
  public:
   enum class Holds : bool { NOTHING, ITS_ELEMENTS };
-  HostSide(const Tensor& given, Holds holds) : given_(given) {
-    if (is_here()) return;
-    stand_in_ = holds == Holds::ITS_ELEMENTS ? copy_to_device(given_, kHost)
-                                             : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+  Side(const Place& place, const Tensor& given, Holds holds)
+      : given_(given), is_there_(!given || place.has(given)) {
+    if (is_there_) return;
+    stand_in_ = holds == Holds::ITS_ELEMENTS
+                    ? copy_to_device(given_, place.device)
+                    : Tensor::empty(given_.dtype(), given_.shape(), place.device);
   }
   /// An output, which may be the input that `input` stands for.
-  HostSide(const char* what, const Tensor& given, const HostSide& input) : given_(given) {
-    if (is_here()) return;
-    detail::require_output(what, given_, given_.dtype(), given_.num_elements());
+  Side(const Place& place, const Tensor& given, const Side& input)
+      : given_(given), is_there_(!given || place.has(given)) {
+    if (is_there_) return;
     const bool is_input = given_.data() == input.given_.data() &&
                           given_.dtype() == input.given_.dtype() &&
                           given_.num_elements() == input.given_.num_elements();
-    stand_in_ = is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), kHost);
+    stand_in_ =
+        is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), place.device);
   }
-  [[nodiscard]] const Tensor& tensor() const { return is_here() ? given_ : stand_in_; }
+  [[nodiscard]] bool is_there() const { return is_there_; }
+  [[nodiscard]] const Tensor& tensor() const { return is_there_ ? given_ : stand_in_; }
   void put_back() const {
-    if (!is_here()) copy(given_, stand_in_);
+    if (!is_there_) copy(given_, stand_in_);
   }
 
  private:
-  [[nodiscard]] bool is_here() const { return !given_ || given_.device().is_host(); }
-  static constexpr const char* kHost = "CPU:0";
   const Tensor& given_;
+  bool is_there_;
   Tensor stand_in_;
 };
 
@@ -81,32 +101,98 @@ class HostSide {
 struct Communicator::State {
   std::shared_ptr<Cluster> cluster;
   std::unique_ptr<CollectiveEngine> engine;
+  /// Null, on all workers: everything is done on hosts.
+  std::unique_ptr<detail::NcclCollectives> nccl;
+  Place hosts;
+  Place gpu;
   std::mutex mutex;  // a call
   std::uint64_t num_calls = 0;
 
+  struct Call {
+    CollectiveRequest request;
+    std::optional<double> timeout_seconds;
+    [[nodiscard]] detail::NcclCall by_nccl() const { return {request, timeout_seconds}; }
+  };
   /// Numbers the calls that all workers make.
-  [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
-                                          const CommunicatorOptions& options) {
-    return {.kind = kind,
-            .sequence = ++num_calls,
-            .op = op,
-            .deadline = Deadline::after_timeout_seconds(
-                options.timeout_seconds.has_value() ? options.timeout_seconds
-                                                    : environment().default_timeout_seconds),
-            .deterministic = options.deterministic};
+  [[nodiscard]] Call call(std::string_view kind, ReduceOp op, const CommunicatorOptions& options) {
+    const std::optional<double> timeout_seconds = options.timeout_seconds.has_value()
+                                                      ? options.timeout_seconds
+                                                      : environment().default_timeout_seconds;
+    return {.request = {.kind = kind,
+                        .sequence = ++num_calls,
+                        .op = op,
+                        .deadline = Deadline::after_timeout_seconds(timeout_seconds),
+                        .deterministic = options.deterministic},
+            .timeout_seconds = timeout_seconds};
+  }
+  /// Equal on all workers for equal calls: where tensors lie does not count.
+  [[nodiscard]] bool takes_nccl() const { return nccl != nullptr; }
+  [[nodiscard]] bool takes_nccl(ReduceOp op, DType dtype,
+                                const CommunicatorOptions& options) const {
+    return nccl != nullptr && !options.deterministic && nccl->can_reduce(op, dtype);
+  }
+  /// `work()` by the hosts' engine. Compared like what NCCL does, so that a worker that would do it in the other way than the others is found.
+  template <class Work>
+  void on_hosts(const Call& call, const GroupOperationInfo& operation, Work work) const {
+    if (nccl == nullptr) return work();
+    nccl->compare(call.by_nccl(), operation);
+    const detail::NcclCollectives::OnHosts here(*nccl);
+    try {
+      work();
+    } catch (...) {
+      here.fail(std::current_exception());
+      throw;
+    }
+  }
+  /// The last part of a call that writes `output`.
+  void finish(const Side& output, bool is_by_nccl) const {
+    if (output.is_there()) return;
+    output.put_back();
+    if (is_by_nccl) nccl->require_usable();  // else what was waited for may be an abort
+  }
+  /// `work(input, output)` with what stands for them where they are reached; `output` null: there is none. A copy that fails is no call yet, so that the
+  /// others' calls are still compared with the right one of this worker.
+  template <class Work>
+  void with_sides(const Call& call, bool is_by_nccl, const Tensor& input, const Tensor& output,
+                  int root, Work work) {
+    const Place& place = is_by_nccl ? gpu : hosts;
+    const Side from(place, input, Side::Holds::ITS_ELEMENTS);
+    const Side to(place, output, from);
+    if (is_by_nccl) {
+      work(from.tensor(), to.tensor());
+    } else {
+      on_hosts(call, detail::operation_of(call.request, input, root),
+               [&] { work(from.tensor(), to.tensor()); });
+    }
+    finish(to, is_by_nccl);
   }
 };
 
 Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Deadline& deadline)
+    : Communicator(std::move(cluster), Device("CPU:0"), deadline) {}
+
+Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Device& device,
+                           const Deadline& deadline)
     : state_(std::make_unique<State>()) {
+  const detail::WorkersDevices devices = detail::agree_on_devices(*cluster, device, deadline);
   state_->engine = make_engine(cluster, deadline);
+  if (devices.are_gpus) {
+    state_->nccl =
+        detail::NcclCollectives::make(cluster, device, devices.compute_capability, deadline);
+    state_->gpu = {device, &detail::GpuDevice::of(device)};
+  }
   state_->cluster = std::move(cluster);
 }
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const { return state_->cluster->rank(); }
 int Communicator::num_workers() const { return state_->cluster->num_workers(); }
+bool Communicator::has_nccl() const { return state_->nccl != nullptr; }
 CollectiveEngine& Communicator::engine() { return *state_->engine; }
+
+void Communicator::check() const {
+  if (state_->nccl != nullptr) state_->nccl->require_usable();
+}
 
 void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& output,
                               const CommunicatorOptions& options) {
@@ -114,70 +200,107 @@ void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& ou
   detail::require_output("all_reduce", output, result_dtype(op, input.dtype()),
                          input.num_elements());
   const std::lock_guard lock(state_->mutex);
-  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
-  const HostSide to("all_reduce", output, from);
-  const CollectiveValue value{std::span<const Tensor>(&from.tensor(), 1),
-                              std::span<const Tensor>(&to.tensor(), 1)};
-  state_->engine->all_reduce(state_->request("all_reduce", op, options),
-                             std::span<const CollectiveValue>(&value, 1));
-  to.put_back();
+  const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
+  const State::Call call = state_->call("all_reduce", op, options);
+  state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
+    if (is_by_nccl) return state_->nccl->all_reduce(call.by_nccl(), from, to);
+    const CollectiveValue value{std::span<const Tensor>(&from, 1), std::span<const Tensor>(&to, 1)};
+    state_->engine->all_reduce(call.request, std::span<const CollectiveValue>(&value, 1));
+  });
 }
 
 void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor& output,
                                   const CommunicatorOptions& options) {
+  const auto num_ranks = static_cast<std::size_t>(num_workers());
+  detail::require_reducible(op, input.dtype());
+  detail::require_divisible(input, num_ranks);
+  detail::require_output("reduce_scatter", output, result_dtype(op, input.dtype()),
+                         input.num_elements() / num_ranks);
   const std::lock_guard lock(state_->mutex);
-  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
-  const HostSide to("reduce_scatter", output, from);
-  state_->engine->reduce_scatter(state_->request("reduce_scatter", op, options), from.tensor(),
-                                 to.tensor());
-  to.put_back();
+  const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
+  const State::Call call = state_->call("reduce_scatter", op, options);
+  state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
+    if (is_by_nccl) return state_->nccl->reduce_scatter(call.by_nccl(), from, to);
+    state_->engine->reduce_scatter(call.request, from, to);
+  });
 }
 
 void Communicator::all_gather(const Tensor& input, const Tensor& output,
                               const CommunicatorOptions& options) {
+  detail::require_output("all_gather", output, input.dtype(),
+                         input.num_elements() * static_cast<std::size_t>(num_workers()));
   const std::lock_guard lock(state_->mutex);
-  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
-  const HostSide to("all_gather", output, from);
-  state_->engine->all_gather(state_->request("all_gather", ReduceOp::SUM, options), from.tensor(),
-                             to.tensor());
-  to.put_back();
+  const bool is_by_nccl = state_->takes_nccl();
+  const State::Call call = state_->call("all_gather", ReduceOp::SUM, options);
+  state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
+    if (is_by_nccl) return state_->nccl->all_gather(call.by_nccl(), from, to);
+    state_->engine->all_gather(call.request, from, to);
+  });
 }
 
 void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorOptions& options) {
+  detail::require_root(root, static_cast<std::size_t>(num_workers()));
+  detail::require_output("broadcast", tensor, tensor.dtype(), tensor.num_elements());
   const std::lock_guard lock(state_->mutex);
+  const bool is_by_nccl = state_->takes_nccl();
+  const State::Call call = state_->call("broadcast", ReduceOp::SUM, options);
   const bool is_root = root == rank();
-  const HostSide here(tensor, is_root ? HostSide::Holds::ITS_ELEMENTS : HostSide::Holds::NOTHING);
-  state_->engine->broadcast(state_->request("broadcast", ReduceOp::SUM, options), here.tensor(),
-                            root);
-  if (!is_root) here.put_back();
+  const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
+                  is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING);
+  if (is_by_nccl) {
+    state_->nccl->broadcast(call.by_nccl(), here.tensor(), root);
+  } else {
+    state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
+                     [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
+  }
+  if (!is_root) state_->finish(here, is_by_nccl);
 }
 
 void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
+  detail::require_root(root, static_cast<std::size_t>(num_workers()));
+  detail::require_reducible(op, input.dtype());
+  const bool is_root = root == rank();
+  if (is_root) {
+    detail::require_output("reduce", output, result_dtype(op, input.dtype()), input.num_elements());
+  }
   const std::lock_guard lock(state_->mutex);
-  const Tensor nowhere;
-  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
-  const HostSide to = root == rank() ? HostSide("reduce", output, from)
-                                     : HostSide(nowhere, HostSide::Holds::NOTHING);
-  state_->engine->reduce(state_->request("reduce", op, options), from.tensor(), to.tensor(), root);
-  to.put_back();
+  const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
+  const State::Call call = state_->call("reduce", op, options);
+  state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
+                     [&](const Tensor& from, const Tensor& to) {
+                       if (is_by_nccl) {
+                         return state_->nccl->reduce(call.by_nccl(), from, to, root);
+                       }
+                       state_->engine->reduce(call.request, from, to, root);
+                     });
 }
 
 void Communicator::gather(const Tensor& input, const Tensor& output, int root,
                           const CommunicatorOptions& options) {
+  detail::require_root(root, static_cast<std::size_t>(num_workers()));
+  const bool is_root = root == rank();
+  if (is_root) {
+    detail::require_output("gather", output, input.dtype(),
+                           input.num_elements() * static_cast<std::size_t>(num_workers()));
+  }
   const std::lock_guard lock(state_->mutex);
-  const Tensor nowhere;
-  const HostSide from(input, HostSide::Holds::ITS_ELEMENTS);
-  const HostSide to = root == rank() ? HostSide("gather", output, from)
-                                     : HostSide(nowhere, HostSide::Holds::NOTHING);
-  state_->engine->gather(state_->request("gather", ReduceOp::SUM, options), from.tensor(),
-                         to.tensor(), root);
-  to.put_back();
+  const bool is_by_nccl = state_->takes_nccl();
+  const State::Call call = state_->call("gather", ReduceOp::SUM, options);
+  state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
+                     [&](const Tensor& from, const Tensor& to) {
+                       if (is_by_nccl) {
+                         return state_->nccl->gather(call.by_nccl(), from, to, root);
+                       }
+                       state_->engine->gather(call.request, from, to, root);
+                     });
 }
 
 void Communicator::barrier(const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  state_->engine->barrier(state_->request("barrier", ReduceOp::SUM, options));
+  const State::Call call = state_->call("barrier", ReduceOp::SUM, options);
+  state_->on_hosts(call, {.kind = call.request.kind, .sequence = call.request.sequence},
+                   [&] { state_->engine->barrier(call.request); });
 }
 
 }  // namespace crossdevice

@@ -258,6 +258,8 @@ NcclClique::NcclClique(Passkey, std::shared_ptr<State> state) : state_(std::move
 NcclClique::~NcclClique() {
   if (is_forked_child()) return;
   listening_.reset();
+  // The last operation has outlived whoever made it: the watchdog has others' to look after than this job's goodbye.
+  if (is_watchdog_thread() && cluster_ != nullptr) leave_job_beside(std::move(cluster_));
   // A broken one is the reaper's. While the process ends CUDA must be left alone.
   if (state_->is_adopted || !state_->is_whole() || are_gpus_closed()) return;
   end_clique(state_, /*waits=*/!is_watchdog_thread());

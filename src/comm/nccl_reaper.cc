@@ -27,6 +27,26 @@ namespace {
 using State = NcclClique::State;
 using StatePtr = std::shared_ptr<State>;
 
+/// How many say goodbye to a job on threads of their own. Never destroyed.
+struct Farewells {
+  std::mutex mutex;  // guards `count`
+  std::condition_variable changed;
+  int count = 0;
+
+  void add(int more) {
+    {
+      const std::lock_guard lock(mutex);
+      count += more;
+    }
+    changed.notify_all();
+  }
+};
+
+Farewells& farewells() {
+  static Farewells& instance = *new Farewells;
+  return instance;
+}
+
 std::atomic<std::chrono::nanoseconds::rep> grace_ns{
     std::chrono::nanoseconds(std::chrono::seconds(10)).count()};
 
@@ -211,6 +231,36 @@ void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept {
     wards().add(*state, -1, 0);
     log(LogSeverity::WARNING, fmt::format("NCCL's communicators of {} are left as they are: {}",
                                           state->devices.to_string(), error.what()));
+  }
+}
+
+void leave_job_beside(std::shared_ptr<Cluster> cluster) noexcept {
+  try {
+    static const bool is_known = [] {
+      stop_at_shutdown([] {
+        Farewells& all = farewells();
+        std::unique_lock lock(all.mutex);
+        (void)all.changed.wait_until(lock, part_of_grace(1).moment(),
+                                     [&all] { return all.count == 0; });
+      });
+      return true;
+    }();
+    (void)is_known;
+    farewells().add(1);
+    try {
+      // Moved: nothing of it is left here when the thread has begun.
+      start_service_thread("xdev-nccl-leave", [job = std::move(cluster)]() mutable {
+        job.reset();
+        farewells().add(-1);
+      }).detach();
+    } catch (...) {
+      farewells().add(-1);
+      throw;
+    }
+  } catch (const std::exception& error) {
+    log(LogSeverity::WARNING, fmt::format("a job is left on the watchdog's thread, which deadlines "
+                                          "wait for meanwhile: {}",
+                                          error.what()));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/default_devices.h"
+#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
@@ -145,18 +146,11 @@ void use_in_time(const Cluster& cluster, Use use) {
   }
 }
 
-/// NCCL takes some seconds, and what it does not manage in time it is held to be unable to do: it has as much as a construction of its own from here on,
-/// however little of this one's time is left.
-Deadline nccl_deadline(const Deadline& deadline) {
-  const Deadline own = meeting_deadline();
-  return deadline.moment() < own.moment() ? own : deadline;
-}
-
 /// NCCL's engine among the workers; null, on all of them, where it cannot work on one.
 std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluster,
                                           const Devices& devices, const Deadline& deadline) {
   try {
-    return std::make_unique<NcclReducer>(cluster, devices, nccl_deadline(deadline));
+    return std::make_unique<NcclReducer>(cluster, devices, detail::nccl_meeting_deadline(deadline));
   } catch (const UnavailableError& error) {
     detail::announce_nccl_fallback("CollectiveAllReduce", devices, error.what());
     return nullptr;

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cliques over several workers, which are threads with GPUs of their own.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <latch>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "crossdevice/comm/callback_cluster_resolver.h"
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/device/device.h"
 
@@ -210,6 +216,47 @@ TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
                 AllOf(HasSubstr("rank 0 "), HasSubstr("has given up: bad data")));
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+/// The watchdog has the last of a clique whose operation ends after everything else has gone: it must not say the job's goodbye, which waits for the others.
+TEST_F(NcclCliqueAmongTest, AGoodbyeThatWaitsHoldsUpNobodysDeadline) {
+  constexpr std::size_t kNumWorkers = 2;
+  testing::ThreadedAllGather gather(kNumWorkers);
+  std::latch is_told(1);
+  EXPECT_EQ(
+      testing::run_ranks(
+          kNumWorkers,
+          [&](std::size_t rank) {
+            const CallbackClusterResolver resolver(
+                static_cast<int>(rank), static_cast<int>(kNumWorkers),
+                [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+                  gather(rank, mine, all);
+                });
+            std::shared_ptr<Cluster> cluster = Cluster::join(resolver, {.timeout_seconds = 60});
+            auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()),
+                                            meeting_deadline(60));
+            if (rank == 1) {
+              is_told.wait();
+              return;
+            }
+            const auto is_over = std::make_shared<std::atomic<bool>>(false);
+            detail::watch({.record = {.kind = "all_reduce"}, .clique = clique, .is_over = is_over});
+            clique.reset();
+            cluster.reset();
+            is_over->store(true);
+            Failure failure;
+            const auto begin = std::chrono::steady_clock::now();
+            const auto never = std::make_shared<std::atomic<bool>>(false);
+            detail::watch({.record = {.kind = "broadcast"},
+                           .timeout_seconds = 0.5,
+                           .failed = failure.callback(),
+                           .is_over = never});
+            EXPECT_TRUE(failure.await(kLong));
+            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+            never->store(true);
+            is_told.count_down();
+          }),
+      no_errors(kNumWorkers));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/reduce_op.h"
+#include "crossdevice/device/device.h"
 #include "crossdevice/device/tensor.h"
 
 namespace crossdevice {
@@ -28,26 +29,47 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 /// Ranks    collective: every worker makes the same calls in the same order, on communicators that were made in the same order, with equal ops, dtypes and
 ///          numbers of elements.
 /// Shapes   tensors count by their elements; shapes are not compared.
-/// Memory   tensors on hosts or GPUs, also on some workers these and on others those. What lies on a GPU goes through the host, there and back, and the call
-///          waits for the tensors' streams (NCCL is used by CollectiveAllReduce). Pool memory (Tensor::empty) is read where it lies; views of other memory too, but on one machine through a copy. An
+/// GPUs     what carries a call is decided by what all workers know, never by where one has its tensors, so that no two take different ways:
+///          - where all workers have named a GPU at the construction, and NCCL serves all of these (has_nccl()), it does the call on them;
+///          - where one has named a host, or none, or NCCL fails to start on one (which is said once), everything is done on hosts;
+///          - also where has_nccl() is true, hosts do what NCCL does not do with our arithmetic (16-bit integers, MIN and MAX of floats, MEAN of integers,
+///          products of complex numbers; comm/nccl_api.h), what is `deterministic`, and barrier(). What is only moved goes by NCCL whatever its dtype.
+///          A tensor that lies elsewhere than its call is done is copied there, and the result back, and the call waits for that.
+/// Memory   tensors on hosts or GPUs. Pool memory (Tensor::empty) is read where it lies; views of other memory too, but on one machine through a copy. An
 ///          output may be exactly its input (all_reduce), or the input the part of the output, or the output the part of the input, that is
 ///          this rank's (all_gather, gather; reduce_scatter); else they do not overlap.
-/// Errors   as CollectiveEngine.
+/// Order    on hosts: complete on return. By NCCL: returns after enqueueing on the tensors' streams, and results are ready there in stream order; such calls may be
+///          captured into a graph, all workers' or none.
+/// Errors   as CollectiveEngine. By NCCL: what goes wrong later (a deadline, whose clock starts when the call reaches the head of its stream, a worker that
+///          is gone, CUDA's or NCCL's error) is thrown by the next call and by check(); then the communicator is broken, and every later call says so. Where
+///          calls differ, InternalError on every worker, beside the calls, or with CROSSDEVICE_STRICT=1 before anything is launched; where the difference
+///          keeps some in NCCL and others on hosts, these end what the whole job waits for (Cluster::abort_collective_ops), with the same text.
 /// Threads  calls are serialised. Threads that communicate at the same time use a communicator each.
-/// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives.
+/// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives. By NCCL one call of it, and one kernel more for MEAN; gather() is one message
+///          from each worker.
 class CROSSDEVICE_EXPORT Communicator {
  public:
-  /// Collective. `deadline`: for all that the members do here together.
+  /// Of hosts. Collective. `deadline`: for all that the members do here together.
   ///
   /// Errors   of SharedMemoryGroup and make_message_transport.
   explicit Communicator(std::shared_ptr<Cluster> cluster,
                         const Deadline& deadline = meeting_deadline());
+  /// The same, with the device on which this worker has its tensors; others may name hosts, or none. NCCL has as much time of its own as a construction.
+  ///
+  /// Errors   (also) ValueError, on all workers: a device that is not present, one GPU in two workers. FailedPreconditionError: NCCL does not serve all GPUs, and
+  ///          CROSSDEVICE_STRICT=1 forbids the fall-back.
+  Communicator(std::shared_ptr<Cluster> cluster, const Device& device,
+               const Deadline& deadline = meeting_deadline());
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int num_workers() const;
+  /// Whether NCCL carries calls; equal on all workers.
+  [[nodiscard]] bool has_nccl() const;
+  /// Throws what has gone wrong on GPUs since; to be called after the caller's own wait for a stream.
+  void check() const;
 
   /// output = op(everybody's inputs). Output: result_dtype(op, dtype), as many elements.
   void all_reduce(ReduceOp op, const Tensor& input, const Tensor& output,
@@ -70,10 +92,10 @@ class CROSSDEVICE_EXPORT Communicator {
   /// On the root output = everybody's inputs by rank; elsewhere it is not looked at.
   void gather(const Tensor& input, const Tensor& output, int root,
               const CommunicatorOptions& options = {});
-  /// Returns when all have called it.
+  /// Returns when all have called it. What was enqueued on GPUs may still be under way.
   void barrier(const CommunicatorOptions& options = {});
 
-  /// The engine, for batches and for requests with names of their own. Not while another thread makes a call.
+  /// The hosts' engine, for batches and for requests with names of their own. Not while another thread makes a call.
   [[nodiscard]] CollectiveEngine& engine();
 
  private:

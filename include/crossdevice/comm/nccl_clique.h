@@ -107,6 +107,10 @@ class CROSSDEVICE_EXPORT NcclClique {
   std::shared_ptr<void> listening_;   // to the cluster; ends before the rest
 };
 
+/// For NcclClique::among() inside a construction that has until `deadline`: NCCL takes some seconds, and what it does not manage in time it is held to be
+/// unable to do, so it has as much as a construction of its own from here on, however little of this one's time is left.
+[[nodiscard]] CROSSDEVICE_EXPORT Deadline nccl_meeting_deadline(const Deadline& deadline);
+
 /// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
 ///
 /// Errors   (of the constructor) as require_usable().

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The engine of workers that have one GPU each, through NCCL.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "crossdevice/collective/collective_request.h"
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/group_operation.h"
+#include "crossdevice/core/deadline.h"
+#include "crossdevice/core/reduce_op.h"
+#include "crossdevice/device/device.h"
+#include "crossdevice/device/gpu_device.h"
+#include "crossdevice/device/tensor.h"
+
+namespace crossdevice::detail {
+
+/// What all workers have said of the devices that they bring.
+struct WorkersDevices {
+  bool are_gpus = false;       ///< all of them
+  int compute_capability = 0;  ///< the least of them
+};
+
+/// Ranks    collective.
+/// Errors   ValueError, on all workers: a device that is not present, one GPU in two workers. Else as Cluster::all_gather_bytes().
+[[nodiscard]] WorkersDevices agree_on_devices(Cluster& cluster, const Device& device,
+                                              const Deadline& deadline);
+
+/// A call, as all workers make it.
+struct NcclCall {
+  const CollectiveRequest& request;
+  /// From the moment at which it reaches the head of its stream.
+  std::optional<double> timeout_seconds = std::nullopt;
+};
+
+/// Ranks    as CollectiveEngine. Calls are compared, as NcclReducer's; compare() is for those that something else carries out.
+/// Shapes   have been checked; can_reduce() is true.
+/// Memory   tensors on this worker's GPU.
+/// Order    as gpu_reduce: a call returns after enqueueing on the tensors' streams.
+/// Errors   what NCCL says at once, DeadlineExceededError of a launch that does not come back; FailedPreconditionError: some of the streams are captured.
+///          What goes wrong later breaks this, as does what goes wrong here once the call has been counted; require_usable() throws it.
+/// Threads  calls are serialised by the caller.
+/// Cost     one call of NCCL, and one kernel more for MEAN; gather() one message from each worker.
+class NcclCollectives {
+  struct State;
+  struct Passkey {};
+
+ public:
+  /// Null, on all workers, where NCCL does not serve one of them, which is said once.
+  ///
+  /// Ranks    collective, where all devices are GPUs.
+  /// Errors   FailedPreconditionError: CROSSDEVICE_STRICT=1 forbids the fall-back. Those of the cluster.
+  [[nodiscard]] static std::unique_ptr<NcclCollectives> make(
+      const std::shared_ptr<Cluster>& cluster, const Device& device, int compute_capability,
+      const Deadline& deadline);
+  ~NcclCollectives();
+  NcclCollectives(const NcclCollectives&) = delete;
+  NcclCollectives& operator=(const NcclCollectives&) = delete;
+
+  [[nodiscard]] const Device& device() const;
+  /// Whether NCCL does this with our arithmetic, on every worker.
+  [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
+
+  /// Errors   what broke this, once; FailedPreconditionError, with its text, from then on.
+  void require_usable() const;
+  /// This worker makes that call, which OnHosts carries out: beside it, or with CROSSDEVICE_STRICT=1 before it, all hear where they differ, and this
+  /// breaks.
+  ///
+  /// Errors   as require_usable().
+  void compare(const NcclCall& call, const GroupOperationInfo& operation);
+  /// While hosts carry out a call: where the others' is another one, perhaps in NCCL, it is aborted, and with it what the job waits for.
+  class OnHosts;
+
+  void all_reduce(const NcclCall& call, const Tensor& input, const Tensor& output);
+  void reduce_scatter(const NcclCall& call, const Tensor& input, const Tensor& output);
+  void all_gather(const NcclCall& call, const Tensor& input, const Tensor& output);
+  void broadcast(const NcclCall& call, const Tensor& tensor, int root);
+  void reduce(const NcclCall& call, const Tensor& input, const Tensor& output, int root);
+  void gather(const NcclCall& call, const Tensor& input, const Tensor& output, int root);
+
+  NcclCollectives(Passkey key, std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+class NcclCollectives::OnHosts {
+ public:
+  explicit OnHosts(NcclCollectives& all);
+  ~OnHosts();
+  OnHosts(const OnHosts&) = delete;
+  OnHosts& operator=(const OnHosts&) = delete;
+  /// The call has failed, on every worker that is in it.
+  void fail(const std::exception_ptr& error) const;
+
+ private:
+  State& state_;
+};
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/detail/nccl_collectives.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <exception>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "crossdevice/collective/gpu_reduce.h"
+#include "crossdevice/comm/argument_agreement.h"
+#include "crossdevice/comm/default_devices.h"
+#include "crossdevice/comm/nccl_api.h"
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
+#include "crossdevice/core/trace.h"
+#include "crossdevice/device/gpu_platform.h"
+
+#include "collective/detail/call_comparison.h"
+#include "collective/detail/collective_checks.h"
+#include "collective/detail/gpu_lanes.h"
+#include "collective/detail/gpu_run.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// "GPU:0=00010203...\n90"; of a host nothing.
+std::string describe(const Device& device) {
+  device.require_present();
+  if (device.is_host()) return "";
+  return fmt::format("{}\n{}", describe_gpus(device),
+                     GpuDevice::of(device).properties().compute_capability);
+}
+
+int number_in(std::string_view text) {
+  int number = 0;
+  (void)std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+/// Says, once for each reason, that tensors go through the hosts.
+void announce_fallback(const Device& device, const std::string& reason) {
+  const std::string message = fmt::format("Communicator on {}: {}", device.short_name(), reason);
+  if (environment().strict) throw FailedPreconditionError(message + " (CROSSDEVICE_STRICT=1)");
+  log_once("Communicator without NCCL: " + reason, LogSeverity::WARNING,
+           message + "; its tensors go through the host instead");
+}
+
+/// What is moved and not reduced is bytes to NCCL, which knows fewer dtypes than we.
+constexpr NcclDataType kBytes = NcclDataType::UINT8;
+
+/// What a call reads and writes on this worker's GPU.
+struct Buffers {
+  const Tensor& input;
+  int root = 0;
+  const Tensor* output = nullptr;  ///< null: this worker has none
+  bool is_mean = false;            ///< the output, as soon as it is divided
+  bool is_in_place = false;        ///< the input's elements change
+};
+
+std::byte* at(const Tensor& tensor, std::size_t offset_bytes) {
+  return static_cast<std::byte*>(tensor.data()) + offset_bytes;
+}
+
+}  // namespace
+
+WorkersDevices agree_on_devices(Cluster& cluster, const Device& device, const Deadline& deadline) {
+  const std::vector<std::string> all = agree_on_arguments(
+      cluster, [&] { return describe(device); }, deadline);
+  std::vector<std::string> gpus;
+  std::size_t num_gpus = 0;
+  WorkersDevices found{.compute_capability = std::numeric_limits<int>::max()};
+  for (const std::string& text : all) {
+    const std::size_t end = text.find('\n');
+    gpus.push_back(text.substr(0, end));
+    if (end == std::string::npos) continue;
+    ++num_gpus;
+    found.compute_capability =
+        std::min(found.compute_capability, number_in(std::string_view(text).substr(end + 1)));
+  }
+  require_gpus_apart(cluster, gpus);
+  found.are_gpus = num_gpus == all.size();
+  if (cluster.rank() == 0 && num_gpus > 0 && !found.are_gpus) {
+    log_once("Communicator of hosts and GPUs", LogSeverity::INFO,
+             "Communicator: tensors on GPUs go through the host, since some workers have no GPU");
+  }
+  return found;
+}
+
+struct NcclCollectives::State {
+  State(std::shared_ptr<Cluster> workers, const Device& own, int capability,
+        std::shared_ptr<NcclClique> made)
+      : cluster(std::move(workers)),
+        device(own),
+        compute_capability(capability),
+        clique(std::move(made)) {}
+
+  std::shared_ptr<Cluster> cluster;
+  Device device;
+  int compute_capability;
+  std::shared_ptr<NcclClique> clique;
+  std::atomic<bool> is_on_hosts = false;
+  std::unique_ptr<CallComparison> comparison;  // null: this process alone. Ends first
+
+  [[nodiscard]] std::optional<NcclReduction> reduction(ReduceOp op, DType dtype) const {
+    return nccl_reduction(op, dtype, clique->api().version(), compute_capability);
+  }
+  /// Of a reduction.
+  [[nodiscard]] Buffers buffers_of(const NcclCall& call, const Tensor& input, const Tensor* output,
+                                   int root = 0) const {
+    return {.input = input,
+            .root = root,
+            .output = output,
+            .is_mean = call.request.op == ReduceOp::MEAN && output != nullptr,
+            .is_in_place = output != nullptr && overlaps(input, *output)};
+  }
+  [[nodiscard]] NcclReduction require_reduction(ReduceOp op, DType dtype) const {
+    if (const std::optional<NcclReduction> how = reduction(op, dtype)) return *how;
+    throw InternalError("NCCL was asked for a reduction that it cannot do");
+  }
+  [[nodiscard]] int rank() const { return clique->rank(0); }
+  [[nodiscard]] NcclComm comm() const { return clique->communicator(0); }
+  [[nodiscard]] NcclApi& nccl() const { return clique->api(); }
+
+  void compare(const NcclCall& call, const GroupOperationInfo& operation);
+  void compare(const NcclCall& call, const Tensor& tensor, int root) {
+    compare(call, operation_of(call.request, tensor, root));
+  }
+  void calls_differ(const std::exception_ptr& error);
+  /// Enqueues `calls(launch, stream)`, one group, and divides what is a mean.
+  template <class Calls>
+  void run(const NcclCall& call, const Buffers& buffers, Calls calls);
+  void divide(const Tensor& tensor, CudaStream stream) const;
+};
+
+void NcclCollectives::State::compare(const NcclCall& call, const GroupOperationInfo& operation) {
+  clique->require_usable();
+  if (comparison == nullptr) return;
+  const GroupOperation packed = pack_operation(operation);
+  if (!environment().strict) {
+    comparison->add(packed);
+    return;
+  }
+  try {
+    comparison->compare_now(packed, call.request.deadline);
+  } catch (const InternalError&) {
+    clique->break_with(std::current_exception(), /*is_known_everywhere=*/true);
+    clique->require_usable();
+  } catch (...) {
+    clique->break_with(std::current_exception());
+    clique->require_usable();
+  }
+}
+
+/// Everybody's comparison has come to the same.
+void NcclCollectives::State::calls_differ(const std::exception_ptr& error) {
+  clique->break_with(error, /*is_known_everywhere=*/true);
+  if (!is_on_hosts) return;
+  // Here a call waits on hosts, where nothing tells it that another one is in NCCL, and does not come.
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& difference) {
+    cluster->abort_collective_ops(difference.what());
+  }
+}
+
+void NcclCollectives::State::divide(const Tensor& tensor, CudaStream stream) const {
+  const CopyRange range{tensor.data(), tensor.data(), tensor.num_elements()};
+  const GpuPlatform& platform = gpu_platform();
+  const CurrentCudaDevice current(*platform.cuda, clique->device(0).ordinal());
+  require_cuda(*platform.cuda,
+               platform.kernels->copy_ranges({.ranges = std::span<const CopyRange>(&range, 1),
+                                              .source_dtype = tensor.dtype(),
+                                              .destination_dtype = tensor.dtype(),
+                                              .divisor = static_cast<double>(clique->num_ranks()),
+                                              .stream = stream}),
+               "the dividing kernel");
+}
+
+template <class Calls>
+void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, Calls calls) {
+  const Tensor& input = buffers.input;
+  const TraceSpan span("enqueue communicate", "collective", [&] {
+    return TraceArguments{.sequence = call.request.sequence,
+                          .num_bytes = input.size_bytes(),
+                          .dtype = to_string(input.dtype())};
+  });
+  GpuLanes lanes;
+  lanes.add(input);
+  if (buffers.output != nullptr) lanes.add(*buffers.output);
+  const CudaStream stream = lanes[0].stream;
+  GpuRun run(lanes);
+  compare(call, input, buffers.root);
+  const GpuOperation operation{
+      .record = {call.request.kind, call.request.sequence, 1, input.size_bytes()},
+      .timeout_seconds = call.timeout_seconds,
+      .is_in_place = buffers.is_in_place};
+  try {
+    run.begin();
+    // NCCL makes connections when they are first needed, also in later calls: for other algorithms, sizes and partners.
+    NcclClique::Launch launch(*clique, operation.record,
+                              run.is_captured() ? std::nullopt : call.timeout_seconds);
+    run.set_written();
+    try {
+      calls(launch, stream);
+    } catch (...) {
+      clique->break_with(std::current_exception());  // says more than the launch that is given up
+      throw;
+    }
+    launch.end();
+    if (buffers.is_mean) divide(*buffers.output, stream);
+    run.end(operation, input.dtype(), clique);
+  } catch (const OpError& error) {
+    // The others count on this call, and would take the next one for it.
+    clique->break_with(std::current_exception());
+    run.rethrow(error, operation);
+  } catch (...) {
+    clique->break_with(std::current_exception());
+    throw;
+  }
+}
+
+std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Cluster>& cluster,
+                                                       const Device& device, int compute_capability,
+                                                       const Deadline& deadline) {
+  std::shared_ptr<NcclClique> clique;
+  try {
+    clique = NcclClique::among(cluster, device, nccl_meeting_deadline(deadline));
+  } catch (const UnavailableError& error) {
+    announce_fallback(device, error.what());
+    return nullptr;
+  }
+  auto state = std::make_unique<State>(cluster, device, compute_capability, std::move(clique));
+  if (cluster->num_workers() > 1) {
+    state->comparison = std::make_unique<CallComparison>(
+        cluster,
+        [state = state.get()](const std::exception_ptr& error) { state->calls_differ(error); });
+  }
+  if (cluster->rank() == 0) {
+    log_once("Communicator by NCCL", LogSeverity::INFO,
+             "Communicator: nccl, since it serves all workers' GPUs");
+  }
+  return std::make_unique<NcclCollectives>(Passkey(), std::move(state));
+}
+
+NcclCollectives::NcclCollectives(Passkey /*key*/, std::unique_ptr<State> state)
+    : state_(std::move(state)) {}
+NcclCollectives::~NcclCollectives() = default;
+
+const Device& NcclCollectives::device() const { return state_->device; }
+
+bool NcclCollectives::can_reduce(ReduceOp op, DType dtype) const {
+  return state_->reduction(op, dtype).has_value();
+}
+
+void NcclCollectives::require_usable() const { state_->clique->require_usable(); }
+
+void NcclCollectives::compare(const NcclCall& call, const GroupOperationInfo& operation) {
+  state_->compare(call, operation);
+}
+
+NcclCollectives::OnHosts::OnHosts(NcclCollectives& all) : state_(*all.state_) {
+  state_.is_on_hosts = true;
+}
+NcclCollectives::OnHosts::~OnHosts() { state_.is_on_hosts = false; }
+
+void NcclCollectives::OnHosts::fail(const std::exception_ptr& error) const {
+  state_.clique->break_with(error, /*is_known_everywhere=*/true);
+}
+
+void NcclCollectives::all_reduce(const NcclCall& call, const Tensor& input, const Tensor& output) {
+  State& state = *state_;
+  if (input.num_elements() == 0) return state.compare(call, input, 0);
+  const NcclReduction how = state.require_reduction(call.request.op, input.dtype());
+  state.run(call, state.buffers_of(call, input, &output),
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              launch.require(state.nccl().all_reduce(input.data(), output.data(),
+                                                     input.num_elements() * how.parts, how.type,
+                                                     how.op, state.comm(), stream),
+                             "ncclAllReduce");
+            });
+}
+
+void NcclCollectives::reduce_scatter(const NcclCall& call, const Tensor& input,
+                                     const Tensor& output) {
+  State& state = *state_;
+  if (input.num_elements() == 0) return state.compare(call, input, 0);
+  const NcclReduction how = state.require_reduction(call.request.op, input.dtype());
+  state.run(call, state.buffers_of(call, input, &output),
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              launch.require(state.nccl().reduce_scatter(input.data(), output.data(),
+                                                         output.num_elements() * how.parts,
+                                                         how.type, how.op, state.comm(), stream),
+                             "ncclReduceScatter");
+            });
+}
+
+void NcclCollectives::all_gather(const NcclCall& call, const Tensor& input, const Tensor& output) {
+  State& state = *state_;
+  if (input.num_elements() == 0) return state.compare(call, input, 0);
+  state.run(call, {.input = input, .output = &output},
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              launch.require(
+                  state.nccl().all_gather(input.data(), output.data(), input.size_bytes(), kBytes,
+                                          state.comm(), stream),
+                  "ncclAllGather");
+            });
+}
+
+void NcclCollectives::broadcast(const NcclCall& call, const Tensor& tensor, int root) {
+  State& state = *state_;
+  if (tensor.num_elements() == 0) return state.compare(call, tensor, root);
+  state.run(call, {.input = tensor, .root = root, .is_in_place = root != state.rank()},
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              launch.require(
+                  state.nccl().broadcast(tensor.data(), tensor.data(), tensor.size_bytes(), kBytes,
+                                         root, state.comm(), stream),
+                  "ncclBroadcast");
+            });
+}
+
+void NcclCollectives::reduce(const NcclCall& call, const Tensor& input, const Tensor& output,
+                             int root) {
+  State& state = *state_;
+  if (input.num_elements() == 0) return state.compare(call, input, root);
+  const NcclReduction how = state.require_reduction(call.request.op, input.dtype());
+  const Tensor* const to = root == state.rank() ? &output : nullptr;
+  state.run(call, state.buffers_of(call, input, to, root),
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              launch.require(state.nccl().reduce(input.data(), to == nullptr ? nullptr : to->data(),
+                                                 input.num_elements() * how.parts, how.type, how.op,
+                                                 root, state.comm(), stream),
+                             "ncclReduce");
+            });
+}
+
+/// The root's own part is a message to itself, in the same group; none where it lies in its place already.
+void NcclCollectives::gather(const NcclCall& call, const Tensor& input, const Tensor& output,
+                             int root) {
+  State& state = *state_;
+  const std::size_t part_bytes = input.size_bytes();
+  const bool is_root = root == state.rank();
+  const auto part = [&](int rank) {
+    return at(output, static_cast<std::size_t>(rank) * part_bytes);
+  };
+  const bool is_in_its_place = is_root && input.data() == part(root);
+  const bool is_nothing_to_do =
+      part_bytes == 0 || (is_in_its_place && state.clique->num_ranks() == 1);
+  if (is_nothing_to_do) return state.compare(call, input, root);
+  state.run(call, {.input = input, .root = root, .output = is_root ? &output : nullptr},
+            [&](NcclClique::Launch& launch, CudaStream stream) {
+              if (!is_in_its_place) {
+                launch.require(
+                    state.nccl().send(input.data(), part_bytes, kBytes, root, state.comm(), stream),
+                    "ncclSend");
+              }
+              for (int rank = 0; is_root && rank < state.clique->num_ranks(); ++rank) {
+                if (rank == root && is_in_its_place) continue;
+                launch.require(state.nccl().receive(part(rank), part_bytes, kBytes, rank,
+                                                    state.comm(), stream),
+                               "ncclRecv");
+              }
+            });
+}
+
+}  // namespace crossdevice::detail

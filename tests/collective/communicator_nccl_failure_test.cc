@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong with a Communicator through NCCL, of workers that are threads with an emulated GPU each. Built twice, the second time for
+// CROSSDEVICE_STRICT=1, where calls are compared before they are made.
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "crossdevice/collective/communicator.h"
+#include "crossdevice/core/error.h"
+
+#include "support/gpu_values.h"
+#include "support/threaded_cluster.h"
+#include "support/thrown.h"
+
+namespace crossdevice {
+namespace {
+
+#ifdef CROSSDEVICE_TESTS_STRICT
+constexpr bool kIsStrict = true;
+const int kSet = setenv("CROSSDEVICE_STRICT", "1", /*overwrite=*/1);
+#else
+constexpr bool kIsStrict = false;
+#endif
+[[maybe_unused]] const bool kInstalled = (testing::install_emulated_gpus(), true);
+
+using ::testing::AllOf;
+using ::testing::Each;
+using testing::elements;
+using testing::emulated_cuda;
+using testing::gpu;
+using ::testing::HasSubstr;
+using testing::no_errors;
+using testing::run_clusters;
+using testing::thrown;
+using testing::vector_of;
+using ClusterPtr = std::shared_ptr<Cluster>;
+
+constexpr std::size_t kCount = 120;  // for 2 and 3 workers
+constexpr CommunicatorOptions kSoon{.timeout_seconds = 60};
+
+class CommunicatorNcclFailure : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    emulated_cuda().calls().clear_faults();
+    EXPECT_TRUE(emulated_cuda().synchronize());
+    EXPECT_EQ(emulated_cuda().violations(), std::vector<std::string>());
+  }
+};
+
+/// A worker with its communicator and tensors.
+struct Worker {
+  explicit Worker(const ClusterPtr& cluster)
+      : device(gpu(static_cast<std::size_t>(cluster->rank()))), world(cluster, device) {}
+
+  [[nodiscard]] Tensor tensor(std::size_t count) const {
+    return vector_of(std::vector<float>(count, 1.0F), device);
+  }
+  Device device;
+  Communicator world;
+  Tensor one = tensor(kCount);
+  Tensor other = tensor(kCount);
+};
+
+/// Until it is known: what check() throws.
+std::string await_failure(const Communicator& world) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < limit) {
+    const std::string text = thrown<OpError>([&] { world.check(); });
+    if (!text.empty()) return text;
+  }
+  return "nobody has found anything";
+}
+
+/// One call; `differs`: not like the others'.
+struct Difference {
+  std::string name;
+  std::function<void(Worker& worker, bool differs)> call;
+  std::string text;          ///< of the worker that differs
+  bool is_on_hosts = false;  ///< there, and in NCCL elsewhere
+};
+
+std::vector<Difference> differences() {
+  return {{"number of elements",
+           [](Worker& worker, bool differs) {
+             worker.world.all_reduce(ReduceOp::SUM, worker.tensor(differs ? 101 : 100));
+           },
+           "SUM of 1 float32 values, 404 bytes"},
+          {"op",
+           [](Worker& worker, bool differs) {
+             worker.world.all_reduce(differs ? ReduceOp::MEAN : ReduceOp::SUM, worker.one);
+           },
+           "MEAN of 1 float32 values"},
+          {"dtype",
+           [](Worker& worker, bool differs) {
+             const Tensor tensor =
+                 Tensor::zeros(differs ? DType::INT32 : DType::FLOAT32, {100}, worker.device);
+             worker.world.broadcast(tensor, 0);
+           },
+           "1 int32 values"},
+          {"root",
+           [](Worker& worker, bool differs) {
+             worker.world.reduce(ReduceOp::SUM, worker.one, worker.other, differs ? 1 : 0);
+           },
+           "reduce #2"},
+          {"kind of call",
+           [](Worker& worker, bool differs) {
+             const Tensor all =
+                 worker.tensor(kCount * static_cast<std::size_t>(worker.world.num_workers()));
+             if (differs) return worker.world.gather(worker.one, all, 0);
+             worker.world.all_gather(worker.one, all);
+           },
+           " gather #2"},
+          {"op that NCCL does not do",
+           [](Worker& worker, bool differs) {
+             worker.world.all_reduce(differs ? ReduceOp::MAX : ReduceOp::SUM, worker.one);
+           },
+           "MAX of 1 float32 values", true},
+          {"option",
+           [](Worker& worker, bool differs) {
+             worker.world.all_reduce(ReduceOp::SUM, worker.one, {.deterministic = differs});
+           },
+           "all_reduce #2", true},
+          {"barrier",
+           [](Worker& worker, bool differs) {
+             if (differs) return worker.world.barrier();
+             worker.world.all_reduce(ReduceOp::SUM, worker.one);
+           },
+           "barrier #2", true}};
+}
+
+TEST_F(CommunicatorNcclFailure, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
+  for (const Difference& difference : differences()) {
+    for (const int num_workers : {2, 3}) {
+      SCOPED_TRACE(difference.name + ", " + std::to_string(num_workers) + " workers");
+      std::latch have_heard(num_workers);
+      EXPECT_EQ(run_clusters(
+                    static_cast<std::size_t>(num_workers),
+                    [&](const ClusterPtr& cluster) {
+                      Worker worker(cluster);
+                      difference.call(worker, false);
+                      const bool differs = cluster->rank() == num_workers - 1;
+                      std::string text = thrown<OpError>([&] { difference.call(worker, differs); });
+                      EXPECT_EQ(!text.empty(), kIsStrict || (differs && difference.is_on_hosts));
+                      if (text.empty()) text = await_failure(worker.world);
+                      EXPECT_THAT(text, AllOf(HasSubstr("workers make different calls"),
+                                              HasSubstr("rank 0 "), HasSubstr(difference.text)));
+                      have_heard.arrive_and_wait();
+                      EXPECT_THROW(difference.call(worker, false), OpError);
+                      EXPECT_THROW(worker.world.barrier(), OpError);
+                      // Where nobody was kept on hosts the communicator is broken, the job is not.
+                      if (kIsStrict || !difference.is_on_hosts) cluster->barrier(60);
+                    }),
+                no_errors(static_cast<std::size_t>(num_workers)));
+    }
+  }
+}
+
+TEST_F(CommunicatorNcclFailure, WhatIsWrongIsSaidBeforeItCounts) {
+  EXPECT_EQ(
+      run_clusters(
+          2,
+          [](const ClusterPtr& cluster) {
+            Worker worker(cluster);
+            Communicator& world = worker.world;
+            if (cluster->rank() == 0) {
+              const Tensor& one = worker.one;
+              EXPECT_THROW(world.all_reduce(ReduceOp::SUM, one, worker.tensor(7)), ValueError);
+              EXPECT_THROW(world.all_gather(one, worker.other), ValueError);
+              EXPECT_THROW(world.reduce_scatter(ReduceOp::SUM, worker.tensor(7), one), ValueError);
+              EXPECT_THROW(world.reduce_scatter(ReduceOp::SUM, one, worker.other), ValueError);
+              EXPECT_THROW(world.broadcast(one, 2), ValueError);
+              EXPECT_THROW(world.reduce(ReduceOp::SUM, one, worker.tensor(7), 0), ValueError);
+              EXPECT_THROW(world.reduce(ReduceOp::SUM, one, worker.other, -1), ValueError);
+              EXPECT_THROW(world.gather(one, worker.other, 0), ValueError);
+              const Tensor fixed = Tensor::view(static_cast<const void*>(one.data()),
+                                                DType::FLOAT32, {kCount}, one.device());
+              EXPECT_THROW(world.broadcast(fixed, 0), ValueError);
+            }
+            for (int i = 0; i < 50; ++i) {
+              world.all_reduce(ReduceOp::SUM, worker.one, worker.other, kSoon);
+            }
+            EXPECT_EQ(elements(worker.other), std::vector<float>(kCount, 2.0F));
+            world.barrier(kSoon);
+            world.check();
+          }),
+      no_errors(2));
+}
+
+#ifndef CROSSDEVICE_TESTS_STRICT
+using Call = std::function<void(Worker& worker, const CommunicatorOptions& options)>;
+
+std::vector<Call> all_calls() {
+  return {[](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.all_reduce(ReduceOp::MEAN, worker.one, worker.other, options);
+          },
+          [](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.reduce_scatter(ReduceOp::SUM, worker.one, worker.tensor(kCount / 2),
+                                        options);
+          },
+          [](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.all_gather(worker.one, worker.tensor(2 * kCount), options);
+          },
+          [](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.broadcast(worker.one, 0, options);
+          },
+          [](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.reduce(ReduceOp::SUM, worker.one, worker.other, 1, options);
+          },
+          [](Worker& worker, const CommunicatorOptions& options) {
+            worker.world.gather(worker.one, worker.tensor(2 * kCount), 1, options);
+          }};
+}
+
+TEST_F(CommunicatorNcclFailure, ADeadlineEndsWhatWaitsForAWorkerThatDoesNotCome) {
+  for (const Call& call : all_calls()) {
+    std::latch is_missed(1);
+    EXPECT_EQ(run_clusters(2,
+                           [&](const ClusterPtr& cluster) {
+                             Worker worker(cluster);
+                             call(worker, kSoon);
+                             (void)elements(worker.other);
+                             if (cluster->rank() == 1) {
+                               is_missed.wait();
+                               // It hears of the others' failure, now or from the watchdog.
+                               (void)thrown<OpError>([&] { call(worker, {.timeout_seconds = 5}); });
+                               EXPECT_NE(await_failure(worker.world), "nobody has found anything");
+                               return;
+                             }
+                             call(worker, {.timeout_seconds = 0.2});
+                             EXPECT_THAT(await_failure(worker.world),
+                                         AllOf(HasSubstr("#2 (1 value, "),
+                                               HasSubstr("timed out after 0.2 s")));
+                             EXPECT_THROW(call(worker, kSoon), FailedPreconditionError);
+                             EXPECT_THROW(worker.world.barrier(kSoon), FailedPreconditionError);
+                             EXPECT_EQ(elements(worker.one), std::vector<float>(kCount, 1.0F));
+                             is_missed.count_down();
+                           }),
+              no_errors(2));
+  }
+}
+
+TEST_F(CommunicatorNcclFailure, WhatNcclRefusesOnOneIsAnErrorOnAll) {
+  EXPECT_EQ(run_clusters(3,
+                         [&](const ClusterPtr& cluster) {
+                           Worker worker(cluster);
+                           cluster->barrier(60);
+                           if (cluster->rank() == 0) {
+                             emulated_cuda().calls().inject(
+                                 {.function = "nccl.broadcast", .status = 3, .device = 1});
+                           }
+                           cluster->barrier(60);
+                           const std::string text =
+                               thrown<OpError>([&] { worker.world.broadcast(worker.one, 0); });
+                           if (cluster->rank() == 1) {
+                             EXPECT_THAT(text, HasSubstr("ncclBroadcast"));
+                           } else {
+                             EXPECT_THAT(text.empty() ? await_failure(worker.world) : text,
+                                         HasSubstr("ncclBroadcast"));
+                           }
+                         }),
+            no_errors(3));
+}
+
+TEST_F(CommunicatorNcclFailure, ALaunchThatDoesNotComeBackEndsAtItsDeadline) {
+  EXPECT_EQ(
+      run_clusters(1,
+                   [&](const ClusterPtr& cluster) {
+                     Worker worker(cluster);
+                     emulated_cuda().calls().inject({.function = "nccl.all_reduce",
+                                                     .kind = testing::FaultKind::HANG_OPERATION});
+                     worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
+                                             {.timeout_seconds = 0.2});
+                     EXPECT_THAT(await_failure(worker.world), HasSubstr("timed out"));
+                     emulated_cuda().release_everything();
+                   }),
+      no_errors(1));
+}
+#endif
+
+#ifdef CROSSDEVICE_TESTS_STRICT
+TEST_F(CommunicatorNcclFailure, NoFallBackIsTaken) {
+  emulated_cuda().calls().inject({.function = "nccl.get_unique_id", .status = 2});
+  EXPECT_THAT(run_clusters(2, [](const ClusterPtr& cluster) { const Worker worker(cluster); }),
+              Each(AllOf(HasSubstr("ncclGetUniqueId"), HasSubstr("CROSSDEVICE_STRICT=1"))));
+}
+
+TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedBeforeAnythingIsLaunched) {
+  std::latch is_missed(1);
+  EXPECT_EQ(run_clusters(2,
+                         [&](const ClusterPtr& cluster) {
+                           Worker worker(cluster);
+                           if (cluster->rank() == 0) {
+                             try {
+                               worker.world.all_reduce(ReduceOp::SUM, worker.one,
+                                                       {.timeout_seconds = 0.2});
+                               ADD_FAILURE() << "nobody else came";
+                             } catch (const DeadlineExceededError& error) {
+                               ASSERT_EQ(error.culprits().size(), 1U);
+                               EXPECT_EQ(error.culprits()[0].rank, 1);
+                             }
+                             EXPECT_EQ(elements(worker.one), std::vector<float>(kCount, 1.0F));
+                             is_missed.count_down();
+                           }
+                           is_missed.wait();
+                         }),
+            no_errors(2));
+}
+#endif
+
+}  // namespace
+}  // namespace crossdevice
