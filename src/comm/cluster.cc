@@ -89,8 +89,10 @@ std::string why_apart(const OpError& error, const std::vector<RankInfo>& culprit
   if (culprits.empty()) return error.what();
   std::string names;
   for (const RankInfo& each : culprits) names += (names.empty() ? "" : ", ") + to_string(each);
-  if (error.code() == StatusCode::DEADLINE_EXCEEDED) return "it timed out waiting for " + names;
-  return fmt::format("it failed for {} (in the ranks of epoch {}: {})", names, epoch, error.what());
+  const char* const happened =
+      error.code() == StatusCode::DEADLINE_EXCEEDED ? "timed out waiting for" : "failed for";
+  return fmt::format("it {} {} (in the ranks of epoch {}: {})", happened, names, epoch,
+                     error.what());
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::atomic<bool> is_superseded_{false};
   OperationNote note_;
   std::atomic<int> num_entered_{0};
+  std::atomic<bool> lacks_means_{false};  // to reach the chief, or for anything
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
@@ -155,7 +156,6 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   bool is_leaving_ = false;
   bool has_left_ = false;
   bool has_connection_ = false;
-  bool lacks_means_ = false;  // to reach the chief
   std::string last_connection_error_ = "where that is has not been found out yet";
   std::optional<End> end_;
   std::map<RoundId, Pending*> pending_;
@@ -205,6 +205,7 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   asio::post(io_, [this] { beat(); });
   thread_ = start_service_thread("xdev-control", [this, work = asio::make_work_guard(io_)] {
     run_service(io_, "control plane", [this](const std::string& what) {
+      lacks_means_ = true;  // where there is no memory even for what follows
       end({StatusCode::RESOURCE_EXHAUSTED, what, {info_of(options_.rank)}});
     });
   });

@@ -16,7 +16,12 @@ template <class Socket>
 std::error_code own(Socket& socket, const tcp& protocol, int fd) {
   if (fd < 0) return {errno, std::system_category()};
   std::error_code error;
-  socket.assign(protocol, fd, error);
+  try {
+    socket.assign(protocol, fd, error);
+  } catch (...) {  // no memory
+    ::close(fd);
+    throw;
+  }
   if (error) ::close(fd);
   return error;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/ucx_transport.h"
 
+#include <cstdint>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +28,20 @@ std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster,
   // Everybody gets an answer, also where something failed: a member that threw alone would leave the others waiting.
   detail::UcxEndPtr mine;
   detail::WireWriter words;
+  const auto say = [&words](StatusCode code, const char* text) {
+    words.number(static_cast<std::uint8_t>(code)).text(text).text("");
+  };
   try {
     if (environment().tls && num_ranks > 1) throw ValueError(detail::kNoTlsOverUcx);
     mine = detail::open_ucx_end();
-    words.text("").text(detail::address_of(*mine));
+    const std::string address = detail::address_of(*mine);
+    words.number(std::uint8_t{0}).text("").text(address);
+  } catch (const ResourceExhaustedError& error) {
+    say(StatusCode::RESOURCE_EXHAUSTED, error.what());
+  } catch (const std::bad_alloc& error) {
+    say(StatusCode::RESOURCE_EXHAUSTED, error.what());
   } catch (const std::exception& error) {
-    words.text(error.what()).text("");
+    say(StatusCode::UNAVAILABLE, error.what());
   }
   const std::vector<std::string> all = cluster->all_gather_bytes(words.take(), deadline);
   std::vector<RankInfo> members;
@@ -40,10 +51,11 @@ std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster,
   for (int rank = 0; rank < num_ranks; ++rank) {
     members.push_back(cluster->worker(rank));
     detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
+    const auto code = static_cast<StatusCode>(theirs.number<std::uint8_t>());
     const std::string trouble = theirs.text();
     if (!trouble.empty()) {
-      throw UnavailableError(to_string(members.back()) + ": " + trouble,
-                             {.operation = {}, .culprits = {members.back()}});
+      throw_op_error(code, to_string(members.back()) + ": " + trouble,
+                     {.operation = {}, .culprits = {members.back()}});
     }
     addresses.push_back(theirs.text());
   }

@@ -7,12 +7,17 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+
+#include "comm/detail/foreign_file.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -23,6 +28,20 @@ std::mutex& opening() {
   return *mutex;
 }
 
+/// UCX ends the process where it gets none.
+void require_descriptors() {
+  constexpr std::size_t kNeeded = 64;  // more than it takes
+  std::vector<std::unique_ptr<Descriptor>> probes;
+  probes.reserve(kNeeded);
+  for (std::size_t i = 0; i < kNeeded; ++i) {
+    probes.push_back(std::make_unique<Descriptor>(::eventfd(0, EFD_CLOEXEC)));
+    if (probes.back()->get() >= 0) continue;
+    throw ResourceExhaustedError(
+        fmt::format("UCX is not started: of the {} file descriptors that it may need there are {}",
+                    kNeeded, i));
+  }
+}
+
 }  // namespace
 
 UcxEnd::UcxEnd() {
@@ -30,6 +49,7 @@ UcxEnd::UcxEnd() {
   library_ = ucx_library(why);
   if (library_ == nullptr) throw UnavailableError(why);
   const std::lock_guard lock(opening());
+  require_descriptors();
   try {
     ucp_config_t* config = nullptr;
     require(library_->config_read(nullptr, nullptr, &config), "its configuration");
@@ -90,13 +110,19 @@ void UcxEnd::sleep(const EventDescriptor& event, Clock::time_point until) const 
 
 void UcxEnd::require(ucs_status_t status, const char* what) {
   if (status == UCS_OK) return;
-  throw UnavailableError(
-      fmt::format("UCX does not start, it fails at {}: {}", what, library_->status_string(status)));
+  const std::string text =
+      fmt::format("UCX does not start, it fails at {}: {}", what, library_->status_string(status));
+  if (status == UCS_ERR_NO_MEMORY) throw ResourceExhaustedError(text);
+  throw UnavailableError(text);
 }
 
 std::string why_no_ucx() {
   std::string why;
-  (void)ucx_library(why);
+  try {
+    (void)ucx_library(why);
+  } catch (const ResourceExhaustedError& error) {
+    why = error.what();
+  }
   return why;
 }
 UcxEndPtr open_ucx_end() { return std::make_shared<UcxEnd>(); }

@@ -10,6 +10,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "crossdevice/core/error.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -57,7 +59,12 @@ Loaded load() {
   void* const ucp =
       ucs == nullptr ? nullptr : ::dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (ucp == nullptr) {
-    loaded.why = "UCX cannot be loaded: " + last_error();
+    const std::string text = last_error();
+    loaded.why = "UCX cannot be loaded: " + text;
+    // Nothing that lasts: who asks again finds it, perhaps. The loader has no code for it.
+    const bool is_exhausted = text.find("failed to map segment") != std::string::npos ||
+                              text.find("annot allocate memory") != std::string::npos;
+    if (is_exhausted) throw ResourceExhaustedError(loaded.why);
     return loaded;
   }
   UcxLibrary& all = loaded.library;

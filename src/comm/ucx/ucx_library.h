@@ -34,6 +34,7 @@ struct UcxLibrary {
 
 /// Null where there is none; `why` then says it. Never unloaded. Signal handlers stay as they were, though UCX sets its own when it is loaded.
 ///
+/// Errors   ResourceExhaustedError: there is no memory for it now.
 /// Threads  any.
 [[nodiscard]] const UcxLibrary* ucx_library(std::string& why);
 
