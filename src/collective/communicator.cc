@@ -108,11 +108,7 @@ struct Communicator::State {
   std::mutex mutex;  // a call
   std::uint64_t num_calls = 0;
 
-  struct Call {
-    CollectiveRequest request;
-    std::optional<double> timeout_seconds;
-    [[nodiscard]] detail::NcclCall by_nccl() const { return {request, timeout_seconds}; }
-  };
+  using Call = detail::NcclCall;
   /// Numbers the calls that all workers make.
   [[nodiscard]] Call call(std::string_view kind, ReduceOp op, const CommunicatorOptions& options) {
     const std::optional<double> timeout_seconds = options.timeout_seconds.has_value()
@@ -135,7 +131,7 @@ struct Communicator::State {
   template <class Work>
   void on_hosts(const Call& call, const GroupOperationInfo& operation, Work work) const {
     if (nccl == nullptr) return work();
-    nccl->compare(call.by_nccl(), operation);
+    nccl->compare(call, operation);
     const detail::NcclCollectives::OnHosts here(*nccl);
     try {
       work();
@@ -203,7 +199,7 @@ void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& ou
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
   const State::Call call = state_->call("all_reduce", op, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
-    if (is_by_nccl) return state_->nccl->all_reduce(call.by_nccl(), from, to);
+    if (is_by_nccl) return state_->nccl->all_reduce(call, from, to);
     const CollectiveValue value{std::span<const Tensor>(&from, 1), std::span<const Tensor>(&to, 1)};
     state_->engine->all_reduce(call.request, std::span<const CollectiveValue>(&value, 1));
   });
@@ -220,7 +216,7 @@ void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
   const State::Call call = state_->call("reduce_scatter", op, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
-    if (is_by_nccl) return state_->nccl->reduce_scatter(call.by_nccl(), from, to);
+    if (is_by_nccl) return state_->nccl->reduce_scatter(call, from, to);
     state_->engine->reduce_scatter(call.request, from, to);
   });
 }
@@ -233,7 +229,7 @@ void Communicator::all_gather(const Tensor& input, const Tensor& output,
   const bool is_by_nccl = state_->takes_nccl();
   const State::Call call = state_->call("all_gather", ReduceOp::SUM, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
-    if (is_by_nccl) return state_->nccl->all_gather(call.by_nccl(), from, to);
+    if (is_by_nccl) return state_->nccl->all_gather(call, from, to);
     state_->engine->all_gather(call.request, from, to);
   });
 }
@@ -248,7 +244,7 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
   const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
                   is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING);
   if (is_by_nccl) {
-    state_->nccl->broadcast(call.by_nccl(), here.tensor(), root);
+    state_->nccl->broadcast(call, here.tensor(), root);
   } else {
     state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
                      [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
@@ -270,7 +266,7 @@ void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output
   state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
                      [&](const Tensor& from, const Tensor& to) {
                        if (is_by_nccl) {
-                         return state_->nccl->reduce(call.by_nccl(), from, to, root);
+                         return state_->nccl->reduce(call, from, to, root);
                        }
                        state_->engine->reduce(call.request, from, to, root);
                      });
@@ -290,7 +286,7 @@ void Communicator::gather(const Tensor& input, const Tensor& output, int root,
   state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
                      [&](const Tensor& from, const Tensor& to) {
                        if (is_by_nccl) {
-                         return state_->nccl->gather(call.by_nccl(), from, to, root);
+                         return state_->nccl->gather(call, from, to, root);
                        }
                        state_->engine->gather(call.request, from, to, root);
                      });

@@ -149,15 +149,7 @@ void NcclCollectives::State::compare(const NcclCall& call, const GroupOperationI
     comparison->add(packed);
     return;
   }
-  try {
-    comparison->compare_now(packed, call.request.deadline);
-  } catch (const InternalError&) {
-    clique->break_with(std::current_exception(), /*is_known_everywhere=*/true);
-    clique->require_usable();
-  } catch (...) {
-    clique->break_with(std::current_exception());
-    clique->require_usable();
-  }
+  compare_before(*comparison, *clique, packed, call.request.deadline);
 }
 
 /// Everybody's comparison has come to the same.

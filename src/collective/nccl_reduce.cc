@@ -126,15 +126,7 @@ void NcclReducer::State::compare(const NcclReduceRequest& request) {
     comparison->add(call);
     return;
   }
-  try {
-    comparison->compare_now(call, deadline_of(request.operation));
-  } catch (const InternalError&) {
-    clique->break_with(std::current_exception(), /*is_known_everywhere=*/true);
-    clique->require_usable();
-  } catch (...) {
-    clique->break_with(std::current_exception());
-    clique->require_usable();
-  }
+  detail::compare_before(*comparison, *clique, call, deadline_of(request.operation));
 }
 
 /// Everybody's comparison has come to the same.

@@ -45,9 +45,13 @@ void RecipeRunner::Needs::include(const DirectReduceTensor& tensor, const Reduct
 void RecipeRunner::reserve(const Needs& needs) {
   operands_.reserve(needs.num_operands_);
   outputs_.reserve(needs.num_outputs_);
-  if (needs.num_rows_ <= num_rows_) return;
-  rows_.reset(static_cast<std::byte*>(::operator new[](needs.num_rows_* kRowBytes, kRowAlignment)));
-  num_rows_ = needs.num_rows_;
+  reserve_rows(needs.num_rows_);
+}
+
+void RecipeRunner::reserve_rows(std::size_t num_rows) {
+  if (num_rows <= num_rows_) return;
+  rows_.reset(static_cast<std::byte*>(::operator new[](num_rows* kRowBytes, kRowAlignment)));
+  num_rows_ = num_rows;
 }
 
 std::byte* RecipeRunner::row(std::size_t row) const { return rows_.get() + row * kRowBytes; }
@@ -63,13 +67,11 @@ std::span<void* const> RecipeRunner::outputs_at(ReduceOp op, const DirectReduceT
 void RecipeRunner::run(ReduceOp op, const DirectReduceTensor& tensor, const ReductionRecipe& recipe,
                        const Interval& range, StoreMode stores) {
   if (range.count == 0 || tensor.outputs.empty()) return;
-  Needs needs;
-  needs.include(tensor, recipe);
-  reserve(needs);
   if (recipe.passes.size() == 1) {
     run_pass(op, tensor, recipe.passes[0], range, outputs_at(op, tensor, range.begin), stores);
     return;
   }
+  reserve_rows(recipe.num_rows);
   // Outputs that the passes before the last one have read lie in the caches already.
   if (is_in_place(tensor)) stores = StoreMode::CACHED;
   const std::size_t block = kRowBytes / size_in_bytes(tensor.dtype);

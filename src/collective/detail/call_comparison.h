@@ -10,6 +10,10 @@
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/deadline.h"
 
+namespace crossdevice {
+class NcclClique;
+}
+
 namespace crossdevice::detail {
 
 /// The n-th call of each worker is compared with the n-th of all others, once all have made it: on a thread that sleeps until there is something to say, or, where the
@@ -43,5 +47,11 @@ class CallComparison {
   static void run(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_;
 };
+
+/// compare_now() of a call that the clique is to make: where it fails, the clique is broken.
+///
+/// Errors   as NcclClique::require_usable().
+void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
+                    const Deadline& deadline);
 
 }  // namespace crossdevice::detail

@@ -30,7 +30,7 @@ struct WorkersDevices {
 
 /// A call, as all workers make it.
 struct NcclCall {
-  const CollectiveRequest& request;
+  CollectiveRequest request;
   /// From the moment at which it reaches the head of its stream.
   std::optional<double> timeout_seconds = std::nullopt;
 };

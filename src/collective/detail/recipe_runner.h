@@ -44,6 +44,7 @@ class RecipeRunner {
   /// Where the block's first element goes in each output of the tensor.
   [[nodiscard]] std::span<void* const> outputs_at(ReduceOp op, const DirectReduceTensor& tensor,
                                                   std::size_t begin);
+  void reserve_rows(std::size_t num_rows);
   [[nodiscard]] std::byte* row(std::size_t row) const;
 
   struct AlignedDelete {
