@@ -3,7 +3,6 @@
 // CROSSDEVICE_STRICT=1, where calls are compared before they are made.
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -17,18 +16,13 @@
 #include "crossdevice/core/error.h"
 
 #include "support/gpu_values.h"
+#include "support/strict_program.h"
 #include "support/threaded_cluster.h"
 #include "support/thrown.h"
 
 namespace crossdevice {
 namespace {
 
-#ifdef CROSSDEVICE_TESTS_STRICT
-constexpr bool kIsStrict = true;
-const int kSet = setenv("CROSSDEVICE_STRICT", "1", /*overwrite=*/1);
-#else
-constexpr bool kIsStrict = false;
-#endif
 [[maybe_unused]] const bool kInstalled = (testing::install_emulated_gpus(), true);
 
 using ::testing::AllOf;
@@ -37,6 +31,7 @@ using testing::elements;
 using testing::emulated_cuda;
 using testing::gpu;
 using ::testing::HasSubstr;
+using testing::kIsStrict;
 using testing::no_errors;
 using testing::run_clusters;
 using testing::thrown;

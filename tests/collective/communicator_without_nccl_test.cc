@@ -15,6 +15,7 @@
 #include "support/emulated_cuda.h"
 #include "support/emulated_kernels.h"
 #include "support/log_keeper.h"
+#include "support/strict_program.h"
 #include "support/threaded_cluster.h"
 #include "support/values.h"
 
@@ -35,9 +36,6 @@ testing::EmulatedCuda& emulated_cuda() {
 }
 
 [[maybe_unused]] const bool kInstalled = [] {
-#ifdef CROSSDEVICE_TESTS_STRICT
-  (void)setenv("CROSSDEVICE_STRICT", "1", /*overwrite=*/1);
-#endif
   const std::shared_ptr<testing::EmulatedCuda> cuda(std::shared_ptr<void>(), &emulated_cuda());
   detail::set_gpu_platform({cuda, std::make_shared<testing::EmulatedKernels>(cuda), ""});
   detail::set_nccl_library({.api = nullptr, .reason_against = "there is none on this machine"});
@@ -57,13 +55,13 @@ TEST(CommunicatorWithoutNccl, GoesThroughHostsOrIsRefused) {
     world.check();
     cluster->barrier(60);
   });
-#ifdef CROSSDEVICE_TESTS_STRICT
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("there is none on this machine"),
-                                 HasSubstr("CROSSDEVICE_STRICT=1"))));
-#else
-  EXPECT_EQ(errors, testing::no_errors(3));
-  EXPECT_THAT(log.texts(), HasSubstr("there is none on this machine"));
-#endif
+  if (testing::kIsStrict) {
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("there is none on this machine"),
+                                   HasSubstr("CROSSDEVICE_STRICT=1"))));
+  } else {
+    EXPECT_EQ(errors, testing::no_errors(3));
+    EXPECT_THAT(log.texts(), HasSubstr("there is none on this machine"));
+  }
   EXPECT_TRUE(emulated_cuda().synchronize());
   EXPECT_THAT(emulated_cuda().violations(), ::testing::IsEmpty());
 }

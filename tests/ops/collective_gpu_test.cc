@@ -2,7 +2,6 @@
 // CollectiveAllReduce among workers (threads here) with emulated GPUs of their own: values, and calls that differ. Built twice, the second time for
 // CROSSDEVICE_STRICT=1, where calls are compared before they are made.
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -16,17 +15,12 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "support/gpu_values.h"
+#include "support/strict_program.h"
 #include "support/threaded_cluster.h"
 
 namespace crossdevice {
 namespace {
 
-#ifdef CROSSDEVICE_TESTS_STRICT
-constexpr bool kIsStrict = true;
-const int kSet = setenv("CROSSDEVICE_STRICT", "1", /*overwrite=*/1);
-#else
-constexpr bool kIsStrict = false;
-#endif
 [[maybe_unused]] const bool kInstalled = (testing::install_emulated_gpus(), true);
 
 using ::testing::AllOf;
@@ -35,6 +29,7 @@ using testing::emulated_cuda;
 using testing::emulated_nccl;
 using testing::gpu;
 using ::testing::HasSubstr;
+using testing::kIsStrict;
 using testing::no_errors;
 using testing::run_clusters;
 using testing::vector_of;
