@@ -8,11 +8,8 @@
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/deadline.h"
-
-namespace crossdevice {
-class NcclClique;
-}
 
 namespace crossdevice::detail {
 
