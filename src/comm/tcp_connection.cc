@@ -20,12 +20,21 @@ namespace {
 
 /// Read ahead of receives: small messages whole, and the longest reason.
 constexpr std::size_t kAheadBytes = std::size_t{16} << 10;
-static_assert(kAheadBytes >= kTcpHeadBytes + kMaxStopBytes);
+static_assert(kAheadBytes >= kMaxTcpHeadBytes + kMaxStopBytes);
 /// More than two machines' socket buffers hold.
 constexpr std::size_t kMaxAheadBytes = std::size_t{64} << 20;
 
 /// Four records each way.
 constexpr std::size_t kTlsBufferBytes = std::size_t{66} << 10;
+
+const GroupOperation* pointer_to(const std::optional<GroupOperation>& said) {
+  return said ? &*said : nullptr;
+}
+
+/// Both ends do it with each frame, in the same order: what is not said is then known.
+void remember(const TcpHead& head, std::optional<GroupOperation>& said) {
+  if (head.kind == TcpFrameKind::MESSAGE && said != head.operation) said = head.operation;
+}
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -40,7 +49,8 @@ TcpConnection::~TcpConnection() { ::close(socket_); }
 // ---------------------------------------------------------------------------------------------- sending
 
 void TcpConnection::begin_frame(const TcpHead& head) {
-  out_head_ = encode_tcp_head(head);
+  out_head_ = encode_tcp_head(head, pointer_to(out_operation_));
+  remember(head, out_operation_);
   num_head_sent_ = 0;
   num_left_ = head.payload_size;
   is_in_frame_ = true;
@@ -49,8 +59,7 @@ void TcpConnection::begin_frame(const TcpHead& head) {
 TcpConnection::Result TcpConnection::push(const std::byte* payload, bool more,
                                           std::size_t& num_sent) {
   num_sent = 0;
-  const std::span<const std::byte> head =
-      std::as_bytes(std::span(out_head_)).subspan(num_head_sent_);
+  const std::span<const std::byte> head = out_head_.view().subspan(num_head_sent_);
   const std::span<const std::byte> rest(payload, num_left_);
   std::size_t count = 0;
   const Result result =
@@ -61,7 +70,7 @@ TcpConnection::Result TcpConnection::push(const std::byte* payload, bool more,
   num_head_sent_ += of_head;
   num_sent = count - of_head;
   num_left_ -= num_sent;
-  is_in_frame_ = num_head_sent_ < kTcpHeadBytes || num_left_ != 0;
+  is_in_frame_ = num_head_sent_ < out_head_.size || num_left_ != 0;
   return Result::MOVED;
 }
 
@@ -106,8 +115,8 @@ void TcpConnection::say_last(const std::byte* payload, std::string_view words) {
   if (!can_send_) return;
   can_send_ = false;
   if (is_in_frame_) {
-    last_.append(reinterpret_cast<const char*>(out_head_.data()) + num_head_sent_,
-                 kTcpHeadBytes - num_head_sent_);
+    const std::span<const std::byte> head = out_head_.view().subspan(num_head_sent_);
+    last_.append(reinterpret_cast<const char*>(head.data()), head.size());
     if (num_left_ != 0) last_.append(reinterpret_cast<const char*>(payload), num_left_);
     is_in_frame_ = false;
   }
@@ -161,13 +170,24 @@ void TcpConnection::drop_last() {
 
 const TcpHead* TcpConnection::head() {
   if (has_head_) return &head_;
-  if (end_ - begin_ < kTcpHeadBytes) return nullptr;
-  head_ = decode_tcp_head(
-      std::span<const std::byte, kTcpHeadBytes>(buffer_.data() + begin_, kTcpHeadBytes));
-  begin_ += kTcpHeadBytes;
+  const std::span<const std::byte> bytes(buffer_.data() + begin_, end_ - begin_);
+  const std::size_t size = tcp_head_size(bytes);
+  if (size == 0 || bytes.size() < size) return nullptr;
+  head_ = decode_tcp_head(bytes.first(size), pointer_to(operation_));
+  remember(head_, operation_);
+  begin_ += size;
   num_expected_ = head_.payload_size;
   has_head_ = true;
   return &head_;
+}
+
+/// As a sender begins what is left of the message under way. Where it does otherwise, more is read ahead, or another read is needed.
+std::size_t TcpConnection::size_of_next_head() const {
+  TcpHead next = head_;
+  next.offset += head_.payload_size;
+  next.payload_size =
+      static_cast<std::uint32_t>(std::min(head_.size - next.offset, kMaxTcpPayloadBytes));
+  return encode_tcp_head(next, pointer_to(operation_)).size;
 }
 
 std::span<const std::byte> TcpConnection::ahead() const {
@@ -191,7 +211,7 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_
   }
   const std::size_t room = buffer_.size() - end_;
   const Parts parts{payload, std::span(buffer_).subspan(
-                                 end_, is_followed ? std::min(room, kTcpHeadBytes) : room)};
+                                 end_, is_followed ? std::min(room, size_of_next_head()) : room)};
   if (parts.payload.empty() && parts.ahead.empty()) return Result::BLOCKED;
   std::size_t size = 0;
   const Result result = tls_ ? receive_encrypted(parts, size) : receive(parts, size);
@@ -254,17 +274,22 @@ bool TcpConnection::read_all() {
 }
 
 TcpConnection::LastWords TcpConnection::last_words() const {
-  std::size_t position = begin_ + (has_head_ ? num_expected_ : 0);
-  while (position < end_ && end_ - position >= kTcpHeadBytes) {
-    const TcpHead next = decode_tcp_head(
-        std::span<const std::byte, kTcpHeadBytes>(buffer_.data() + position, kTcpHeadBytes));
-    position += kTcpHeadBytes;
-    if (end_ - position < next.payload_size) break;
+  std::optional<GroupOperation> said = operation_;
+  std::span<const std::byte> rest(buffer_.data() + begin_, end_ - begin_);
+  std::size_t size_before = has_head_ ? num_expected_ : 0;
+  while (size_before < rest.size()) {
+    rest = rest.subspan(size_before);
+    const std::size_t head_size = tcp_head_size(rest);
+    if (head_size == 0 || rest.size() < head_size) break;
+    const TcpHead next = decode_tcp_head(rest.first(head_size), pointer_to(said));
+    remember(next, said);
+    rest = rest.subspan(head_size);
+    if (rest.size() < next.payload_size) break;
     if (next.kind != TcpFrameKind::MESSAGE) {
-      return {next.kind, std::string(reinterpret_cast<const char*>(buffer_.data()) + position,
-                                     next.payload_size)};
+      return {next.kind,
+              std::string(reinterpret_cast<const char*>(rest.data()), next.payload_size)};
     }
-    position += next.payload_size;
+    size_before = next.payload_size;
   }
   return {};
 }

@@ -2,6 +2,8 @@
 #include "comm/detail/tcp_message.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "comm/detail/wire.h"
@@ -9,65 +11,71 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31646378;  // "xcd1"
 constexpr std::size_t kMaxTextBytes = 4096;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxCulprits = 16;
 
-/// Least significant byte first, without an allocation.
+// A head: kMagic, its size, its kind with what else it says; then numbers of 7 bits a byte, least significant first, all but the last byte with kMore: the
+// payload's size, the count of operations, the message's number; if IS_PART the message's size and the offset; if SAYS_OPERATION the operation, as it
+// lies in GroupOperation.
+constexpr std::uint8_t kMagic = 0xCD;
+constexpr std::size_t kSizePlace = 1;
+constexpr std::size_t kMinHeadBytes = 6;
+constexpr std::uint8_t kKindBits = 0x0F;
+constexpr std::uint8_t kIsPart = 0x10;  // of a message that is more than this frame
+constexpr std::uint8_t kSaysOperation = 0x20;
+constexpr std::uint8_t kMore = 0x80;
+constexpr std::uint64_t kValueBits = 0x7F;
+constexpr unsigned kBitsPerByte = 7;
+
+/// Without an allocation.
 class HeadWriter {
  public:
-  explicit HeadWriter(std::byte* position) : position_(position) {}
+  explicit HeadWriter(TcpHeadBytes& head) : head_(head) {}
+  HeadWriter& byte(std::uint64_t value) {
+    head_.bytes[head_.size++] = static_cast<std::byte>(value);
+    return *this;
+  }
+  /// Least significant byte first.
   template <class T>
   HeadWriter& number(T value) {
     std::uint64_t rest = value;
-    for (std::size_t i = 0; i < sizeof(T); ++i, rest >>= 8U) {
-      *position_++ = static_cast<std::byte>(rest & 0xFFU);
-    }
+    for (std::size_t i = 0; i < sizeof(T); ++i, rest >>= 8U) byte(rest & 0xFFU);
     return *this;
   }
-  HeadWriter& raw(const char* bytes, std::size_t size) {
-    std::memcpy(position_, bytes, size);
-    position_ += size;
-    return *this;
+  HeadWriter& short_number(std::uint64_t value) {
+    for (; value > kValueBits; value >>= kBitsPerByte) byte((value & kValueBits) | kMore);
+    return byte(value);
   }
-  [[nodiscard]] const std::byte* position() const { return position_; }
+  HeadWriter& operation(const GroupOperation& operation) {
+    std::memcpy(head_.bytes.data() + head_.size, operation.kind.data(), operation.kind.size());
+    head_.size += operation.kind.size();
+    number(operation.fingerprint).number(operation.num_values).number(operation.size_bytes);
+    return number(operation.dtype).number(operation.reduce_op);
+  }
 
  private:
-  std::byte* position_;
+  TcpHeadBytes& head_;
 };
 
-std::string_view cut(std::string_view text, std::size_t size) { return text.substr(0, size); }
-
-}  // namespace
-
-TcpHeadBytes encode_tcp_head(const TcpHead& head) {
-  TcpHeadBytes bytes{};
-  HeadWriter writer(bytes.data());
-  writer.number(kMagic).number(static_cast<std::uint16_t>(head.kind)).number(std::uint16_t{0});
-  writer.number(head.payload_size).number(std::uint32_t{0});
-  writer.number(head.operation_count).number(head.number).number(head.size).number(head.offset);
-  const GroupOperation& operation = head.operation;
-  writer.raw(operation.kind.data(), operation.kind.size()).number(operation.fingerprint);
-  writer.number(operation.num_values).number(operation.size_bytes);
-  writer.number(operation.dtype).number(operation.reduce_op);
-  return bytes;
+/// As HeadWriter::short_number() writes it.
+std::uint64_t short_number(WireReader& reader) {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0;; shift += kBitsPerByte) {
+    const auto byte = reader.number<std::uint8_t>();
+    const std::uint64_t bits = byte & kValueBits;
+    if (shift > 63 || (bits << shift) >> shift != bits) {
+      throw WireError("a number that is too large");
+    }
+    value |= bits << shift;
+    if ((byte & kMore) != 0) continue;
+    if (byte == 0 && shift != 0) throw WireError("a number that is longer than it needs to be");
+    return value;
+  }
 }
 
-TcpHead decode_tcp_head(std::span<const std::byte, kTcpHeadBytes> bytes) {
-  WireReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  if (reader.number<std::uint32_t>() != kMagic)
-    throw WireError("no frame of this library begins so");
-  TcpHead head;
-  const auto kind = reader.number<std::uint16_t>();
-  if (reader.number<std::uint16_t>() != 0) throw WireError("a frame with what is not known here");
-  head.payload_size = reader.number<std::uint32_t>();
-  if (reader.number<std::uint32_t>() != 0) throw WireError("a frame with what is not known here");
-  head.operation_count = reader.number<std::uint64_t>();
-  head.number = reader.number<std::uint64_t>();
-  head.size = reader.number<std::uint64_t>();
-  head.offset = reader.number<std::uint64_t>();
-  GroupOperation& operation = head.operation;
+GroupOperation operation_of(WireReader& reader) {
+  GroupOperation operation;
   std::memcpy(operation.kind.data(), reader.raw(operation.kind.size()).data(),
               operation.kind.size());
   operation.fingerprint = reader.number<std::uint64_t>();
@@ -75,25 +83,89 @@ TcpHead decode_tcp_head(std::span<const std::byte, kTcpHeadBytes> bytes) {
   operation.size_bytes = reader.number<std::uint64_t>();
   operation.dtype = reader.number<std::uint32_t>();
   operation.reduce_op = reader.number<std::uint32_t>();
-  reader.require_end();
-  switch (static_cast<TcpFrameKind>(kind)) {
+  return operation;
+}
+
+void require_possible(const TcpHead& head, bool is_part) {
+  switch (head.kind) {
     case TcpFrameKind::MESSAGE:
       if (head.payload_size > kMaxTcpPayloadBytes || head.offset > head.size ||
           head.payload_size > head.size - head.offset) {
         throw WireError("a frame with more than its message");
       }
       if (head.payload_size == 0 && head.size != 0) throw WireError("a frame with nothing");
-      break;
+      if (is_part && head.payload_size == head.size) throw WireError("a part that is all of it");
+      return;
     case TcpFrameKind::STOPPED:
       if (head.payload_size > kMaxStopBytes) throw WireError("a reason that is too long");
-      break;
+      return;
     case TcpFrameKind::GOODBYE:
       if (head.payload_size != 0) throw WireError("a goodbye that says more");
-      break;
-    default:
-      throw WireError("a frame of a kind that is not known here");
+      return;
   }
-  head.kind = static_cast<TcpFrameKind>(kind);
+  throw WireError("a frame of a kind that is not known here");
+}
+
+std::string_view cut(std::string_view text, std::size_t size) { return text.substr(0, size); }
+
+}  // namespace
+
+TcpHeadBytes encode_tcp_head(const TcpHead& head, const GroupOperation* said) {
+  const bool is_message = head.kind == TcpFrameKind::MESSAGE;
+  const bool is_part = is_message && head.size != head.payload_size;
+  const bool says_operation = is_message && (said == nullptr || head.operation != *said);
+  TcpHeadBytes bytes;
+  HeadWriter writer(bytes);
+  writer.byte(kMagic).byte(0);
+  writer.byte(static_cast<std::uint8_t>(head.kind) | (is_part ? kIsPart : 0U) |
+              (says_operation ? kSaysOperation : 0U));
+  writer.short_number(head.payload_size).short_number(head.operation_count);
+  writer.short_number(head.number);
+  if (is_part) writer.short_number(head.size).short_number(head.offset);
+  if (says_operation) writer.operation(head.operation);
+  bytes.bytes[kSizePlace] = static_cast<std::byte>(bytes.size);
+  return bytes;
+}
+
+std::size_t tcp_head_size(std::span<const std::byte> bytes) {
+  if (!bytes.empty() && bytes[0] != std::byte{kMagic}) {
+    throw WireError("no frame of this library begins so");
+  }
+  if (bytes.size() <= kSizePlace) return 0;
+  const auto size = std::to_integer<std::size_t>(bytes[kSizePlace]);
+  if (size < kMinHeadBytes || size > kMaxTcpHeadBytes) throw WireError("a head of no such size");
+  return size;
+}
+
+TcpHead decode_tcp_head(std::span<const std::byte> bytes, const GroupOperation* said) {
+  if (tcp_head_size(bytes) != bytes.size()) throw WireError("a head of another size than it says");
+  WireReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  (void)reader.raw(kSizePlace + 1);
+  const auto kind = reader.number<std::uint8_t>();
+  const bool is_part = (kind & kIsPart) != 0;
+  const bool says_operation = (kind & kSaysOperation) != 0;
+  TcpHead head;
+  head.kind = static_cast<TcpFrameKind>(kind & kKindBits);
+  const std::uint64_t payload_size = short_number(reader);
+  if (payload_size > kMaxTcpPayloadBytes) throw WireError("a frame that is too long");
+  head.payload_size = static_cast<std::uint32_t>(payload_size);
+  head.operation_count = short_number(reader);
+  head.number = short_number(reader);
+  head.size = is_part ? short_number(reader) : payload_size;
+  if (is_part) head.offset = short_number(reader);
+  if (head.kind == TcpFrameKind::MESSAGE) {
+    if (!says_operation && said == nullptr) throw WireError("a message of what has not been said");
+    head.operation = says_operation ? operation_of(reader) : *said;
+    if (says_operation && said != nullptr && head.operation == *said) {
+      throw WireError("an operation that has been said");
+    }
+  }
+  reader.require_end();
+  if ((kind & ~(kKindBits | kIsPart | kSaysOperation)) != 0 ||
+      (head.kind != TcpFrameKind::MESSAGE && (is_part || says_operation))) {
+    throw WireError("a frame with what is not known here");
+  }
+  require_possible(head, is_part);
   return head;
 }
 

@@ -61,6 +61,8 @@ constexpr std::uint32_t kTurnsBetweenLooks = 256;
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 /// Takes longer than a sleep and the waking up.
 constexpr std::size_t kBulkyBytes = std::size_t{128} << 10;
+/// What a frame counts in a turn besides its payload.
+constexpr std::size_t kFrameBytes = 128;
 /// Frames up to this size are held back for those behind them.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
 
@@ -71,7 +73,7 @@ timespec timespec_of(std::chrono::nanoseconds time) {
 
 std::string bytes_of(const TcpHead& head) {
   const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return {reinterpret_cast<const char*>(bytes.view().data()), bytes.size};
 }
 
 std::string_view view_of(std::span<const std::byte> bytes) {
@@ -299,7 +301,7 @@ bool TcpKind::push(int to) {
     }
     has_moved = true;
     state.moved += num_sent;
-    num_bytes += num_sent + detail::kTcpHeadBytes;
+    num_bytes += num_sent + kFrameBytes;
     if (connection.is_in_frame() || state.moved < state.size) continue;
     sends.remove(transfer);
     complete(transfer);
@@ -328,7 +330,7 @@ bool TcpKind::pull(int from) {
         break;
       }
       has_moved = true;
-      num_bytes += num_read + detail::kTcpHeadBytes;
+      num_bytes += num_read + kFrameBytes;
     }
   } catch (const detail::WireError& error) {
     fail_by_nonsense(from, error.what());

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/tcp_message.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -26,28 +29,119 @@ TcpHead example() {
                                        .fingerprint = 0xABCDEF})};
 }
 
+TcpHead decoded(const TcpHeadBytes& bytes, const GroupOperation* said = nullptr) {
+  return decode_tcp_head(bytes.view(), said);
+}
+
+bool is_refused(std::string bytes, const GroupOperation* said = nullptr) {
+  if (bytes.size() > 1) bytes[1] = static_cast<char>(bytes.size());
+  try {
+    (void)decode_tcp_head(std::as_bytes(std::span(bytes)), said);
+  } catch (const WireError&) {
+    return true;
+  }
+  return false;
+}
+
+std::string text_of(const TcpHeadBytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.size};
+}
+
+void expect_equal(const TcpHead& a, const TcpHead& b) {
+  EXPECT_EQ(a.kind, b.kind);
+  EXPECT_EQ(a.payload_size, b.payload_size);
+  EXPECT_EQ(a.operation_count, b.operation_count);
+  EXPECT_EQ(a.number, b.number);
+  EXPECT_EQ(a.size, b.size);
+  EXPECT_EQ(a.offset, b.offset);
+  EXPECT_EQ(a.operation, b.operation);
+}
+
 TEST(TcpMessageTest, HeadsComeBackAsTheyWere) {
   const TcpHead head = example();
-  const TcpHead back = decode_tcp_head(encode_tcp_head(head));
-  EXPECT_EQ(back.kind, head.kind);
-  EXPECT_EQ(back.payload_size, head.payload_size);
-  EXPECT_EQ(back.operation_count, head.operation_count);
-  EXPECT_EQ(back.number, head.number);
-  EXPECT_EQ(back.size, head.size);
-  EXPECT_EQ(back.offset, head.offset);
-  EXPECT_EQ(back.operation, head.operation);
+  expect_equal(decoded(encode_tcp_head(head)), head);
+  expect_equal(decoded(encode_tcp_head(head, &head.operation), &head.operation), head);
+  const GroupOperation other = pack_operation({.kind = "reduce"});
+  expect_equal(decoded(encode_tcp_head(head, &other), &other), head);
+  TcpHead largest = head;
+  largest.operation_count = largest.number = largest.size = ~std::uint64_t{0};
+  largest.payload_size = kMaxTcpPayloadBytes;
+  largest.offset = largest.size - largest.payload_size;
+  const TcpHeadBytes bytes = encode_tcp_head(largest);
+  EXPECT_LE(bytes.size, kMaxTcpHeadBytes);
+  expect_equal(decoded(bytes), largest);
+}
+
+TEST(TcpMessageTest, WhatHasBeenSaidIsNotSaidAgain) {
+  TcpHead head = example();
+  head.offset = 0;
+  head.size = head.payload_size = 2000;
+  head.operation_count = 10000;
+  EXPECT_EQ(encode_tcp_head(head, &head.operation).size,
+            8);  // of which payload and count take two each
+  EXPECT_EQ(encode_tcp_head(head).size, 64);
+  TcpHead goodbye;
+  goodbye.kind = TcpFrameKind::GOODBYE;
+  EXPECT_EQ(encode_tcp_head(goodbye).size, 6);
+  // Who has not heard it does not guess.
+  EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head, &head.operation))));
+}
+
+TEST(TcpMessageTest, TheSizeOfAHeadIsKnownFromItsFirstBytes) {
+  const TcpHeadBytes bytes = encode_tcp_head(example());
+  EXPECT_EQ(tcp_head_size({}), 0);
+  EXPECT_EQ(tcp_head_size(bytes.view().first(1)), 0);
+  EXPECT_EQ(tcp_head_size(bytes.view().first(2)), bytes.size);
+  EXPECT_EQ(tcp_head_size(bytes.view()), bytes.size);
+  TcpHeadBytes changed = bytes;
+  changed.bytes[0] = std::byte{'x'};
+  EXPECT_THROW((void)tcp_head_size(changed.view().first(1)), WireError);
+  for (const int size : {0, 5, 105, 255}) {
+    changed = bytes;
+    changed.bytes[1] = static_cast<std::byte>(size);
+    EXPECT_THROW((void)tcp_head_size(changed.view()), WireError) << size;
+  }
+}
+
+TEST(TcpMessageTest, ThereIsOneWayToWriteAHead) {
+  TcpHead head = example();
+  head.operation_count = 5;
+  const GroupOperation* const said = &head.operation;
+  const std::string good = text_of(
+      encode_tcp_head(head, said));  // payload_size takes two bytes, operation_count follows
+  EXPECT_FALSE(is_refused(good, said));
+  std::string longer = good;
+  longer.replace(5, 1, "\x85\x00", 2);
+  EXPECT_TRUE(is_refused(longer, said));
+  longer.replace(5, 2, std::string(9, '\xff') + '\x02');  // more than 64 bits
+  EXPECT_TRUE(is_refused(longer, said));
+  longer.replace(5, 10, std::string(10, '\x80') + '\x01');
+  EXPECT_TRUE(is_refused(longer, said));
+  EXPECT_TRUE(is_refused(good + '\0', said));
+  EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head)), said));  // said before
+  std::string flags = good;
+  flags[2] = static_cast<char>(flags[2] | 0x40);
+  EXPECT_TRUE(is_refused(flags, said));
+  TcpHead whole = head;
+  whole.offset = 0;
+  whole.size = 1000;
+  std::string part = text_of(encode_tcp_head(whole, said));
+  part[2] = static_cast<char>(part[2] | 0x10);
+  EXPECT_TRUE(is_refused(part + "\xe8\x07" + '\0', said));  // a part that is all of it
+  for (const int flag : {0x10, 0x20}) {
+    TcpHead goodbye;
+    goodbye.kind = TcpFrameKind::GOODBYE;
+    std::string bytes = text_of(encode_tcp_head(goodbye));
+    bytes[2] = static_cast<char>(bytes[2] | flag);
+    EXPECT_TRUE(is_refused(bytes + std::string(flag == 0x10 ? 2 : 0, '\0')));
+  }
 }
 
 TEST(TcpMessageTest, HeadsThatCannotBeAreRefused) {
   const auto is_refused = [](auto change) {
     TcpHead head = example();
     change(head);
-    try {
-      (void)decode_tcp_head(encode_tcp_head(head));
-    } catch (const WireError&) {
-      return true;
-    }
-    return false;
+    return crossdevice::detail::is_refused(text_of(encode_tcp_head(head)));
   };
   EXPECT_FALSE(is_refused([](TcpHead&) {}));
   EXPECT_TRUE(is_refused([](TcpHead& head) { head.payload_size = 1001; }));
@@ -72,10 +166,10 @@ TEST(TcpMessageTest, WhateverBytesComeAHeadIsWithinItsBounds) {
   for (int i = 0; i < 200000; ++i) {
     TcpHeadBytes bytes = encode_tcp_head(example());
     for (unsigned changes = random() % 4; changes-- > 0;) {
-      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+      bytes.bytes[random() % bytes.size] = static_cast<std::byte>(random());
     }
     try {
-      const TcpHead head = decode_tcp_head(bytes);
+      const TcpHead head = decoded(bytes);
       if (head.kind == TcpFrameKind::MESSAGE) {
         ASSERT_LE(head.payload_size, kMaxTcpPayloadBytes);
         ASSERT_LE(head.offset, head.size);

@@ -147,9 +147,9 @@ detail::TcpHead good_head() {
   return head;
 }
 
-std::string bytes_of(const detail::TcpHead& head) {
-  const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+std::string bytes_of(const detail::TcpHead& head, const GroupOperation* said = nullptr) {
+  const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head, said);
+  return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.size};
 }
 
 TEST(TcpTransportTest, WhatTheRogueSaysIsUnderstood) {
@@ -169,7 +169,7 @@ TEST(TcpTransportTest, NonsenseFromAMemberEndsTheTransportBeforeAByteIsWritten) 
   detail::TcpHead stopped = good_head();
   stopped.kind = detail::TcpFrameKind::STOPPED;
   std::string changed = bytes_of(good_head());
-  changed[4] = '\x7f';
+  changed[2] = '\x7f';
   const std::vector<std::string> sayings = {
       std::string(10000, 'x'), changed, bytes_of(number) + "12345678", bytes_of(offset) + "1234567",
       bytes_of(stopped) + "12345678"};
@@ -186,9 +186,9 @@ TEST(TcpTransportTest, NonsenseFromAMemberEndsTheTransportBeforeAByteIsWritten) 
 }
 
 TEST(TcpTransportTest, AConnectionThatEndsWithoutAWordIsNoticedWhereverItEnds) {
-  const std::string message = bytes_of(good_head()) + "12345678";
-  for (const std::size_t size :
-       {std::size_t{0}, std::size_t{1}, detail::kTcpHeadBytes, detail::kTcpHeadBytes + 4}) {
+  const std::string head = bytes_of(good_head());
+  const std::string message = head + "12345678";
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, head.size(), head.size() + 4}) {
     Rogue rogue;
     Bytes memory(8);
     if (size != 0) rogue.say(message.substr(0, size));
@@ -203,9 +203,10 @@ TEST(TcpTransportTest, AConnectionThatEndsWithoutAWordIsNoticedWhereverItEnds) {
 TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
   Rogue rogue;
   std::thread talker([&] {
-    const std::string messages = bytes_of(good_head()) + "12345678";
-    std::string many;
-    for (int i = 0; i < 1000; ++i) many += messages;
+    const detail::TcpHead head = good_head();
+    std::string many = bytes_of(head) + "12345678";
+    const std::string next = bytes_of(head, &head.operation) + "12345678";
+    for (int i = 0; i < 5000; ++i) many += next;
     // Until nobody reads.
     while (rogue.pour(many)) {
     }

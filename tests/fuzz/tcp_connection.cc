@@ -22,6 +22,19 @@ std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// One direction's heads.
+class Heads {
+ public:
+  [[nodiscard]] std::string next(const TcpHead& head) {
+    const TcpHeadBytes bytes = encode_tcp_head(head, said_ ? &*said_ : nullptr);
+    if (head.kind == TcpFrameKind::MESSAGE) said_ = head.operation;
+    return std::string(view_of(bytes.view()));
+  }
+
+ private:
+  std::optional<GroupOperation> said_;
+};
+
 class Scene {
  public:
   explicit Scene(fuzz::Input& input) : input_(input) {
@@ -73,8 +86,8 @@ class Scene {
     head.payload_size = static_cast<std::uint32_t>(payload.size());
     head.size =
         payload.size() + (kind == TcpFrameKind::MESSAGE && !payload.empty() ? input_.below(3) : 0);
-    const TcpHeadBytes bytes = encode_tcp_head(head);
-    const std::string all = std::string(view_of(bytes)) + payload;
+    if (kind == TcpFrameKind::MESSAGE) head.operation.num_values = input_.below(2);
+    const std::string all = peer_heads_.next(head) + payload;
     said_ += all;
     peer_.say(all);
   }
@@ -84,15 +97,14 @@ class Scene {
     TcpHead head;
     head.payload_size = static_cast<std::uint32_t>(payload.size());
     head.size = payload.size();
+    head.operation.num_values = input_.below(2);
     connection_->begin_frame(head);
     std::size_t num_sent = 0;
     const auto* const bytes = reinterpret_cast<const std::byte*>(payload.data());
     for (std::size_t sent = 0; connection_->is_in_frame(); sent += num_sent) {
       if (connection_->push(bytes + sent, false, num_sent) != TcpConnection::Result::MOVED) return;
     }
-    const std::string heard = peer_.hear();
-    FUZZ_EXPECT(heard.size() == kTcpHeadBytes + payload.size());
-    FUZZ_EXPECT(heard.substr(kTcpHeadBytes) == payload);
+    FUZZ_EXPECT(peer_.hear() == own_heads_.next(head) + payload);
   }
 
   /// As the transport does it: ahead first, then into the receiver's memory. False: what has come cannot be.
@@ -128,7 +140,7 @@ class Scene {
   void begin(const TcpHead& head) {
     is_in_frame_ = true;
     kind_ = head.kind;
-    heard_ += view_of(encode_tcp_head(head));
+    heard_ += heard_heads_.next(head);
     begin_of_payload_ = heard_.size();
     size_ = head.payload_size;
   }
@@ -160,6 +172,9 @@ class Scene {
   fuzz::Input& input_;
   std::optional<TcpConnection> connection_;
   fuzz::RawSocket peer_;
+  Heads peer_heads_;
+  Heads own_heads_;
+  Heads heard_heads_;
   std::string said_;
   std::string heard_;
   bool is_in_frame_ = false;

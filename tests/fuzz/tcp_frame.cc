@@ -20,11 +20,12 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-void check_tcp_head(const std::string& text) {
-  if (text.size() < kTcpHeadBytes) return;
-  const std::span<const std::byte, kTcpHeadBytes> bytes = bytes_of(text).first<kTcpHeadBytes>();
-  const TcpHead head = decode_tcp_head(bytes);
-  FUZZ_EXPECT(std::ranges::equal(encode_tcp_head(head), bytes));
+void check_tcp_head(const std::string& text, const GroupOperation* said) {
+  const std::size_t size = tcp_head_size(bytes_of(text));
+  if (size == 0 || size > text.size()) return;
+  const std::span<const std::byte> bytes = bytes_of(text).first(size);
+  const TcpHead head = decode_tcp_head(bytes, said);
+  FUZZ_EXPECT(std::ranges::equal(encode_tcp_head(head, said).view(), bytes));
   switch (head.kind) {
     case TcpFrameKind::MESSAGE:
       FUZZ_EXPECT(head.payload_size <= kMaxTcpPayloadBytes);
@@ -72,10 +73,12 @@ void value_or_error(Check check, const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace crossdevice::detail;
   crossdevice::fuzz::Input input(data, size);
-  const std::size_t what = input.below(3);
+  const std::size_t what = input.below(4);
   const std::string text = input.rest();
-  if (what == 0) value_or_error(check_tcp_head, text);
+  if (what == 0) value_or_error([](const auto& it) { check_tcp_head(it, nullptr); }, text);
   if (what == 1) value_or_error(check_stop, text);
   if (what == 2) value_or_error(check_ucx_head, text);
+  const crossdevice::GroupOperation said = crossdevice::pack_operation({.kind = "all_reduce"});
+  if (what == 3) value_or_error([&](const auto& it) { check_tcp_head(it, &said); }, text);
   return 0;
 }

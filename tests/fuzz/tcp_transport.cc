@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,7 +59,7 @@ struct Words {
     if (input.coin()) are_right = false;
     if (!are_right) bytes += input.text();
     // Whatever has begun is filled up by this, and no frame begins like this.
-    bytes.append(detail::kMaxTcpPayloadBytes + detail::kTcpHeadBytes, '\0');
+    bytes.append(detail::kMaxTcpPayloadBytes + detail::kMaxTcpHeadBytes, '\0');
   }
 
  private:
@@ -97,8 +98,10 @@ struct Words {
       head.payload_size = 0;
     }
     are_right = are_right && (oddity == 0 || oddity > 9);
-    const detail::TcpHeadBytes said = detail::encode_tcp_head(head);
-    bytes.append(reinterpret_cast<const char*>(said.data()), said.size());
+    const detail::TcpHeadBytes said =
+        detail::encode_tcp_head(head, operation_ ? &*operation_ : nullptr);
+    if (head.kind == TcpFrameKind::MESSAGE) operation_ = head.operation;
+    bytes.append(reinterpret_cast<const char*>(said.bytes.data()), said.size);
     bytes += payload;
     if (offset_ == size) {
       offset_ = 0;
@@ -108,6 +111,7 @@ struct Words {
 
   std::uint64_t number_ = 0;
   std::uint64_t offset_ = 0;
+  std::optional<GroupOperation> operation_;  // of the last message that was said
 };
 
 /// The member that is not to be trusted: meets the other, and says its words.

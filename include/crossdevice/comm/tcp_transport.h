@@ -19,7 +19,8 @@ namespace crossdevice {
 /// Errors   as Cluster::all_gather_bytes(). UnavailableError, on all members: one cannot listen; says who and why.
 /// Memory   from and into the caller's, but for the first 16 KiB of a message that comes when nobody is reading. No thread of its own. Encrypted: copies,
 ///          through 180 KiB for each connection.
-/// Cost     a message of up to 256 KiB is one packet train with a head of 104 bytes; larger ones have such a head every 256 KiB.
+/// Cost     a message of up to 256 KiB is one packet train with a head of some 10 bytes, or of some 65 where its operation is another than that of the message
+///          before; larger ones have a head every 256 KiB.
 [[nodiscard]] CROSSDEVICE_EXPORT std::unique_ptr<Transport> make_tcp_transport(
     std::shared_ptr<Cluster> cluster, const Deadline& deadline = meeting_deadline());
 

@@ -18,7 +18,7 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 4;
+inline constexpr std::uint32_t kControlProtocol = 5;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;

@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "crossdevice/comm/group_operation.h"
 
 #include "comm/detail/tcp_message.h"
 #include "comm/detail/tls_channel.h"
@@ -98,13 +101,15 @@ class TcpConnection {
                         bool more, std::size_t& num_sent);
   Result receive(const Parts& parts, std::size_t& num_received);
   Result receive_encrypted(const Parts& parts, std::size_t& num_received);
+  [[nodiscard]] std::size_t size_of_next_head() const;
   [[nodiscard]] std::string encrypted(std::string_view last);
 
   const int socket_;
   const std::unique_ptr<TlsChannel> tls_;
   std::size_t num_encrypted_ = 0;  // of the frame under way: bytes that outgoing() of tls_ is
 
-  TcpHeadBytes out_head_{};
+  TcpHeadBytes out_head_;
+  std::optional<GroupOperation> out_operation_;  // of the last message that has begun
   std::size_t num_head_sent_ = 0;
   std::size_t num_left_ = 0;
   bool is_in_frame_ = false;
@@ -116,6 +121,7 @@ class TcpConnection {
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   TcpHead head_;
+  std::optional<GroupOperation> operation_;  // of the last message whose head has come
   bool has_head_ = false;
   std::size_t num_expected_ = 0;
   bool has_ended_ = false;

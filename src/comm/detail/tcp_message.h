@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What travels on a connection between two members: frames, each a head of fixed size and a payload. A message is one frame, or several where it is
-/// large, so that "stopped" can come in between.
+/// What travels on a connection between two members: frames, each a head and a payload. A message is one frame, or several where it is large, so that
+/// "stopped" can come in between. A head has its own size in it, since most need few bytes: small numbers are short, and what is like in the frame
+/// before, or follows from the rest, is not said.
 #pragma once
 
 #include <array>
@@ -33,16 +34,31 @@ struct TcpHead {
   GroupOperation operation;
 };
 
-inline constexpr std::size_t kTcpHeadBytes = 104;
 inline constexpr std::size_t kMaxTcpPayloadBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kMaxStopBytes = std::size_t{8} << 10;
-using TcpHeadBytes = std::array<std::byte, kTcpHeadBytes>;
+/// Some ten are usual.
+inline constexpr std::size_t kMaxTcpHeadBytes = 104;
 
-[[nodiscard]] TcpHeadBytes encode_tcp_head(const TcpHead& head);
-/// From anybody. Whatever it returns can be: payload_size is within what the kind may have, and within the message.
+struct TcpHeadBytes {
+  std::array<std::byte, kMaxTcpHeadBytes> bytes{};
+  std::size_t size = 0;
+  [[nodiscard]] std::span<const std::byte> view() const { return {bytes.data(), size}; }
+};
+
+/// `said`: the operation of the last message that was said on this connection in this direction, which is not said again; null: none was. Frames of
+/// other kinds have no operation.
+[[nodiscard]] TcpHeadBytes encode_tcp_head(const TcpHead& head,
+                                           const GroupOperation* said = nullptr);
+/// Of the head that begins there; 0: more bytes are needed to know it.
+///
+/// Errors   WireError: no head begins so.
+[[nodiscard]] std::size_t tcp_head_size(std::span<const std::byte> bytes);
+/// Of exactly the bytes of a head, from anybody, with `said` as for encode_tcp_head(). Whatever it returns can be: payload_size is within what the kind
+/// may have, and within the message. There is one way only to write it.
 ///
 /// Errors   WireError.
-[[nodiscard]] TcpHead decode_tcp_head(std::span<const std::byte, kTcpHeadBytes> bytes);
+[[nodiscard]] TcpHead decode_tcp_head(std::span<const std::byte> bytes,
+                                      const GroupOperation* said = nullptr);
 
 /// The payload of STOPPED; long texts are cut.
 [[nodiscard]] std::string encode_stop(const TransportFailure& failure);

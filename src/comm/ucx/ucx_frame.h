@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What travels between two members over UCX: frames as over TCP, whose heads also say whose they are and how many have been taken in.
+/// What travels between two members over UCX: frames as over TCP, whose heads have one size (zeros behind), always say the operation, whose they are and
+/// how many have been taken in.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,15 +29,15 @@ struct UcxHead {
   TcpHead head;
 };
 
-inline constexpr std::size_t kUcxHeadBytes = kTcpHeadBytes + 24;
+inline constexpr std::size_t kUcxHeadBytes = kMaxTcpHeadBytes + 24;
 /// With its head and what UCX adds it is one packet of 8 KiB, the least that UCX's transports take at once.
 inline constexpr std::size_t kUcxPayloadBytes = 7936;
 inline constexpr std::size_t kUcxFrameBytes = kUcxHeadBytes + kUcxPayloadBytes;
 
 inline void encode_ucx_head(const UcxHead& head, std::byte* bytes) {
   const TcpHeadBytes inner = encode_tcp_head(head.head);
-  std::memcpy(bytes, inner.data(), inner.size());
-  bytes += inner.size();
+  std::memcpy(bytes, inner.bytes.data(), inner.bytes.size());
+  bytes += inner.bytes.size();
   const auto put = [&bytes](std::uint64_t value, std::size_t size) {
     for (std::size_t i = 0; i < size; ++i, value >>= 8U) {
       *bytes++ = static_cast<std::byte>(value & 0xFFU);
@@ -50,14 +52,19 @@ inline void encode_ucx_head(const UcxHead& head, std::byte* bytes) {
 /// Errors   WireError.
 [[nodiscard]] inline UcxHead decode_ucx_head(std::span<const std::byte> bytes) {
   if (bytes.size() < kUcxHeadBytes) throw WireError("a frame without a head");
-  const std::span<const std::byte> rest = bytes.subspan(kTcpHeadBytes, 24);
+  const std::span<const std::byte> rest = bytes.subspan(kMaxTcpHeadBytes, 24);
   WireReader reader({reinterpret_cast<const char*>(rest.data()), rest.size()});
   UcxHead head;
   const auto kind = reader.number<std::uint32_t>();
   head.rank = reader.number<std::uint32_t>();
   head.session = reader.number<std::uint64_t>();
   head.num_taken = reader.number<std::uint64_t>();
-  head.head = decode_tcp_head(bytes.first<kTcpHeadBytes>());
+  const std::size_t inner = tcp_head_size(bytes.first<kMaxTcpHeadBytes>());
+  head.head = decode_tcp_head(bytes.first(inner));
+  const auto gap = bytes.subspan(inner, kMaxTcpHeadBytes - inner);
+  if (std::any_of(gap.begin(), gap.end(), [](std::byte each) { return each != std::byte{0}; })) {
+    throw WireError("a head with something behind it");
+  }
   if (kind < 1 || kind > static_cast<std::uint32_t>(UcxFrameKind::TAKEN)) {
     throw WireError("a frame of a kind that is not known here");
   }
