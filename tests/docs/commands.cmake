@@ -63,6 +63,7 @@ else()
 endif()
 not_run([[bash .ci/run]] "the test suite is one of its steps")
 covered([[bench/record]] tests/bench/record_smoke.cmake [["${RECORD}" --quick]] TEST record.quick) # bench/results has what it measures
+covered([[bench/predictions]] tests/bench/CMakeLists.txt [["${PROJECT_SOURCE_DIR}/bench/predictions" --quick]] TEST predictions.quick) # bench/results has what it measures
 
 # docs/workers.md
 run_with(${data_set} [[crossdevice-run -n 4 --keep-going -- crossdevice-train --elastic]]
