@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fault campaign: runs workers again and again, each time lets one fault happen, and says whether all was as promised.
+// The fault campaign: runs workers again and again, each time lets one fault happen, and says whether all was as promised; --help says what can be asked for.
 //
-//   campaign --minutes N | --count N  --seed S [--jobs J] [--slowness F] [--late SECONDS] [--max-workers N] [--faults kill,stop] [--namespaces 0|1]
-//            [--only K] [--first K] [--quiet]
-//
-// One line for each fault, and last "N faults, N violations"; the exit status is 1 where there are violations. --only K repeats number K of the
-// seed, with everything that the workers said. Faults of links and of clocks need root, network and time namespaces and /dev/net/tun; --namespaces 1 asks for
-// them among the others, and naming them in --faults does too.
+// One line for each fault, and last "N faults, N violations"; the exit status is 1 where there are violations. Faults of links and of clocks need root,
+// network and time namespaces and /dev/net/tun.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -23,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -61,58 +58,42 @@ Fault fault_of(std::string_view name) {
   throw std::invalid_argument(fmt::format("no fault is called '{}'", name));
 }
 
-std::vector<Fault> faults_of(std::string_view names) {
-  std::vector<Fault> faults;
-  while (!names.empty()) {
-    const std::size_t comma = std::min(names.find(','), names.size());
-    faults.push_back(fault_of(names.substr(0, comma)));
-    names.remove_prefix(std::min(comma + 1, names.size()));
-  }
-  return faults;
-}
-
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    if (name == "--quiet") {
-      arguments.is_quiet = true;
-      continue;
-    }
-    if (i + 1 == argc) throw std::invalid_argument(fmt::format("{} needs a value", name));
-    const std::string value = argv[++i];
-    if (name == "--minutes") {
-      arguments.minutes = std::stod(value);
-    } else if (name == "--count") {
-      arguments.count = std::stoull(value);
-    } else if (name == "--seed") {
-      arguments.seed = std::stoull(value);
-    } else if (name == "--first") {
-      arguments.first = std::stoull(value);
-    } else if (name == "--only") {
-      arguments.only = std::stoull(value);
-    } else if (name == "--worker") {
-      arguments.worker = std::stoi(value);
-    } else if (name == "--jobs") {
-      arguments.jobs = std::stoi(value);
-    } else if (name == "--late") {
-      arguments.late_seconds = std::stod(value);
-    } else if (name == "--slowness") {
-      arguments.abilities.slowness = std::stod(value);
-    } else if (name == "--max-workers") {
-      arguments.abilities.max_workers = std::stoi(value);
-    } else if (name == "--namespaces") {
-      arguments.abilities.has_namespaces = value == "1";
-    } else if (name == "--ucx") {
-      arguments.abilities.has_ucx = value == "1";
-    } else if (name == "--faults") {
-      arguments.abilities.faults = faults_of(value);
-      for (const Fault fault : arguments.abilities.faults) {
-        if (is_of_link(fault) || fault == Fault::CLOCK) arguments.abilities.has_namespaces = true;
-      }
-    } else {
-      throw std::invalid_argument(fmt::format("unknown argument '{}'", name));
-    }
+  Abilities& abilities = arguments.abilities;
+  std::vector<std::string> faults;
+  CLI::App app(
+      "Runs workers again and again, each time lets one fault happen, and says whether all was as "
+      "promised.");
+  app.add_option("--minutes", arguments.minutes, "Begin runs for so long");
+  app.add_option("--count", arguments.count, "Run so many");
+  app.add_option("--seed", arguments.seed, "What is drawn depends on it and on a run's number")
+      ->capture_default_str();
+  app.add_option("--first", arguments.first, "Number of the first run");
+  app.add_option("--only", arguments.only, "Run this number alone, and say all that workers say");
+  app.add_option("--jobs", arguments.jobs, "Runs at a time")->capture_default_str();
+  app.add_option("--slowness", abilities.slowness, "All times are multiplied with it")
+      ->capture_default_str();
+  app.add_option("--late", arguments.late_seconds, "Seconds that a call may end after its deadline")
+      ->capture_default_str();
+  app.add_option("--max-workers", abilities.max_workers, "Workers of a run, at most")
+      ->capture_default_str();
+  app.add_option("--faults", faults, "Draw these alone, with commas between")->delimiter(',');
+  app.add_option("--namespaces", abilities.has_namespaces,
+                 "1: faults of links and of clocks too, as --faults does that names one; needs "
+                 "root");
+  app.add_option("--ucx", abilities.has_ucx, "1: messages over UCX too");
+  app.add_flag("--quiet", arguments.is_quiet, "Print violations alone, and the last line");
+  app.add_option("--worker", arguments.worker)->group("");  // of this program's own
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);  // NOLINT(concurrency-mt-unsafe): before any thread
+  }
+  for (const std::string& name : faults) {
+    const Fault fault = fault_of(name);
+    abilities.faults.push_back(fault);
+    if (is_of_link(fault) || fault == Fault::CLOCK) abilities.has_namespaces = true;
   }
   return arguments;
 }

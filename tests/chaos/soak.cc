@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two workers that call each other for long: first one small all-reduce again and again, then all kinds of calls, with a worker that gives up and a cluster that
-// is made anew among them. Memory, threads and descriptors must be at the end what they were when half was done.
-//
-//   soak [--calls N] [--mixed N] [--machines 1|2] [--seed S] [--slack-mib M]
-//
-// 10,000,000 and 100,000 calls unless it is said otherwise. The exit status is 1 where something grew, was wrong or failed.
+// is made anew among them. Memory, threads and descriptors must be at the end what they were when half was done. --help says what can be asked for; the exit
+// status is 1 where something grew, was wrong or failed.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -221,22 +219,25 @@ int run_both(const Arguments& arguments, char** argv) {
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view name = argv[i];
-    const std::uint64_t value = std::stoull(argv[i + 1]);
-    if (name == "--calls") {
-      arguments.calls = value;
-    } else if (name == "--mixed") {
-      arguments.mixed = value;
-    } else if (name == "--machines") {
-      arguments.machines = static_cast<int>(value);
-    } else if (name == "--slack-mib") {
-      arguments.slack_mebibytes = value;
-    } else if (name == "--seed") {
-      arguments.seed = value;
-    } else {
-      throw std::invalid_argument(fmt::format("unknown argument '{}'", name));
-    }
+  CLI::App app(
+      "Two workers call each other for long, on constant memory, threads and descriptors.");
+  app.add_option("--calls", arguments.calls, "All-reduces of one small value")
+      ->capture_default_str();
+  app.add_option("--mixed", arguments.mixed,
+                 "Calls of all kinds behind them, with failures and rebuilds")
+      ->capture_default_str();
+  app.add_option("--machines", arguments.machines,
+                 "1: workers share memory; 2: they send messages, as if on two machines")
+      ->check(CLI::Range(1, 2))
+      ->capture_default_str();
+  app.add_option("--seed", arguments.seed, "What is called depends on it")->capture_default_str();
+  app.add_option("--slack-mib", arguments.slack_mebibytes,
+                 "MiB that a worker may grow by in the second half")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);  // NOLINT(concurrency-mt-unsafe): before any thread
   }
   return arguments;
 }
