@@ -11,8 +11,12 @@ option(CROSSDEVICE_INSTALL "Generate install, package and export rules" ${PROJEC
 option(CROSSDEVICE_WERROR "Treat warnings as errors" OFF)
 set(CROSSDEVICE_SANITIZE "" CACHE STRING "Sanitizers for our own targets, as in -fsanitize=, for instance address,undefined")
 
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  else()
+    message(WARNING "crossdevice is not optimised, and many times as slow: CMAKE_BUILD_TYPE is empty. -DCMAKE_BUILD_TYPE=Release is what you want.")
+  endif()
 endif()
 
 set_property(GLOBAL PROPERTY CROSSDEVICE_SUMMARY "")

@@ -41,9 +41,14 @@ command -v crossdevice-doctor
 command -v crossdevice-bench
 command -v crossdevice-train]]
       SAYS /xdev/bin/crossdevice-run /xdev/bin/crossdevice-doctor /xdev/bin/crossdevice-bench /xdev/bin/crossdevice-train)
+  set(without_cmake [[g++ -std=c++20 main.cc $(pkg-config --cflags --libs crossdevice) -Wl,-rpath,$HOME/xdev/lib -o my_trainer && ./my_trainer]])
+  run([[export PKG_CONFIG_PATH=$HOME/xdev/lib/pkgconfig]])
+  run("${without_cmake}" AS "rm my_trainer && ${without_cmake}" SAYS "3 1.5 3\n")
 else()
   foreach(line IN ITEMS [[cmake --install build/release --prefix $HOME/xdev]]
-                        [[cmake -G Ninja -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] [[export PATH=$HOME/xdev/bin:$PATH]])
+                        [[cmake -G Ninja -B build -DCMAKE_PREFIX_PATH=$HOME/xdev && cmake --build build && build/my_trainer]] [[export PATH=$HOME/xdev/bin:$PATH]]
+                        [[export PKG_CONFIG_PATH=$HOME/xdev/lib/pkgconfig]]
+                        [[g++ -std=c++20 main.cc $(pkg-config --cflags --libs crossdevice) -Wl,-rpath,$HOME/xdev/lib -o my_trainer && ./my_trainer]])
     not_run("${line}" "this build installs nothing (CROSSDEVICE_INSTALL)")
   endforeach()
 endif()
