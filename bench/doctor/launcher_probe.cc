@@ -27,7 +27,7 @@ Findings probe_launcher() {
     finding.status = Status::FAILURE;
     finding.text = error.what();
     finding.advice =
-        "unset what is left of another launcher, or say whom to believe: "
+        "set what is missing, or unset what is left of another launcher; or say whom to believe: "
         "CROSSDEVICE_LAUNCHER=crossdevice, tf_config, torchrun, openmpi, "
         "pmix, mpich, slurm or none";
   }

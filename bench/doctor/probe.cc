@@ -17,6 +17,10 @@ constexpr const char* kGpusAreIll =
     "nvidia-smi, and lines with NVRM or Xid in dmesg, say what ails driver and GPUs; "
     "CUDA_VISIBLE_DEVICES=0 (1, ...) shows which one it is, and empty it goes without GPUs";
 
+constexpr const char* kCopiesAreIll =
+    "between host devices: memory is short (free -h), or ill (dmesg); of GPUs nvidia-smi, and "
+    "lines with NVRM or Xid in dmesg, say what ails them";
+
 constexpr std::array kProbes{
     Probe{"machine", probe_machine, "processor", kReadSystem},
     Probe{"limits", probe_limits, "open files", kReadSystem},
@@ -41,7 +45,7 @@ constexpr std::array kProbes{
           "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; ucx_info -d shows what "
           "UCX itself makes of this machine",
           Need::WHEN_ASKED_FOR},
-    Probe{"copies", probe_copies, "copies", kGpusAreIll},
+    Probe{"copies", probe_copies, "copies", kCopiesAreIll},
     Probe{
         "all-reduce-hosts", probe_host_all_reduce, "all-reduce, one process",
         "CROSSDEVICE_NUM_THREADS=1 shows whether it is the threads: ulimit -u, and in a container "

@@ -70,7 +70,7 @@ void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
                  "What runs a command on a host, followed by the host and the command (default: "
                  "CROSSDEVICE_RUN_SHELL)")
       ->capture_default_str();
-  app.add_option("--port", arguments.port, "Where rank 0 listens (default: any port)")
+  app.add_option("--port", arguments.port, "Where rank 0 listens, with --hosts (default: any port)")
       ->check(CLI::Range(1, kMaxPort));
   app.add_option("-x,--export", arguments.exported,
                  "NAME or NAME=VALUE: a variable for every worker; may be repeated")

@@ -73,6 +73,10 @@ Devices default_devices() {
   return num_gpus() > 0 ? first_of("GPU", num_gpus()) : default_host_devices();
 }
 
-Devices default_host_devices() { return first_of("CPU", kDefaultHostDevices); }
+Devices default_host_devices() {
+  int count = 1;  // fewer than usual, where CROSSDEVICE_CPU_DEVICES says so
+  while (count < kDefaultHostDevices && Device(fmt::format("CPU:{}", count)).is_present()) ++count;
+  return first_of("CPU", count);
+}
 
 }  // namespace crossdevice::programs

@@ -25,7 +25,7 @@ namespace crossdevice::programs {
 /// Errors   ArgumentError: count is not positive. ValueError: there are fewer.
 [[nodiscard]] Devices first_devices(int count);
 
-/// All GPUs if there are any, else four host devices.
+/// All GPUs if there are any, else four host devices, or as many as CROSSDEVICE_CPU_DEVICES leaves.
 [[nodiscard]] Devices default_devices();
 /// What they are without GPUs.
 [[nodiscard]] Devices default_host_devices();

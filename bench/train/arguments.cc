@@ -38,8 +38,8 @@ An epoch takes compute + communication - hidden, plus the test, which is not cou
 communication includes waiting for the others.
 
 With --elastic the workers that are left after a failure meet again, take weights and velocities from the one that has come furthest, and go on with
-the step that was under way; the lowest rank of them reports. Fewer than half do not go on unless --min-workers says so, since two halves of a
-network that is cut could not know of each other.
+the step that was under way; the lowest rank of them reports. They must be more than half of those that were there unless --min-workers says
+otherwise, since two halves of a network that is cut could not know of each other.
 
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
 cut for its caches), also one process with N devices and N workers with one each. Other numbers of replicas and workers end with the same weights but

@@ -67,6 +67,7 @@ if(NOT limit STREQUAL "flat_buffer")
   message(FATAL_ERROR "the batch is held against '${limit}', expected flat_buffer")
 endif()
 
+run_program(EXIT 0 SAYS "Wrong values         : 0 OK" COMMAND "${CMAKE_COMMAND}" -E env CROSSDEVICE_CPU_DEVICES=2 "${PROGRAM}" -b 8 -e 8 -n 1)
 run_program(EXIT 0 SAYS "--minbytes" "Exit codes" COMMAND "${PROGRAM}" --help)
 run_program(EXIT 2 SAYS "crossdevice-bench: GPU:99" COMMAND "${PROGRAM}" --devices CPU:0,GPU:99)
 run_program(EXIT 2 SAYS "expected one of" COMMAND "${PROGRAM}" --op scatter)
