@@ -218,16 +218,24 @@ std::string to_string(const AllReduceTuning& tuning) {
   return root.dump();
 }
 
+bool pins_every_size(const AllReduceTuning& tuning, bool is_mesh) {
+  const auto is_taken = [is_mesh](const AllReduceTuning::Pin& pin) {
+    return is_possible(pin.algorithm, pin.up_to_bytes, is_mesh);
+  };
+  return !tuning.pins.empty() && tuning.pins.back().up_to_bytes == kNoLimit &&
+         std::all_of(tuning.pins.begin(), tuning.pins.end(), is_taken);
+}
+
 std::vector<AllReduceCandidate> rank_all_reduce_algorithms(std::size_t num_ranks,
                                                            std::size_t size_bytes, bool is_mesh,
                                                            const AllReduceTuning& tuning) {
-  if (!tuning.links.has_value()) throw ValueError("a tuning without links predicts nothing");
+  const LinkModel links = tuning.links.value_or(LinkModel{});
   std::vector<AllReduceCandidate> candidates;
   for (const AllReduceAlgorithm algorithm : kAlgorithms) {
     if (!is_possible(algorithm, size_bytes, is_mesh)) continue;
-    candidates.push_back({.algorithm = algorithm,
-                          .predicted_seconds = predict_all_reduce_seconds(
-                              algorithm, num_ranks, size_bytes, *tuning.links)});
+    candidates.push_back(
+        {.algorithm = algorithm,
+         .predicted_seconds = predict_all_reduce_seconds(algorithm, num_ranks, size_bytes, links)});
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return a.predicted_seconds < b.predicted_seconds;

@@ -176,8 +176,9 @@ std::optional<AllReduceAlgorithm> TransportCollectives::State::small_algorithm(
   if (doubles && may_double(request, values)) return choice;
   // Each worker's own values are combined before, where that decides the bits.
   if (!is_mesh || (request.deterministic && values[0].inputs.size() > 1)) return std::nullopt;
+  const LinkModel links = tuning.links.value_or(LinkModel{});
   const auto seconds = [&](AllReduceAlgorithm algorithm) {
-    return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, *tuning.links);
+    return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, links);
   };
   const bool is_next_best =
       doubles && seconds(AllReduceAlgorithm::EXCHANGE) <= seconds(AllReduceAlgorithm::SHUFFLE);
@@ -520,7 +521,8 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
 
 std::string TransportCollectives::explain_all_reduce(std::size_t size_bytes) const {
   return detail::explain(
-      rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning));
+      rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning),
+      state_->tuning);
 }
 const AllReduceTuning& TransportCollectives::tuning() const { return state_->tuning; }
 

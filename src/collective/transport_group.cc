@@ -9,6 +9,7 @@
 
 #include "crossdevice/core/log.h"
 
+#include "collective/detail/link_measurement.h"
 #include "collective/detail/tuning_agreement.h"
 
 namespace crossdevice::detail {
@@ -47,10 +48,11 @@ void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) 
   // Nobody goes on, and perhaps away, while others still connect: both end with a round of the control plane, so that the transport's end is no matter of
   // this meeting.
   if (num_ranks_ == 1 && !tuning_.links.has_value()) tuning_.links.emplace();  // there are none
-  if (tuning_.links.has_value()) {
+  // All have the same tuning, which is rank 0's, and so all measure or none does.
+  if (tuning_.links.has_value() || pins_every_size(tuning_, is_mesh_)) {
     cluster_->barrier(deadline);
   } else {
-    tuning_.links = measure_links(*cluster_, *transport_, barrier_, scratch_,
+    tuning_.links = measure_links(*cluster_, *transport_, scratch_,
                                   {.is_mesh = is_mesh_, .deadline = deadline});
   }
   if (rank_ == 0) log(LogSeverity::INFO, describe(tuning_, num_ranks_, is_mesh_));

@@ -79,6 +79,7 @@ std::vector<int> column_peers(const detail::MachineGrid& grid, detail::ProgramCa
 /// What all columns can do at the same time: a machine's link, which a ring of all workers crosses some times, is shared by its workers.
 AllReduceTuning column_tuning(const AllReduceTuning& all, const detail::MachineGrid& grid) {
   AllReduceTuning tuning = all;
+  if (!all.links.has_value()) return tuning;
   const double bytes_per_second = all.links->ring_bytes_per_second *
                                   static_cast<double>(grid.num_crossings) /
                                   static_cast<double>(grid.num_beside);
@@ -567,12 +568,16 @@ std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) cons
   if (!state.beside || (is_small && !is_mesh(state.grid))) return flat;
   std::string column;
   if (is_small) {
-    const double seconds = predict_all_reduce_seconds(AllReduceAlgorithm::EXCHANGE, num_machines,
-                                                      size_bytes, *state.tuning.links);
-    column = fmt::format("exchange, {:.1f} us expected", seconds * 1e6);
+    column = "exchange";
+    if (state.tuning.links.has_value()) {
+      const double seconds = predict_all_reduce_seconds(AllReduceAlgorithm::EXCHANGE, num_machines,
+                                                        size_bytes, *state.tuning.links);
+      column += fmt::format(", {:.1f} us expected", seconds * 1e6);
+    }
   } else {
     const std::size_t part_bytes = (size_bytes - 1) / state.grid.num_beside + 1;
-    column = detail::explain(rank_column_algorithms(state.grid, part_bytes, state.tuning));
+    column =
+        detail::explain(rank_column_algorithms(state.grid, part_bytes, state.tuning), state.tuning);
   }
   return fmt::format(
       "{} workers on each of {} machines: shared memory, then {} columns: {}; instead, all by "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/collective/all_reduce_choice.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
@@ -64,7 +66,41 @@ TEST(AllReduceChoice, RanksWhatIsPossible) {
   EXPECT_EQ(candidates[4].algorithm, AllReduceAlgorithm::RING);
   EXPECT_EQ(rank_all_reduce_algorithms(4, 1 << 20, true, tuning).size(), 3U);
   EXPECT_EQ(rank_all_reduce_algorithms(32, 8, false, tuning).size(), 3U);
-  EXPECT_THROW((void)rank_all_reduce_algorithms(4, 8, true, {}), ValueError);
+}
+
+TEST(AllReduceChoice, WithoutLinksThoseByDefaultCount) {
+  for (const std::size_t bytes : {8UL, 16UL << 10U, 64UL << 20U}) {
+    const auto candidates = rank_all_reduce_algorithms(4, bytes, true, {});
+    const auto by_default = rank_all_reduce_algorithms(4, bytes, true, {.links = LinkModel{}});
+    ASSERT_EQ(candidates.size(), by_default.size());
+    EXPECT_EQ(candidates[0].algorithm, by_default[0].algorithm);
+    EXPECT_EQ(candidates[0].predicted_seconds, by_default[0].predicted_seconds);
+  }
+}
+
+TEST(AllReduceChoice, EverySizeIsPinnedIfEachPinIsPossible) {
+  const auto pins = [](const std::string& list, bool is_mesh) {
+    return pins_every_size(parse_all_reduce_tuning(R"({"all_reduce": [)" + list + "]}"), is_mesh);
+  };
+  EXPECT_FALSE(pins("", true));
+  EXPECT_FALSE(pins_every_size({.links = kLinks}, true));
+  EXPECT_FALSE(
+      pins_every_size({.pins = {{.up_to_bytes = 8, .algorithm = AllReduceAlgorithm::RING}}}, true));
+  EXPECT_TRUE(pins(R"({"algorithm": "ring"})", false));
+  EXPECT_TRUE(pins(R"({"algorithm": "rechd"})", false));
+  EXPECT_TRUE(pins(R"({"algorithm": "shuffle"})", true));
+  EXPECT_FALSE(pins(R"({"algorithm": "shuffle"})", false));
+  EXPECT_FALSE(pins(R"({"algorithm": "exchange"})", true));
+  EXPECT_FALSE(pins(R"({"algorithm": "doubling"})", true));
+  for (const char* const small : {"exchange", "doubling"}) {
+    const auto then_ring = [&](const char* limit) {
+      return std::string(R"({"up_to_bytes": )") + limit + R"(, "algorithm": ")" + small +
+             R"("}, {"algorithm": "ring"})";
+    };
+    EXPECT_TRUE(pins(then_ring("16384"), true)) << small;
+    EXPECT_FALSE(pins(then_ring("16385"), true)) << small;
+    EXPECT_EQ(pins(then_ring("16384"), false), std::string(small) == "doubling") << small;
+  }
 }
 
 TEST(AllReduceChoice, PinsWinWhereTheyArePossible) {

@@ -64,26 +64,5 @@ TEST(TuningAgreementTest, AFileThatCannotBeOpenedForLackOfDescriptorsIsExhaustio
   EXPECT_EQ(testing::run_clusters(2, work), testing::no_errors(2));
 }
 
-TEST(TuningAgreementTest, BandwidthsThatNoisePartedAreOne) {
-  const LinkModel parted{.latency_seconds = 1e-4,
-                         .ring_bytes_per_second = 1e8,
-                         .mesh_bytes_per_second = 1.2e8,
-                         .message_seconds = 1e-5};
-  LinkModel joined = parted;
-  joined.ring_bytes_per_second = 1.2e8;
-  EXPECT_EQ(without_noise(parted), joined);
-  constexpr std::size_t kLarge = std::size_t{4} << 20;
-  EXPECT_NE(choose_all_reduce(4, kLarge, true, {.links = parted}), AllReduceAlgorithm::RING);
-  EXPECT_EQ(choose_all_reduce(4, kLarge, true, {.links = joined}), AllReduceAlgorithm::RING);
-}
-
-TEST(TuningAgreementTest, WhereOneConnectionDoesNotFillALinkOrManyHinderEachOtherNothingIsNoise) {
-  LinkModel links{
-      .latency_seconds = 1e-4, .ring_bytes_per_second = 1e8, .mesh_bytes_per_second = 2e8};
-  EXPECT_EQ(without_noise(links), links);
-  links.mesh_bytes_per_second = 0.9e8;
-  EXPECT_EQ(without_noise(links), links);
-}
-
 }  // namespace
 }  // namespace crossdevice::detail

@@ -243,8 +243,9 @@ TEST_F(AlgorithmMessagesTest, WhoExchangesMessagesSaysWhichAlgorithmFromWhichSiz
   EXPECT_EQ(reductions("rechd") - rechds, 2 * kWorkers);
   EXPECT_EQ(count(log_, "all-reduce "), 1U) << log_.texts();
   EXPECT_EQ(count(log_, "all-reduce among 4 workers that exchange messages: "), 1U);
-  EXPECT_THAT(log_.texts(),
-              HasSubstr(" in a mesh, choices pinned; ring from 8 bytes rechd from 1 KiB\n"));
+  EXPECT_THAT(
+      log_.texts(),
+      HasSubstr("links not measured, all choices pinned; ring from 8 bytes rechd from 1 KiB\n"));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ struct CROSSDEVICE_EXPORT AllReduceTuning {
     AllReduceAlgorithm algorithm = AllReduceAlgorithm::RING;
     friend bool operator==(const Pin&, const Pin&) = default;
   };
-  /// Nothing: to be measured.
+  /// Nothing: to be measured, where not all sizes are pinned.
   std::optional<LinkModel> links{};
   /// Ascending; empty: what the model says is fastest.
   std::vector<Pin> pins{};
@@ -67,15 +67,16 @@ struct CROSSDEVICE_EXPORT AllReduceTuning {
 /// The text that parse_all_reduce_tuning() reads again.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const AllReduceTuning& tuning);
 
+/// Whether the links are no matter: for each size something is pinned that is possible.
+[[nodiscard]] CROSSDEVICE_EXPORT bool pins_every_size(const AllReduceTuning& tuning, bool is_mesh);
+
 /// One candidate and what is said for it.
 struct AllReduceCandidate {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::RING;
   double predicted_seconds = 0;
 };
 /// What can be taken for so many bytes, the choice first and then the fastest. Without a mesh, in which everybody is connected to everybody, neither
-/// EXCHANGE nor SHUFFLE are; EXCHANGE and DOUBLING are for up to kMaxExchangeBytes.
-///
-/// Errors   ValueError: no links in the tuning.
+/// EXCHANGE nor SHUFFLE are; EXCHANGE and DOUBLING are for up to kMaxExchangeBytes. Where the tuning has no links, those of a LinkModel by default count.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<AllReduceCandidate> rank_all_reduce_algorithms(
     std::size_t num_ranks, std::size_t size_bytes, bool is_mesh, const AllReduceTuning& tuning);
 /// The first of them.

@@ -23,7 +23,8 @@ class TransportGroup;
 ///          worker's own before.
 /// Threads  all work is done on the calling thread.
 /// Cost     an all-reduce takes the algorithm that the links promise to be fastest (all_reduce_choice.h): they are measured when the object is made, in
-///          a few rounds of 256 KiB, unless CROSSDEVICE_TUNING_FILE of rank 0 says what they are, or what to take. Before outputs are written
+///          a few rounds of up to 2 MiB and no longer than a second where links are not very slow, unless CROSSDEVICE_TUNING_FILE of rank 0 says what they are,
+///          or what to take for every size. Before outputs are written
 ///          where they lie, ceil(log2 n) rounds of
 ///          messages without bytes make sure that all mean the same. share() holds all tensors of all workers in memory at once.
 class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {

@@ -36,7 +36,7 @@ struct CROSSDEVICE_EXPORT Environment {
   /// CROSSDEVICE_COUNTERS: 0 counts nothing (see counters.h); 1 is the default.
   bool counters = true;
   /// CROSSDEVICE_TUNING_FILE: rank 0's file with the links, or with the algorithms to take (see all_reduce_choice.h; default: none,
-  /// the links are measured).
+  /// the links are measured, as they are where not every size has an algorithm).
   std::string tuning_file{};
   /// CROSSDEVICE_TRANSPORT: what carries messages between machines, "tcp" or "ucx" (see message_transport.h; default: TCP).
   std::string transport{};

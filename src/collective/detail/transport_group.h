@@ -32,7 +32,8 @@ class TransportGroup {
   /// So many workers are connected to each other from the start; of more, each to those that a barrier needs.
   static constexpr int kMeshRanks = 16;
 
-  /// Collective. Connects everybody to whom it needs, and to its `peers`, who name it too; then measures the links; all of it by the deadline.
+  /// Collective. Connects everybody to whom it needs, and to its `peers`, who name it too; then measures the links where a
+  /// choice depends on them; all of it by the deadline.
   TransportGroup(std::shared_ptr<Cluster> cluster, std::unique_ptr<Transport> transport,
                  const Deadline& deadline, std::span<const int> peers = {});
   TransportGroup(const TransportGroup&) = delete;
@@ -44,7 +45,7 @@ class TransportGroup {
   [[nodiscard]] std::size_t num_ranks() const { return num_ranks_; }
   [[nodiscard]] std::size_t rank() const { return rank_; }
   [[nodiscard]] bool is_mesh() const { return is_mesh_; }
-  /// With links.
+  /// With links, unless every size is pinned.
   [[nodiscard]] const AllReduceTuning& tuning() const { return tuning_; }
 
   /// Runs an operation so that all workers learn how it failed. `body` may send and receive.
