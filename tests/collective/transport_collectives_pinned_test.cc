@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What TransportCollectives sends by the algorithms that are no schedules, to the message and to the byte. Rank 0's file pins them; the variable is read
+// once, so this is a program of its own.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "crossdevice/collective/halving_doubling.h"
+#include "crossdevice/collective/transport_collectives.h"
+#include "crossdevice/comm/in_process_transport.h"
+
+#include "support/threaded_cluster.h"
+
+namespace crossdevice {
+namespace {
+
+using testing::no_errors;
+using testing::run_clusters;
+
+constexpr std::size_t kMaxRanks = 16;
+/// In a block a tensor begins at a multiple of this.
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kMostFloats = kMaxExchangeBytes / sizeof(float);
+
+const std::string& tuning_file() {
+  static const std::string file =
+      ::testing::TempDir() + "pinned_collectives_" + std::to_string(::getpid());
+  return file;
+}
+// NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
+const int kSet = ::setenv("CROSSDEVICE_TUNING_FILE", tuning_file().c_str(), 1);
+
+/// What a rank sends of a value, and receives too.
+struct Traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+using Predict = std::function<Traffic(std::size_t num_ranks, std::size_t rank, std::size_t bytes)>;
+
+/// Everything to everybody, in one round.
+Traffic of_exchange(std::size_t num_ranks, std::size_t /*rank*/, std::size_t bytes) {
+  const std::size_t block = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return {.messages = num_ranks - 1, .bytes = (num_ranks - 1) * block};
+}
+
+/// A rank beyond the power of two gives everything away and gets the result; whom it gives it to does so too, beside what all of the core exchange.
+Traffic of_doubling(std::size_t num_ranks, std::size_t rank, std::size_t bytes) {
+  const std::size_t core = halving_doubling_core(num_ranks);
+  Traffic traffic;
+  if (rank >= core || rank + core < num_ranks) ++traffic.messages;
+  if (rank < core) {
+    for (std::size_t distance = 1; distance < core; distance *= 2) ++traffic.messages;
+  }
+  traffic.bytes = traffic.messages * bytes;
+  return traffic;
+}
+
+Tensor tensor_of(std::size_t count, float value) {
+  Tensor tensor = Tensor::empty(DType::FLOAT32, {count}, "CPU:0");
+  std::fill_n(static_cast<float*>(tensor.data()), count, value);
+  return tensor;
+}
+
+void expect_traffic(const std::string& algorithm, std::size_t num_ranks, const Predict& predict) {
+  std::ofstream(tuning_file()) << fmt::format(
+      R"({{"all_reduce": [{{"up_to_bytes": {}, "algorithm": "{}"}}, {{"algorithm": "ring"}}]}})",
+      kMaxExchangeBytes, algorithm);
+  std::vector<std::unique_ptr<Transport>> transports =
+      make_in_process_transports(static_cast<int>(num_ranks));
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    const auto rank = static_cast<std::size_t>(cluster->rank());
+    TransportCollectives collectives(cluster, std::move(transports[rank]));
+    EXPECT_EQ(collectives.counters(), TransportCounters());
+    std::uint64_t sequence = 0;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{97}, kMostFloats}) {
+      const std::vector<Tensor> input{tensor_of(count, static_cast<float>(rank + 1))};
+      const std::vector<Tensor> output{tensor_of(count, -1)};
+      const std::vector<CollectiveValue> values{{input, output}};
+      const TransportCounters before = collectives.counters();
+      collectives.all_reduce({.kind = "test",
+                              .sequence = ++sequence,
+                              .op = ReduceOp::SUM,
+                              .deadline = Deadline::after_timeout_seconds(60)},
+                             values);
+      const TransportCounters after = collectives.counters();
+      const Traffic expected = predict(num_ranks, rank, count * sizeof(float));
+      const std::string what = fmt::format("{} floats, rank {} of {}", count, rank, num_ranks);
+      EXPECT_EQ(after.messages_sent - before.messages_sent, expected.messages) << what;
+      EXPECT_EQ(after.messages_received - before.messages_received, expected.messages) << what;
+      EXPECT_EQ(after.bytes_sent - before.bytes_sent, expected.bytes) << what;
+      EXPECT_EQ(after.bytes_received - before.bytes_received, expected.bytes) << what;
+      const std::size_t sum = num_ranks * (num_ranks + 1) / 2;
+      EXPECT_EQ(static_cast<const float*>(output[0].data())[count - 1], static_cast<float>(sum))
+          << what;
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(run_clusters(num_ranks, work), no_errors(num_ranks));
+  ::unlink(tuning_file().c_str());
+}
+
+TEST(TransportCollectivesPinned, AnExchangeSendsEverythingToEverybody) {
+  ASSERT_EQ(kSet, 0);
+  for (std::size_t n = 2; n <= kMaxRanks; ++n) expect_traffic("exchange", n, of_exchange);
+}
+
+TEST(TransportCollectivesPinned, DoublingSendsEverythingOncePerPowerOfTwo) {
+  for (std::size_t n = 2; n <= kMaxRanks; ++n) expect_traffic("doubling", n, of_doubling);
+}
+
+}  // namespace
+}  // namespace crossdevice
