@@ -300,36 +300,56 @@ TEST_P(TransportCollectivesTest, SharedTensorsMayDifferInEverything) {
       no_errors(n));
 }
 
-/// 0 if `call` throws an Error with this text that blames these ranks.
-template <class Error, class Call>
-void expect_error(const std::string& text, const std::vector<int>& culprits, Call call) {
+/// Expects that `call` throws an Error, of whose text and culprits `look` thinks what it likes.
+template <class Error, class Call, class Look>
+void expect_error_that(Call call, Look look) {
   try {
     call();
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr(text));
     std::vector<int> blamed;
     for (const RankInfo& rank : error.culprits()) blamed.push_back(rank.rank);
-    EXPECT_EQ(blamed, culprits) << error.what();
+    look(std::string(error.what()), blamed);
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another kind of error: " << error.what();
   }
 }
 
+/// Expects that `call` throws an Error with this text that blames these ranks.
+template <class Error, class Call>
+void expect_error(const std::string& text, const std::vector<int>& culprits, Call call) {
+  expect_error_that<Error>(call, [&](const std::string& what, const std::vector<int>& blamed) {
+    EXPECT_THAT(what, ::testing::HasSubstr(text));
+    EXPECT_EQ(blamed, culprits) << what;
+  });
+}
+
+/// Two members see it of each other; who sees it first blames the other one, and tells all.
 TEST_P(TransportCollectivesTest, DifferentCallsAreFoundBeforeAnythingIsWritten) {
   const std::size_t n = GetParam();
+  const int differing = static_cast<int>(n) - 1;
+  const auto look = [&](const std::string& what, const std::vector<int>& blamed) {
+    EXPECT_THAT(what, ::testing::HasSubstr(" MAX of 1 float32 values"));
+    EXPECT_THAT(what, ::testing::HasSubstr(" SUM of 1 float32 values"));
+    EXPECT_THAT(what, ::testing::HasSubstr("rank " + std::to_string(differing) + " "));
+    ASSERT_EQ(blamed.size(), 1) << what;
+    const bool is_found_by_it =
+        what.find("different calls: rank " + std::to_string(differing) + " ") != std::string::npos;
+    EXPECT_EQ(blamed[0] != differing, is_found_by_it) << what;
+  };
   for (const std::size_t count : {1UL, 1000UL, 300'000UL}) {
     EXPECT_EQ(run(n,
                   [&](TransportCollectives& collectives, Cluster& cluster) {
                     const auto rank = static_cast<std::size_t>(cluster.rank());
-                    const bool differs = rank == n - 1;
+                    const bool differs = cluster.rank() == differing;
                     const Value value = make_value<float>(count, rank, 1, true);
                     const CollectiveValue view = value.view();
-                    expect_error<InternalError>(
-                        " MAX of 1 float32 values", {static_cast<int>(n - 1)}, [&] {
+                    expect_error_that<InternalError>(
+                        [&] {
                           collectives.all_reduce(
                               request_of(differs ? ReduceOp::MAX : ReduceOp::SUM), {&view, 1});
-                        });
+                        },
+                        look);
                     EXPECT_EQ(values_of<float>(value.outputs[0]), numbers<float>(count, rank));
                     EXPECT_THROW(collectives.barrier(request_of(ReduceOp::SUM)),
                                  FailedPreconditionError);
