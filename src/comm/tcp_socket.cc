@@ -12,9 +12,12 @@ namespace {
 
 using asio::ip::tcp;
 
+/// Of asio's own category, which is not the standard's: only so do its asio::error::would_block and others compare equal.
+std::error_code last_error() { return {errno, asio::error::get_system_category()}; }
+
 template <class Socket>
 std::error_code own(Socket& socket, const tcp& protocol, int fd) {
-  if (fd < 0) return {errno, std::system_category()};
+  if (fd < 0) return last_error();
   std::error_code error;
   try {
     socket.assign(protocol, fd, error);

@@ -79,6 +79,23 @@ TEST(ReceptionTest, WhoeverComesWhileThereAreNoRandomBytesIsTurnedAwayAndMayCome
   reception.close();
 }
 
+TEST(ReceptionTest, WhoComesAfterOthersIsTakenInWhenItComesAndNotWhenSomeTimeIsOver) {
+  asio::io_context io;
+  Reception reception(io, [](const auto&, const Nonce&, const Frame&) {});
+  tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  const tcp::endpoint where = acceptor.local_endpoint();
+  reception.open(std::move(acceptor), "the test");
+  std::vector<tcp::socket> strangers;
+  for (std::size_t i = 0; i < 3; ++i) {
+    strangers.emplace_back(io, tcp::v4()).connect(where);
+    // What has connected is there to be accepted; no timer ends meanwhile unless this process is stopped, which then hides what is looked for here.
+    while (io.poll() > 0) {
+    }
+    EXPECT_NE(strangers.back().available(), 0U) << "of stranger " << i;
+  }
+  reception.close();
+}
+
 std::size_t num_open_files() {
   return static_cast<std::size_t>(std::distance(
       std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
