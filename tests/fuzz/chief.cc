@@ -33,7 +33,10 @@ class Scene {
                [this](int rank, const SharedFrame& frame) { hear(rank, *frame); }) {}
 
   void play() {
-    while (!input_.is_empty()) act();
+    while (!input_.is_empty()) {
+      act();
+      count();
+    }
     if (!chief_.is_complete()) {
       (void)chief_.describe_absent();
       return;
@@ -49,6 +52,15 @@ class Scene {
   }
 
  private:
+  void count() {
+    std::size_t num_present = 0;
+    for (int rank = 0; rank < num_workers_; ++rank)
+      num_present += chief_.is_present(rank) ? 1U : 0U;
+    FUZZ_EXPECT(chief_.num_present() == num_present);
+    const bool is_in_doubt = chief_.is_anybody_in_doubt();
+    FUZZ_EXPECT(!is_in_doubt || (chief_.is_cancelled() && !chief_.is_complete()));
+  }
+
   [[nodiscard]] int any_rank() {
     return static_cast<int>(input_.below(static_cast<std::size_t>(num_workers_)));
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers and workers at a chief's door, over real connections: what they send is cut and mutated by the fuzzer, proofs are made where it says so.
-// Nobody is welcomed, or told anything but a challenge and a refusal, who has not proved that it holds the secret for this very connection.
+// Nobody is welcomed, or told anything but a challenge and a refusal, who has not proved that it holds the secret for this very connection. Time is what
+// the input says: whoever is to be waited for is so for ever, or not at all.
 #include "comm/detail/chief_service.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@ struct Client {
   bool has_proved = false;  // sent a hello with the right proof, as its first frame
   bool has_spoken = false;
   bool is_welcome = false;
+  std::uint64_t asked = 0;  // the last nonce of a contest
 };
 
 class Scene {
@@ -43,7 +46,12 @@ class Scene {
     options_.num_workers = kNumWorkers;
     options_.chief_address = "127.0.0.1:1";
     options_.listener = std::move(listener_);
-    options_.secret = kSecret;
+    const std::size_t how = input_.number<std::uint8_t>();
+    if ((how & 1U) == 0) options_.secret = kSecret;
+    options_.heartbeat_timeout = (how & 2U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+    options_.stall_warning = (how & 4U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+    if ((how & 8U) != 0) options_.addresses_by_rank = {"", "here:1"};
+    are_left_alone_ = (how & 16U) != 0;
     MemberInfo self;
     self.rank = 0;
     service_.emplace(io_, options_, self,
@@ -56,22 +64,27 @@ class Scene {
       act();
       settle();
     }
-    for (Client& each : clients_) each.socket.close();
+    for (Client& each : clients_) {
+      if (!are_left_alone_) each.socket.close();
+    }
     settle();
     service_->say_goodbye();
     settle();
     FUZZ_EXPECT(service_->has_sent_all());
+    const bool is_in_doubt = service_->is_anybody_in_doubt();
+    FUZZ_EXPECT(service_->is_cancelled() || !is_in_doubt);
   }
 
  private:
   void act() {
-    const std::size_t what = input_.below(8);
+    const std::size_t what = input_.below(12);
     if (what == 0 || clients_.empty()) {
       if (clients_.size() == kMaxClients) return;
       clients_.push_back({.socket = fuzz::RawSocket::to(port_)});
       return;
     }
     if (what == 6) return service_->beat(input_.coin());
+    if (what == 8) return cancel();
     Client& client = clients_[input_.below(clients_.size())];
     if (what == 7) return client.socket.close();
     if (what == 1) {
@@ -80,16 +93,35 @@ class Scene {
       return client.socket.say(bytes);
     }
     if (what == 2) {
-      client.has_spoken = true;
       const auto kind = static_cast<ControlKind>(input_.number<std::uint8_t>());
-      return client.socket.say(encode_frame(kind, input_.text()));
+      return say(client, kind, input_.text());
     }
     if (what == 5) return exchange(client);
-    hello(client, what == 4);
+    if (what == 9) return answer(client);
+    if (what == 10) return say(client, ControlKind::CLOCK, ClockReading{.asked_ns = 1}.encode());
+    hello(client, what == 4, what == 11 ? kControlProtocol + 1 : kControlProtocol);
   }
 
-  void hello(Client& client, bool is_forged) {
+  void say(Client& client, ControlKind kind, const std::string& payload) {
+    client.has_spoken = true;
+    client.socket.say(encode_frame(kind, payload));
+  }
+  /// To the chief's question whether it is there still, rightly or not.
+  void answer(Client& client) {
+    const std::uint64_t nonce = client.asked + input_.below(2);
+    say(client, ControlKind::HEARTBEAT, Heartbeat{.operation = "test", .answers = nonce}.encode());
+  }
+  void cancel() {
+    std::vector<int> gone;
+    if (input_.coin()) gone.push_back(static_cast<int>(input_.below(kNumWorkers)));
+    const std::optional<Refused> refused = service_->cancel_meeting(gone);
+    FUZZ_EXPECT(!refused.has_value() || !refused->text.empty());
+    FUZZ_EXPECT(!refused.has_value() || service_->is_cancelled());
+  }
+
+  void hello(Client& client, bool is_forged, std::uint32_t protocol) {
     Hello hello;
+    hello.protocol = protocol;
     hello.library_version = library_version_string();
     hello.num_workers = kNumWorkers;
     hello.member.rank = static_cast<int>(input_.below(5)) - 1;
@@ -97,17 +129,16 @@ class Scene {
     if (input_.below(8) == 1) hello.num_workers = 7;
     if (input_.below(8) == 1) hello.member.addresses = {input_.text()};
     const bool has_challenge = client.challenge.has_value();
-    hello.mac = hello.expected_mac(kSecret, client.challenge.value_or(Nonce{}));
+    hello.mac = hello.expected_mac(options_.secret, client.challenge.value_or(Nonce{}));
     if (is_forged) {
       // Another's challenge, another secret, or a bit that is not right.
       const std::size_t forgery = input_.below(3);
-      if (forgery == 0) hello.mac = hello.expected_mac(kSecret, Nonce{});
-      if (forgery == 1) hello.mac = hello.expected_mac("", client.challenge.value_or(Nonce{}));
+      if (forgery == 0) hello.mac = hello.expected_mac(options_.secret, Nonce{});
+      if (forgery == 1) hello.mac = hello.expected_mac("guess", client.challenge.value_or(Nonce{}));
       if (forgery == 2) hello.mac[input_.below(kMacBytes)] ^= 1;
     }
     if (!client.has_spoken && has_challenge && !is_forged) client.has_proved = true;
-    client.has_spoken = true;
-    client.socket.say(encode_frame(ControlKind::HELLO, hello.encode()));
+    say(client, ControlKind::HELLO, hello.encode());
   }
 
   void exchange(Client& client) {
@@ -115,8 +146,7 @@ class Scene {
     message.id = {input_.below(2), input_.below(2)};
     message.kind = "barrier";
     message.bytes = input_.text();
-    client.has_spoken = true;
-    client.socket.say(encode_frame(ControlKind::EXCHANGE, message.encode()));
+    say(client, ControlKind::EXCHANGE, message.encode());
   }
 
   /// Until nothing happens any more.
@@ -137,6 +167,7 @@ class Scene {
           // Who seems to speak TLS is told by this that nobody here does.
           const bool is_answer_to_tls = frame->kind == ControlKind::GOODBYE && each.has_spoken;
           FUZZ_EXPECT(each.is_welcome || is_answer_to_tls);
+          if (frame->kind == ControlKind::ASK) each.asked = Ask::decode(frame->payload).nonce;
         }
       }
     }
@@ -149,6 +180,7 @@ class Scene {
   ControlPlaneOptions options_;
   std::optional<ChiefService> service_;
   std::vector<Client> clients_;
+  bool are_left_alone_ = false;  // by the chief, which leaves first
 };
 
 }  // namespace

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The side that connects: a worker that seeks its chief, and one that seeks another worker. What answers is whoever listens there and says what the
 // fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once.
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <asio/io_context.hpp>
+#include <sys/resource.h>
 
 #include "comm/detail/chief_link.h"
 #include "comm/detail/host_port.h"
@@ -58,8 +60,7 @@ class Host {
       case 0:
         challenge_ = {};
         for (unsigned char& byte : challenge_) byte = input_.number<std::uint8_t>();
-        return say(ControlKind::CHALLENGE,
-                   Challenge{.protocol = kControlProtocol, .nonce = challenge_}.encode());
+        return challenge(kControlProtocol);
       case 1:
         return socket_.say(input_.text());
       case 2:
@@ -74,6 +75,7 @@ class Host {
       case 6:
         return socket_.close();
       case 7:
+        if (input_.below(4) == 1) return challenge(input_.number<std::uint8_t>());
         return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
     }
   }
@@ -81,6 +83,9 @@ class Host {
  private:
   void say(ControlKind kind, const std::string& payload) {
     socket_.say(encode_frame(kind, payload));
+  }
+  void challenge(std::uint32_t protocol) {
+    say(ControlKind::CHALLENGE, Challenge{.protocol = protocol, .nonce = challenge_}.encode());
   }
   template <class Message>
   void prove(Message& message) {
@@ -138,7 +143,25 @@ bool is_address(const std::string& text) {
   }
 }
 
-void check_seeker(fuzz::Input& input) {
+/// All that this process may have open is open.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    FUZZ_EXPECT(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    FUZZ_EXPECT(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// `how`: bits, who listens where it seeks, and whether it waits for them.
+void check_seeker(fuzz::Input& input, std::size_t how) {
+  static const fuzz::DeafListener deaf;
   asio::io_context io{1};
   Host host(input);
   Seek question;
@@ -151,19 +174,33 @@ void check_seeker(fuzz::Input& input) {
     addresses.push_back(input.text());
     if (is_address(addresses.back())) addresses.pop_back();
   }
-  addresses.push_back(join_host_port("127.0.0.1", host.port()));
+  std::optional<std::chrono::steady_clock::duration> patience;
+  if ((how & 1U) != 0) patience = std::chrono::hours(1);
+  if ((how & 2U) != 0) patience = std::chrono::seconds(0);
+  if ((how & 4U) != 0) addresses.push_back(join_host_port("127.0.0.1", deaf.port()));
+  if ((how & 8U) != 0) addresses.emplace_back("127.0.0.1:1");
+  if ((how & 16U) == 0) addresses.push_back(join_host_port("127.0.0.1", host.port()));
+  // Where this process cannot ask, it cannot know either.
+  const bool may_be_there = (how & 20U) != 16U || (how & 40U) == 40U;
   int num_results = 0;
   const auto seeker = std::make_shared<Seeker>(
-      io, SeekerProof{.secret = kSecret}, question, kAskedRank, addresses, std::nullopt,
+      io, SeekerProof{.secret = kSecret}, question, kAskedRank, addresses, patience,
       [&](const SeekResult& result) {
         ++num_results;
+        FUZZ_EXPECT(!result.is_gone || !may_be_there);
         FUZZ_EXPECT(!result.found.has_value() || host.has_proved());
         FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);
         FUZZ_EXPECT(!result.connection || (result.found.has_value() && result.found->takes_in));
         if (result.connection) result.connection->close();
       });
-  seeker->start();
+  if ((how & 32U) != 0) {
+    const NoDescriptors none;
+    seeker->start();
+  } else {
+    seeker->start();
+  }
   play(input, io, host);
+  FUZZ_EXPECT(seeker->rank() == kAskedRank);
   seeker->cancel();
   FUZZ_EXPECT(num_results <= 1);
   while (io.poll() > 0) {
@@ -211,8 +248,9 @@ void check_chief_link(fuzz::Input& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   crossdevice::fuzz::silence_log();
   crossdevice::fuzz::Input input(data, size);
-  if (input.below(4) != 0) {
-    crossdevice::detail::check_seeker(input);
+  const std::size_t choice = input.number<std::uint8_t>();
+  if (choice % 4 != 0) {
+    crossdevice::detail::check_seeker(input, choice / 4);
   } else {
     crossdevice::detail::check_chief_link(input);
   }

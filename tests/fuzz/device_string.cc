@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device strings: a line that names a device, and one with defaults for it. What is accepted prints as something that means the same.
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/device.h"
@@ -47,6 +49,20 @@ void check_canonical(const std::string& text, const std::string& defaults) {
   }
 }
 
+/// As many GPUs as the length and the first byte of a text say.
+void check_local_devices(const std::string& text) {
+  const int num_gpus = static_cast<int>(text.size() % 8) * (text.starts_with('-') ? -1 : 1);
+  try {
+    const std::vector<std::string> devices = local_devices_from_num_gpus(num_gpus);
+    FUZZ_EXPECT(devices.size() == static_cast<std::size_t>(std::max(num_gpus, 1)));
+    for (const std::string& each : devices) {
+      FUZZ_EXPECT(DeviceSpec::from_string(each).to_string() == each);
+    }
+  } catch (const ValueError&) {
+    FUZZ_EXPECT(num_gpus < 0);
+  }
+}
+
 void check_device(const std::string& text) {
   static int num_devices = 0;
   if (num_devices >= kMaxDevices) return;
@@ -79,5 +95,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   crossdevice::check_spec(text);
   crossdevice::check_canonical(text, defaults);
   crossdevice::check_device(text);
+  crossdevice::check_local_devices(text);
   return 0;
 }

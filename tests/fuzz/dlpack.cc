@@ -11,6 +11,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/interop_dlpack.h"
+#include "crossdevice/device/stream.h"
 
 #include "fuzz/fuzz_target.h"
 
@@ -18,6 +19,27 @@ namespace crossdevice {
 namespace {
 
 constexpr int kMaxDims = 12;
+
+template <class Managed>
+Tensor take_over(Managed* managed, bool follows_stream) {
+  CUstream_st* const default_stream = nullptr;
+  return follows_stream ? from_dlpack(managed, from_cuda(default_stream)) : from_dlpack(managed);
+}
+
+/// Who has no tensor at all is refused, whichever overload it takes.
+template <class Managed>
+void check_nothing(bool follows_stream) {
+  try {
+    (void)take_over<Managed>(nullptr, follows_stream);
+    FUZZ_FAIL("null refused");
+  } catch (const ValueError&) {
+  }
+  try {
+    (void)to_dlpack(Tensor());
+    FUZZ_FAIL("no tensor refused");
+  } catch (const ValueError&) {
+  }
+}
 
 /// What the struct points to.
 struct Foreign {
@@ -107,9 +129,13 @@ void check(fuzz::Input& input) {
     read_only = (managed.flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
   }
   const int once = has_deleter ? 1 : 0;
+  // Host memory follows no stream; that of a GPU would be waited for.
+  const bool follows_stream =
+      input.below(4) == 1 && managed.dl_tensor.device.device_type != kDLCUDA;
+  check_nothing<Managed>(follows_stream);
   try {
-    Tensor tensor = from_dlpack(&managed);
-    FUZZ_EXPECT(!is_other_version && foreign.num_deletions == 0);
+    Tensor tensor = take_over(&managed, follows_stream);
+    FUZZ_EXPECT(!is_other_version && !follows_stream && foreign.num_deletions == 0);
     FUZZ_EXPECT(tensor.shape().rank() == foreign.shape.size());
     FUZZ_EXPECT(tensor.is_read_only() == read_only);
     const Tensor handle = tensor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables that launchers set, a line NAME=value each: every kind of resolver, and the choice among them, gives an identity that makes
-// sense, or a ValueError. The first byte of the input is no variable: it says which launcher is believed to be there.
+// sense, or a ValueError. The first byte of the input is no variable: it says which launcher is believed to be there, and what a union is asked for.
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +73,33 @@ void check(const ClusterResolver& resolver) {
   value_or_error([&] { (void)resolver.rpc_layer(); });
 }
 
+/// `how`: bits, which of its own the union has instead of what its first resolver says.
+void check_union(const std::shared_ptr<const ClusterResolver>& first,
+                 const std::shared_ptr<const ClusterResolver>& second, std::size_t how) {
+  UnionClusterResolverOptions options;
+  if ((how & 1U) != 0) options.task_type = "chief";
+  if ((how & 2U) != 0) options.task_id = 1;
+  if ((how & 4U) != 0) options.rpc_layer = "grpc";
+  const UnionClusterResolver both({first, second}, options);
+  check(both);
+  value_or_error([&] { FUZZ_EXPECT(both.num_accelerators() == first->num_accelerators()); });
+  value_or_error([&] {
+    for (const ClusterTask& task : both.cluster_spec().tasks()) {
+      FUZZ_EXPECT(both.master(task.job, task.index, "") == task.address);
+      FUZZ_EXPECT(both.master(task.job, task.index).ends_with(task.address));
+    }
+  });
+  try {
+    if ((how & 8U) != 0) {
+      (void)UnionClusterResolver({first, nullptr});
+    } else {
+      (void)UnionClusterResolver({});
+    }
+    FUZZ_FAIL("a union of nobody");
+  } catch (const ValueError&) {
+  }
+}
+
 }  // namespace
 }  // namespace crossdevice
 
@@ -80,7 +107,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace crossdevice;
   fuzz::silence_log();
   fuzz::Input input(data, size);
-  const std::size_t kind = input.below(9);
+  const std::size_t choice = input.number<std::uint8_t>();
+  const std::size_t kind = choice % 9;
   Variables variables;
   std::string rest = input.rest();
   for (std::size_t begin = 0; begin < rest.size();) {
@@ -98,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::shared_ptr<ClusterResolver> resolver = make_resolver(kind, source);
     check(*resolver);
     const auto other = make_resolver((kind + 1) % 7, source);
-    check(UnionClusterResolver({resolver, other}));
+    check_union(resolver, other, choice / 9);
   });
   return 0;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that can be found after a failure, and one that asks it whatever the fuzzer makes it ask, before and after it has proved that it holds the
 // secret, while the worker waits for the next epoch or does not. What it says is well said, nobody is answered who has not proved it, and its call ends.
+// Whoever follows the epochs hears of each once, in order.
 #include "comm/detail/meeting_place.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,11 +34,14 @@ constexpr int kPatienceMilliseconds = 500;
 
 class Scene {
  public:
-  explicit Scene(fuzz::Input& input)
+  /// `how`: bits.
+  Scene(fuzz::Input& input, std::size_t how)
       : input_(input),
+        how_(how),
+        secret_((how & 1U) == 0 ? kSecret : ""),
         place_(MeetingPlace::open({.chief_host = "127.0.0.1",
                                    .chief_port = 0,
-                                   .secret = kSecret,
+                                   .secret = secret_,
                                    .heartbeat_timeout = std::chrono::seconds(1)})) {
     std::vector<MemberInfo> everyone(3);
     for (int rank = 0; rank < 3; ++rank) everyone[static_cast<std::size_t>(rank)].rank = rank;
@@ -45,21 +50,48 @@ class Scene {
     everyone[1].addresses = place_->addresses();
     everyone[2].addresses = {input_.coin() ? "no address" : "127.0.0.1:1"};
     place_->begin(kJob, kRank, everyone);
+    FUZZ_EXPECT(place_->job() == kJob);
+    if ((how & 2U) != 0) follow();
     port_ = parse_host_port(place_->addresses()[0]).port;
   }
 
   void play() {
     std::thread caller;
     if (input_.below(4) == 0) caller = std::thread([this] { meet(); });
+    if ((how_ & 4U) != 0) meet();  // perhaps while somebody else does
     while (!input_.is_empty() && num_acts_++ < 12) act();
     if (caller.joinable()) caller.join();
+    if ((how_ & 8U) != 0) find_gone();
+    if ((how_ & 16U) != 0) following_.reset();
+    if ((how_ & 32U) != 0) meet();  // in whatever epoch it has come to
     place_.reset();
   }
 
  private:
+  void follow() {
+    const auto on_epoch = [this](const Epoch& epoch, bool is_member) {
+      FUZZ_EXPECT(epoch.number > heard_of_);
+      FUZZ_EXPECT(is_member == epoch.has(kRank));
+      heard_of_ = epoch.number;
+    };
+    const auto on_call = [this](const Epoch& epoch, int /*rank*/, const std::string& call) {
+      FUZZ_EXPECT(epoch.number == heard_of_ && !call.empty());
+    };
+    following_ = place_->listen(on_epoch, on_call);
+    FUZZ_EXPECT(place_->epoch().number == heard_of_);
+  }
+
+  /// Nobody lives where the others should be, or that is no place.
+  void find_gone() {
+    const std::vector<int> asked = {0, 2};
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    for (const int rank : place_->find_gone(asked, latest)) FUZZ_EXPECT(rank == 0 || rank == 2);
+  }
+
   void meet() {
     MeetingRequest request;
     request.call = kCall;
+    request.min_workers = (how_ & 64U) != 0 ? 1 : 0;
     request.patience = std::chrono::milliseconds(1);
     request.deadline = Deadline::after(std::chrono::milliseconds(60));
     try {
@@ -120,8 +152,10 @@ class Scene {
     message.lost = {static_cast<int>(input_.below(4)) - 1};
     message.nonce[0] = input_.number<std::uint8_t>();
     const std::size_t forgery = input_.below(16);
+    if (input_.below(8) == 1) message.rouses = input_.text();
+    if (input_.below(16) == 1) message.protocol = input_.number<std::uint8_t>();
     message.mac =
-        message.expected_mac(forgery == 1 ? "guess" : kSecret, forgery == 2 ? Nonce{} : challenge_);
+        message.expected_mac(forgery == 1 ? "guess" : secret_, forgery == 2 ? Nonce{} : challenge_);
     if (forgery == 3) message.mac[input_.below(kMacBytes)] ^= 1;
     const bool is_right = forgery == 0 || forgery > 3;
     has_proved_ = has_proved_ || (is_right && !has_spoken_);
@@ -129,7 +163,7 @@ class Scene {
     const std::optional<Frame> frame = hear();
     if (!frame.has_value() || frame->kind != ControlKind::FOUND) return;
     const Found found = Found::decode(frame->payload);
-    FUZZ_EXPECT(found.mac == found.expected_mac(kSecret, message.nonce));
+    FUZZ_EXPECT(found.mac == found.expected_mac(secret_, message.nonce));
     FUZZ_EXPECT(found.rank == kRank);
     if (!found.takes_in) return;
     if (const std::optional<Frame> prepare = hear();
@@ -178,7 +212,11 @@ class Scene {
   }
 
   fuzz::Input& input_;
+  const std::size_t how_;
+  const std::string secret_;
+  std::uint64_t heard_of_ = 0;  // the last epoch; the place's thread's, once it follows
   std::shared_ptr<MeetingPlace> place_;
+  std::shared_ptr<void> following_;
   std::uint16_t port_ = 0;
   fuzz::RawSocket socket_;
   fuzz::FramesHeard heard_;
@@ -195,6 +233,7 @@ class Scene {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   crossdevice::fuzz::silence_log();
   crossdevice::fuzz::Input input(data, size);
-  crossdevice::detail::Scene(input).play();
+  const std::size_t how = input.number<std::uint8_t>();
+  crossdevice::detail::Scene(input, how).play();
   return 0;
 }

@@ -91,11 +91,12 @@ class RawSocket {
 /// Where the tested side connects to.
 class RawListener {
  public:
-  RawListener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  explicit RawListener(int num_waiting = 16)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     sockaddr_in address = RawSocket::loopback(0);
     socklen_t size = sizeof address;
     FUZZ_EXPECT(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-    FUZZ_EXPECT(::listen(fd_, 16) == 0);
+    FUZZ_EXPECT(::listen(fd_, num_waiting) == 0);
     FUZZ_EXPECT(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
     port_ = ntohs(address.sin_port);
   }
@@ -113,6 +114,16 @@ class RawListener {
  private:
   int fd_;
   std::uint16_t port_ = 0;
+};
+
+/// Where nobody is taken in, as at a process that has been stopped: as many as may wait do so already, and who comes hears nothing.
+class DeafListener {
+ public:
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+
+ private:
+  RawListener listener_{0};
+  RawSocket waiting_ = RawSocket::to(listener_.port());
 };
 
 }  // namespace crossdevice::fuzz

@@ -98,6 +98,21 @@ void check_plan(const Schedule& schedule, DType dtype) {
   FUZZ_EXPECT(testing::verify_plan(plan, schedule).empty());
 }
 
+/// The plan that needs no schedule.
+void check_direct_plan(const Schedule& schedule) {
+  const std::size_t n = schedule.num_participants;
+  const ReductionPlan plan = plan_direct_reduction(n, schedule.num_elements);
+  FUZZ_EXPECT(plan.num_participants == n && plan.num_elements == schedule.num_elements);
+  FUZZ_EXPECT(plan.parts.empty() == (schedule.num_elements == 0));
+  FUZZ_EXPECT(plan.parts.size() == plan.recipes.size());
+  if (plan.parts.empty()) return;
+  FUZZ_EXPECT((plan.parts[0].range == Interval{.begin = 0, .count = schedule.num_elements}));
+  FUZZ_EXPECT(plan.recipes[0].passes.size() == 1);
+  const std::vector<std::uint32_t>& operands = plan.recipes[0].passes[0].operands;
+  FUZZ_EXPECT(operands.size() == n && std::ranges::is_sorted(operands));
+  FUZZ_EXPECT(n == 0 || (operands.front() == 0 && operands.back() == n - 1));
+}
+
 void require_refused(const Schedule& schedule) {
   try {
     (void)compile_schedule(schedule, 0, 3);
@@ -120,6 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = 1 + input.below(6);
   const unsigned seed = input.number<std::uint8_t>();
   const Schedule schedule = schedule_of(input);
+  check_direct_plan(schedule);
   if (!is_sound(schedule)) {
     require_refused(schedule);
     return 0;

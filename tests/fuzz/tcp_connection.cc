@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member of a transport says after it has proved who it is, over a real connection: bytes and frames in pieces of any size, read in pieces of
-// any size. Payloads arrive as they were sent, a frame is never longer than it says, and an end is noticed.
+// What a member of a transport says after it has proved who it is, over a real connection, in plain or encrypted: bytes and frames in pieces of any size,
+// read in pieces of any size. Payloads arrive as they were sent, also at a peer that reads late, or never: then frames are left in the middle, until last
+// words end them. A frame is never longer than it says, and an end is noticed.
 #include "comm/detail/tcp_connection.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/detail/wire.h"
@@ -17,6 +21,9 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr int kNumRanks = 3;
+constexpr const char* kLastWords = "last words";
+/// As little as the kernel gives.
+constexpr int kLeastBufferBytes = 1;
 
 std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -35,31 +42,123 @@ class Heads {
   std::optional<GroupOperation> said_;
 };
 
+/// Both ends of an encrypted connection, their hands shaken.
+std::pair<std::unique_ptr<TlsChannel>, std::unique_ptr<TlsChannel>> make_channels() {
+  static const std::shared_ptr<const TlsKey> key = TlsKey::make("secret", 3);
+  auto ours = std::make_unique<TlsChannel>(key, TlsChannel::Role::LISTENER, "xdevtcp2");
+  auto theirs = std::make_unique<TlsChannel>(key, TlsChannel::Role::DIALLER, "xdevtcp2");
+  const auto carry = [](TlsChannel& from, TlsChannel& to) {
+    const std::span<const std::byte> said = from.outgoing();
+    const std::size_t size = std::min(said.size(), to.room().size());
+    if (size != 0) std::memcpy(to.room().data(), said.data(), size);
+    to.take_in(size);
+    from.drop_outgoing(size);
+  };
+  for (bool is_done = false; !is_done;) {
+    is_done = theirs->shake_hands();
+    carry(*theirs, *ours);
+    is_done = ours->shake_hands() && is_done && theirs->outgoing().empty();
+    carry(*ours, *theirs);
+  }
+  return {std::move(ours), std::move(theirs)};
+}
+
+/// The other end.
+class Peer {
+ public:
+  Peer() = default;
+  Peer(int fd, std::unique_ptr<TlsChannel> tls) : socket_(fd), tls_(std::move(tls)) {}
+
+  [[nodiscard]] bool is_open() const { return socket_.is_open(); }
+  void say(std::string_view bytes) {
+    if (!tls_) return socket_.say(bytes);
+    for (std::span<const std::byte> left = std::as_bytes(std::span(bytes)); !left.empty();) {
+      const std::size_t count = tls_->write({}, left);
+      if (count == 0) return;  // this end has been told that the other one is broken
+      left = left.subspan(count);
+      say_records();
+    }
+  }
+  /// Encrypted or not.
+  void say_raw(std::string_view bytes) {
+    socket_.say(bytes);
+    is_honest_ = is_honest_ && (!tls_ || bytes.empty());
+  }
+  [[nodiscard]] std::string hear() {
+    const std::string heard = socket_.hear();
+    if (!tls_) return heard;
+    std::string words;
+    try {
+      decrypt(heard, words);
+    } catch (const TlsError&) {
+      FUZZ_EXPECT(!is_honest_);  // it is told so
+    }
+    return words;
+  }
+  void end() {
+    if (tls_) tls_->end();
+    if (tls_) say_records();
+    socket_.end();
+  }
+  void close() { socket_.close(); }
+
+ private:
+  void say_records() {
+    socket_.say(view_of(tls_->outgoing()));
+    tls_->drop_outgoing(tls_->outgoing().size());
+  }
+  void decrypt(std::string_view records, std::string& heard) {
+    std::vector<std::byte> piece(3000);
+    while (!records.empty()) {
+      const std::span<std::byte> room = tls_->room();
+      const std::size_t size = std::min(room.size(), records.size());
+      if (size != 0) std::memcpy(room.data(), records.data(), size);
+      tls_->take_in(size);
+      records.remove_prefix(size);
+      while (const std::size_t count = tls_->read(piece)) {
+        heard += view_of(std::span(piece).first(count));
+      }
+      if (tls_->has_ended()) return;
+    }
+  }
+
+  fuzz::RawSocket socket_;
+  std::unique_ptr<TlsChannel> tls_;
+  bool is_honest_ = true;
+};
+
 class Scene {
  public:
-  explicit Scene(fuzz::Input& input) : input_(input) {
+  /// `how`: bits.
+  Scene(fuzz::Input& input, std::size_t how) : input_(input), is_encrypted_((how & 2U) != 0) {
     int pair[2];
     FUZZ_EXPECT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    connection_.emplace(pair[0]);
-    peer_ = fuzz::RawSocket(pair[1]);
+    if ((how & 1U) != 0) {
+      FUZZ_EXPECT(::setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &kLeastBufferBytes,
+                               sizeof kLeastBufferBytes) == 0);
+    }
+    std::pair<std::unique_ptr<TlsChannel>, std::unique_ptr<TlsChannel>> channels;
+    if (is_encrypted_) channels = make_channels();
+    connection_.emplace(pair[0], std::move(channels.first));
+    peer_ = Peer(pair[1], std::move(channels.second));
   }
 
   void play() {
     // Nobody may want what is said: then the end is all that is listened for.
     const bool is_wanted = input_.below(4) != 0;
     const bool ends = input_.coin();
-    while (!input_.is_empty()) {
+    while (!input_.is_empty() && is_sense_) {
       act();
-      if (is_wanted && !pull()) return;  // nonsense, the end of the transport
+      if (is_wanted) is_sense_ = pull();  // nonsense is the end of the transport
     }
-    if (ends) peer_.end();
-    if (is_wanted && !pull()) return;
+    if (is_sense_ && ends) peer_.end();
+    if (is_sense_ && is_wanted) is_sense_ = pull();
     finish();
   }
 
  private:
   void act() {
-    switch (input_.below(6)) {
+    switch (input_.below(10)) {
       case 0: {
         const std::string bytes = input_.text();
         said_ += bytes;
@@ -73,10 +172,24 @@ class Scene {
         return frame(TcpFrameKind::STOPPED, input_.text());
       case 4:
         return frame(TcpFrameKind::GOODBYE, "");
-      case 5: {  // the other way
-        const std::string payload = input_.text();
-        return send(payload);
+      case 5:  // the other way
+        begin_to_send(input_.text());
+        send();
+        return hear();
+      case 6:
+        begin_to_send(std::string(input_.number<std::uint16_t>(), 'y'));
+        return send();
+      case 7:
+        hear();
+        return send();
+      case 8: {
+        const std::string bytes = input_.text();
+        if (!is_encrypted_) said_ += bytes;
+        return peer_.say_raw(bytes);
       }
+      case 9:
+        if (input_.below(4) == 1) peer_.close();
+        return;
     }
   }
 
@@ -92,19 +205,36 @@ class Scene {
     peer_.say(all);
   }
 
-  void send(const std::string& payload) {
+  void begin_to_send(const std::string& payload) {
     if (!connection_->can_send() || connection_->is_in_frame()) return;
     TcpHead head;
     head.payload_size = static_cast<std::uint32_t>(payload.size());
     head.size = payload.size();
     head.operation.num_values = input_.below(2);
     connection_->begin_frame(head);
-    std::size_t num_sent = 0;
-    const auto* const bytes = reinterpret_cast<const std::byte*>(payload.data());
-    for (std::size_t sent = 0; connection_->is_in_frame(); sent += num_sent) {
-      if (connection_->push(bytes + sent, false, num_sent) != TcpConnection::Result::MOVED) return;
+    payload_ = payload;
+    num_pushed_ = 0;
+    to_be_heard_ += own_heads_.next(head) + payload;
+  }
+  /// As much of the frame as the peer's side takes now.
+  void send() {
+    if (!connection_->can_send()) return;
+    while (connection_->is_in_frame()) {
+      std::size_t num_sent = 0;
+      const auto result = connection_->push(rest_of_payload(), input_.coin(), num_sent);
+      num_pushed_ += num_sent;
+      FUZZ_EXPECT(num_pushed_ + connection_->num_left() == payload_.size());
+      FUZZ_EXPECT(num_sent == 0 || result == TcpConnection::Result::MOVED);
+      FUZZ_EXPECT(connection_->can_send() == (result != TcpConnection::Result::ENDED));
+      if (result != TcpConnection::Result::MOVED) return;
     }
-    FUZZ_EXPECT(peer_.hear() == own_heads_.next(head) + payload);
+  }
+  [[nodiscard]] const std::byte* rest_of_payload() const {
+    return reinterpret_cast<const std::byte*>(payload_.data()) + num_pushed_;
+  }
+  void hear() {
+    peer_heard_ += peer_.hear();
+    FUZZ_EXPECT(to_be_heard_.starts_with(peer_heard_));
   }
 
   /// As the transport does it: ahead first, then into the receiver's memory. False: what has come cannot be.
@@ -158,29 +288,52 @@ class Scene {
 
   void finish() {
     try {
-      (void)connection_->read_all();
-      const TcpConnection::LastWords words = connection_->last_words();
-      FUZZ_EXPECT(words.kind == TcpFrameKind::MESSAGE || words.payload.size() <= kMaxStopBytes);
+      if (is_sense_) {
+        (void)connection_->read_all();
+        const TcpConnection::LastWords words = connection_->last_words();
+        FUZZ_EXPECT(words.kind == TcpFrameKind::MESSAGE || words.payload.size() <= kMaxStopBytes);
+      }
     } catch (const WireError&) {
+      is_sense_ = false;
     }
-    connection_->say_last(nullptr, "last words");
-    (void)connection_->flush_last();
+    const bool could_send = connection_->can_send();
+    if (could_send) to_be_heard_ += kLastWords;
+    connection_->say_last(rest_of_payload(), kLastWords);
+    connection_->say_last(nullptr, "nobody says anything after the last words");
     FUZZ_EXPECT(!connection_->can_send());
+    const bool are_dropped = input_.coin();
+    while (!connection_->flush_last() && !are_dropped) hear();
+    if (are_dropped) connection_->drop_last();
+    FUZZ_EXPECT(connection_->num_last_unsent() == 0);
+    hear();
+    // What is encrypted after nonsense is nothing that anybody could read.
+    if (could_send && !are_dropped && peer_.is_open() && (is_sense_ || !is_encrypted_)) {
+      FUZZ_EXPECT(peer_heard_ == to_be_heard_);
+      FUZZ_EXPECT(connection_->has_delivered());
+    }
     connection_->discard_input();
   }
 
   fuzz::Input& input_;
+  const bool is_encrypted_;
   std::optional<TcpConnection> connection_;
-  fuzz::RawSocket peer_;
+  Peer peer_;
   Heads peer_heads_;
   Heads own_heads_;
   Heads heard_heads_;
-  std::string said_;
-  std::string heard_;
+  bool is_sense_ = true;  // what has come, so far
+
+  std::string said_;   // by the peer
+  std::string heard_;  // of it
   bool is_in_frame_ = false;
   TcpFrameKind kind_ = TcpFrameKind::MESSAGE;
   std::size_t begin_of_payload_ = 0;
   std::size_t size_ = 0;
+
+  std::string payload_;  // of the frame that is being sent
+  std::size_t num_pushed_ = 0;
+  std::string to_be_heard_;  // by the peer
+  std::string peer_heard_;
 };
 
 }  // namespace
@@ -188,6 +341,7 @@ class Scene {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   crossdevice::fuzz::Input input(data, size);
-  crossdevice::detail::Scene(input).play();
+  const std::size_t how = input.below(4);
+  crossdevice::detail::Scene(input, how).play();
   return 0;
 }

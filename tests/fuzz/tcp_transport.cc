@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a transport that has proved who it is and then says whatever the fuzzer makes it say, on either side of the connection. The other member's
-// wait ends, by what was asked for or by an error; what it took for its message is what was said.
+// A member of a transport that has proved who it is and then says whatever the fuzzer makes it say, on either side of the connection, and ends as it likes, or
+// never comes. The other member's wait ends, by what was asked for or by an error; what it took for its message is what was said, and what it sends is what it
+// was given.
 #include "crossdevice/comm/tcp_transport.h"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include <sys/time.h>
+#include <poll.h>
 
 #include "crossdevice/core/error.h"
 
@@ -27,7 +34,25 @@ namespace {
 using detail::TcpFrameKind;
 using detail::TcpHead;
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::milliseconds kPatience{10'000};
+constexpr std::chrono::milliseconds kAbsenceIsNoted{20};
+constexpr std::chrono::milliseconds kLook{20};
+/// A message of so many times its size is more than a connection holds.
+constexpr std::size_t kBulk = 32;
+constexpr int kPeersPatienceMilliseconds = 5'000;
+
+/// How the member that is not to be trusted ends.
+enum class Manner : std::uint8_t {
+  NONSENSE,  // goes on with what is no frame
+  HEAR,      // only hears any more
+  ABORT,     // ends what the cluster does
+  END,       // says nothing more
+  RESET,     // is cut off
+  ABSENT,    // does not meet the other
+  LEFT,      // has left the cluster before they meet
+};
+constexpr std::array kManners = {Manner::NONSENSE, Manner::NONSENSE, Manner::HEAR,   Manner::ABORT,
+                                 Manner::END,      Manner::RESET,    Manner::ABSENT, Manner::LEFT};
 
 /// Two workers of one cluster, for all runs.
 const std::array<std::shared_ptr<Cluster>, 2>& clusters() {
@@ -54,12 +79,14 @@ struct Words {
   std::string bytes;
   bool are_right = true;  // all payloads are what they should be
 
-  explicit Words(fuzz::Input& input, std::size_t size) {
+  Words(fuzz::Input& input, std::size_t size, Manner manner) {
     for (std::size_t num_frames = input.below(6); num_frames > 0; --num_frames) add(input, size);
     if (input.coin()) are_right = false;
     if (!are_right) bytes += input.text();
     // Whatever has begun is filled up by this, and no frame begins like this.
-    bytes.append(detail::kMaxTcpPayloadBytes + detail::kMaxTcpHeadBytes, '\0');
+    if (manner == Manner::NONSENSE) {
+      bytes.append(detail::kMaxTcpPayloadBytes + detail::kMaxTcpHeadBytes, '\0');
+    }
   }
 
  private:
@@ -114,57 +141,147 @@ struct Words {
   std::optional<GroupOperation> operation_;  // of the last message that was said
 };
 
-/// The member that is not to be trusted: meets the other, and says its words.
-void speak(int rank, const std::string& words) {
-  detail::TcpIntroduction introduction =
-      detail::introduce_members(*clusters()[static_cast<std::size_t>(rank)], meeting_deadline());
-  const int other[] = {1 - rank};
-  introduction.meeting->meet(other, Deadline::after(std::chrono::seconds(5)), [] { return false; });
-  for (const auto& [peer, fd, tls] : introduction.meeting->take_connected()) {
-    fuzz::RawSocket socket(fd);
-    (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    const timeval limit{.tv_sec = 5, .tv_usec = 0};
-    (void)::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    (void)::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    for (std::size_t sent = 0; sent < words.size();) {
-      const ssize_t count = ::send(fd, words.data() + sent, words.size() - sent, MSG_NOSIGNAL);
-      if (count <= 0) break;
-      sent += static_cast<std::size_t>(count);
+/// What the other member says: messages, of which payloads are what was sent, and perhaps why it has stopped.
+class Heard {
+ public:
+  void add(std::string_view bytes) {
+    bytes_ += bytes;
+    for (;;) {
+      const auto said = std::as_bytes(std::span(bytes_));
+      const std::size_t head_size = detail::tcp_head_size(said);
+      if (head_size == 0 || said.size() < head_size) return;
+      const TcpHead head =
+          detail::decode_tcp_head(said.first(head_size), operation_ ? &*operation_ : nullptr);
+      if (said.size() - head_size < head.payload_size) return;
+      if (head.kind == TcpFrameKind::MESSAGE) {
+        operation_ = head.operation;
+        for (std::size_t i = 0; i < head.payload_size; ++i) {
+          FUZZ_EXPECT(bytes_[head_size + i] == right_byte(head.offset + i));
+        }
+      }
+      bytes_.erase(0, head_size + head.payload_size);
     }
-    // The other one ends it.
-    std::array<char, 4096> ignored{};
-    while (::recv(fd, ignored.data(), ignored.size(), 0) > 0) {
+  }
+
+ private:
+  std::string bytes_;
+  std::optional<GroupOperation> operation_;  // of the last message
+};
+
+/// Says and hears at the same time, until the other one ends it.
+void converse(fuzz::RawSocket& socket, std::string_view words, Manner manner) {
+  Heard heard;
+  bool has_said_all = false;
+  while (!socket.has_ended()) {
+    if (!words.empty()) {
+      const ssize_t count = ::send(socket.fd(), words.data(), words.size(), MSG_NOSIGNAL);
+      if (count > 0) words.remove_prefix(static_cast<std::size_t>(count));
+      if (count < 0 && errno != EAGAIN && errno != EINTR) return;
     }
+    if (words.empty() && !std::exchange(has_said_all, true)) {
+      if (manner == Manner::RESET) return;
+      if (manner == Manner::END) socket.end();
+    }
+    const short events = words.empty() ? POLLIN : POLLIN | POLLOUT;
+    pollfd waiting{.fd = socket.fd(), .events = events, .revents = 0};
+    if (::poll(&waiting, 1, kPeersPatienceMilliseconds) <= 0) return;
+    heard.add(socket.hear());
   }
 }
 
-void listen(int rank, std::size_t size, std::size_t num_messages, const Words& words) {
-  const std::unique_ptr<Transport> transport =
-      make_tcp_transport(clusters()[static_cast<std::size_t>(rank)]);
-  const int other[] = {1 - rank};
-  std::vector<std::vector<std::byte>> heard(num_messages, std::vector<std::byte>(size));
-  std::vector<Transfer> transfers(num_messages);
+/// The member that is not to be trusted: meets the other, and says its words.
+void speak(Cluster& cluster, const std::string& words, Manner manner) {
+  detail::TcpIntroduction introduction = detail::introduce_members(cluster, meeting_deadline());
+  if (manner == Manner::ABSENT || manner == Manner::LEFT) return;
+  const int other[] = {1 - cluster.rank()};
+  introduction.meeting->meet(other, Deadline::after(std::chrono::seconds(5)), [] { return false; });
+  for (const auto& [peer, fd, tls] : introduction.meeting->take_connected()) {
+    fuzz::RawSocket socket(fd);
+    if (manner == Manner::ABORT) cluster.abort_collective_ops("enough");
+    converse(socket, words, manner);
+  }
+}
+
+/// Who ends the connection at once may have done so before the other one knows of it, and counts as one that has not come.
+std::chrono::milliseconds time_to_meet(Manner manner) {
+  switch (manner) {
+    case Manner::NONSENSE:
+    case Manner::HEAR:
+    case Manner::ABORT:
+    case Manner::LEFT:
+      return kPatience / 2;
+    case Manner::END:
+    case Manner::RESET:
+      return kPatience / 20;
+    case Manner::ABSENT:
+      return kAbsenceIsNoted;
+  }
+  FUZZ_FAIL("a manner");
+}
+
+/// What the other member wants.
+struct Wish {
+  std::size_t size = 0;  // of each message
+  std::size_t num_received = 0;
+  std::size_t num_sent = 0;
+  bool looks = false;  // listens to what nobody has asked for, for a while
+  bool stops = false;  // ends it before all has come
+};
+
+void listen(const std::shared_ptr<Cluster>& cluster, const Wish& wish, const Words& words,
+            Manner manner) {
+  const std::unique_ptr<Transport> transport = make_tcp_transport(cluster);
+  const int other[] = {1 - cluster->rank()};
+  std::vector<std::vector<std::byte>> heard(wish.num_received, std::vector<std::byte>(wish.size));
+  std::vector<std::byte> said(wish.size);
+  for (std::size_t i = 0; i < said.size(); ++i) said[i] = static_cast<std::byte>(right_byte(i));
+  std::vector<Transfer> receives(wish.num_received);
+  std::vector<Transfer> sends(wish.num_sent);
   bool has_all = false;
   const Deadline deadline = Deadline::after(kPatience);
   try {
-    transport->connect(other, Deadline::after(std::chrono::seconds(5)));
+    const bool is_absent = manner == Manner::ABSENT;
+    transport->connect(other, Deadline::after(time_to_meet(manner)));
+    FUZZ_EXPECT(!is_absent && manner != Manner::LEFT);
     transport->begin(operation());
-    for (std::size_t i = 0; i < num_messages; ++i) {
-      transport->receive(1 - rank, heard[i], transfers[i]);
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+      transport->receive(other[0], heard[i], receives[i]);
     }
-    for (Transfer& each : transfers) transport->wait(each, deadline);
+    for (Transfer& each : sends) {
+      // The first one may go to who has ended meanwhile, the others to who is known to have.
+      transport->send(other[0], said, each);
+      transport->look();
+      if (wish.looks) transport->look_until(Deadline::after(kLook));
+    }
+    if (sends.empty() && wish.looks) transport->look_until(Deadline::after(kLook));
+    if (wish.stops) transport->stop(StatusCode::ABORTED, "enough");
+    for (Transfer& each : receives) transport->wait(each, deadline);
+    for (Transfer& each : sends) transport->wait(each, deadline);
     has_all = true;
   } catch (const OpError& error) {
     FUZZ_EXPECT(!deadline.has_passed());
     FUZZ_EXPECT(error.what()[0] != '\0');
   }
-  for (std::size_t i = 0; i < num_messages; ++i) {
-    FUZZ_EXPECT(!has_all || transfers[i].is_done());
-    if (!transfers[i].is_done() || !words.are_right || !has_all) continue;
-    for (std::size_t at = 0; at < size; ++at) {
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    FUZZ_EXPECT(!has_all || receives[i].is_done());
+    if (!receives[i].is_done() || !words.are_right || !has_all) continue;
+    for (std::size_t at = 0; at < wish.size; ++at) {
       FUZZ_EXPECT(heard[i][at] == static_cast<std::byte>(right_byte(at)));
     }
   }
+}
+
+/// The cluster is none for the next run, whose other member has left or aborted.
+void play_in_own_cluster(int rank, const Wish& wish, const Words& words, Manner manner) {
+  const std::vector<std::string> errors =
+      testing::run_clusters(2, [&](const std::shared_ptr<Cluster>& cluster) {
+        if (cluster->rank() == rank) {
+          listen(cluster, wish, words, manner);
+        } else {
+          speak(*cluster, words.bytes, manner);
+        }
+      });
+  FUZZ_EXPECT(errors == testing::no_errors(2));
 }
 
 }  // namespace
@@ -174,12 +291,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace crossdevice;
   fuzz::silence_log();
   fuzz::Input input(data, size);
-  const int rank = input.coin() ? 1 : 0;
-  const std::size_t message_size = input.number<std::uint16_t>() % 40'000;
-  const std::size_t num_messages = input.below(4);
-  const Words words(input, message_size);
-  std::thread peer([&] { speak(1 - rank, words.bytes); });
-  listen(rank, message_size, num_messages, words);
+  const std::size_t how = input.number<std::uint8_t>();
+  const int rank = static_cast<int>(how % 2);
+  const Manner manner = kManners[how / 2 % kManners.size()];
+  Wish wish{.looks = how / 16 % 2 != 0, .stops = how / 32 % 8 == 1};
+  wish.size = input.number<std::uint16_t>() % 40'000;
+  if (how / 128 != 0) wish.size *= kBulk;
+  const std::size_t counts = input.number<std::uint8_t>();
+  wish.num_received = counts % 4;
+  wish.num_sent = counts / 4 % 4;
+  const Words words(input, wish.size, manner);
+  if (manner == Manner::HEAR) wish.num_received = 0;  // it would wait for the rest for ever
+  if (manner == Manner::LEFT || manner == Manner::ABORT) {
+    play_in_own_cluster(rank, wish, words, manner);
+    return 0;
+  }
+  std::thread peer(
+      [&] { speak(*clusters()[static_cast<std::size_t>(1 - rank)], words.bytes, manner); });
+  listen(clusters()[static_cast<std::size_t>(rank)], wish, words, manner);
   peer.join();
   return 0;
 }

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "crossdevice/core/error.h"
+
 #include "fuzz/fuzz_target.h"
 
 namespace crossdevice::detail {
@@ -31,6 +33,14 @@ const std::shared_ptr<const TlsKey>& key(bool is_right) {
   static const std::shared_ptr<const TlsKey> right = TlsKey::make("secret", 3);
   static const std::shared_ptr<const TlsKey> wrong = TlsKey::make("another secret", 3);
   return is_right ? right : wrong;
+}
+
+void require_secret() {
+  try {
+    (void)TlsKey::make("");
+    FUZZ_FAIL("no secret, no key");
+  } catch (const ValueError&) {
+  }
 }
 
 /// Shakes hands, writes all it has to say, says that nothing follows, and reads.
@@ -78,6 +88,7 @@ class End {
     while (const std::size_t size = channel_.read(piece)) {
       heard_.append(reinterpret_cast<const char*>(piece.data()), size);
     }
+    FUZZ_EXPECT(!channel_.has_input());
   }
 
   TlsChannel channel_;
@@ -109,6 +120,8 @@ class Network {
     to.channel().take_in(size);
     return true;
   }
+  /// Before anything else, as one without TLS begins.
+  void begin_plainly() { on_its_way_.insert(0, kGreeting); }
   /// One thing that no network should do.
   void meddle(fuzz::Input& input) {
     const std::size_t at = std::min<std::size_t>(input.number<std::uint16_t>(), on_its_way_.size());
@@ -144,15 +157,11 @@ std::string words(std::size_t size) {
 
 class Scene {
  public:
-  explicit Scene(fuzz::Input& input)
-      : have_one_secret_(input.below(8) != 1),
-        dialler_{TlsChannel::Role::DIALLER, true, input.coin(),
-                 words(input.number<std::uint16_t>())},
-        listener_{TlsChannel::Role::LISTENER, have_one_secret_, input.coin(),
-                  words(input.number<std::uint16_t>())} {}
+  explicit Scene(fuzz::Input& input) : Scene(input, input.number<std::uint8_t>()) {}
 
   void play(fuzz::Input& input) {
-    bool is_honest = true;
+    bool is_honest = !begins_plainly_;
+    if (begins_plainly_) back_.begin_plainly();
     while (!input.is_empty()) {
       const bool to_listener = input.coin();
       const std::size_t deed = input.below(4);
@@ -169,6 +178,7 @@ class Scene {
     FUZZ_EXPECT(listener_.has_heard_beginning_of(dialler_));
     FUZZ_EXPECT(dialler_.has_heard_beginning_of(listener_));
     if (!have_one_secret_) {
+      require_secret();
       FUZZ_EXPECT(!dialler_.channel().is_established() && !listener_.channel().is_established());
     } else if (is_honest) {
       FUZZ_EXPECT(listener_.has_heard_all_of(dialler_) && dialler_.has_heard_all_of(listener_));
@@ -176,6 +186,14 @@ class Scene {
   }
 
  private:
+  Scene(fuzz::Input& input, std::size_t how)
+      : have_one_secret_(how % 8 != 1),
+        begins_plainly_(how % 8 == 2),
+        dialler_{TlsChannel::Role::DIALLER, true, input.coin(),
+                 words(input.number<std::uint16_t>())},
+        listener_{TlsChannel::Role::LISTENER, have_one_secret_, input.coin(),
+                  words(input.number<std::uint16_t>())} {}
+
   /// Whether anything has arrived.
   bool turn(bool to_listener, std::size_t size, fuzz::Input* meddler) {
     End& from = to_listener ? dialler_ : listener_;
@@ -190,6 +208,7 @@ class Scene {
   }
 
   const bool have_one_secret_;
+  const bool begins_plainly_;  // the listener, without TLS
   End dialler_;
   End listener_;
   Network there_;
