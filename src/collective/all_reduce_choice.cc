@@ -95,9 +95,16 @@ double rounds_of(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
 
 /// Messages that the busiest rank sends in a round beside the first.
 double more_messages_of(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
-  const bool is_to_all =
-      algorithm == AllReduceAlgorithm::EXCHANGE || algorithm == AllReduceAlgorithm::SHUFFLE;
-  return is_to_all ? static_cast<double>(num_ranks) - 2 : 0;
+  switch (algorithm) {
+    case AllReduceAlgorithm::EXCHANGE:
+    case AllReduceAlgorithm::SHUFFLE:
+      return static_cast<double>(num_ranks) - 2;
+    case AllReduceAlgorithm::DOUBLING:
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+    case AllReduceAlgorithm::RING:
+      return 0;
+  }
+  return 0;
 }
 
 /// Bytes that leave the busiest rank, in sizes of the whole.
@@ -118,6 +125,19 @@ double sizes_sent(AllReduceAlgorithm algorithm, std::size_t num_ranks) {
   return 0;
 }
 
+double bandwidth_of(AllReduceAlgorithm algorithm, const LinkModel& links) {
+  switch (algorithm) {
+    case AllReduceAlgorithm::RING:
+      return links.ring_bytes_per_second;
+    case AllReduceAlgorithm::EXCHANGE:
+    case AllReduceAlgorithm::SHUFFLE:
+    case AllReduceAlgorithm::DOUBLING:  // pairs at a distance cross as many links as a mesh does
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+      break;
+  }
+  return links.mesh_bytes_per_second;
+}
+
 /// How much longer than its bytes take: who waits for several connections, or for a partner, between rounds leaves the link idle where in a ring one piece follows
 /// the other. Four workers over links of 200 Mbit/s and 1 Gbit/s took, from 1 to 64 MiB, 1.01 to 1.13 times as long with a shuffle as in a ring, and 1.06 to
 /// 1.15 times by halving and doubling.
@@ -135,7 +155,7 @@ double idleness_of(AllReduceAlgorithm algorithm) {
   return 1;
 }
 
-bool is_possible(AllReduceAlgorithm algorithm, std::size_t size_bytes, bool is_mesh) {
+constexpr bool is_possible(AllReduceAlgorithm algorithm, std::size_t size_bytes, bool is_mesh) {
   switch (algorithm) {
     case AllReduceAlgorithm::EXCHANGE:
       return is_mesh && size_bytes <= kMaxExchangeBytes;
@@ -149,6 +169,9 @@ bool is_possible(AllReduceAlgorithm algorithm, std::size_t size_bytes, bool is_m
   }
   return false;
 }
+// Every algorithm can reduce no bytes in a mesh; what is no algorithm cannot.
+static_assert(!is_possible(static_cast<AllReduceAlgorithm>(kAlgorithms.size()), 0, true),
+              "kAlgorithms lacks an algorithm");
 
 }  // namespace
 
@@ -171,9 +194,7 @@ std::string_view to_string(AllReduceAlgorithm algorithm) {
 double predict_all_reduce_seconds(AllReduceAlgorithm algorithm, std::size_t num_ranks,
                                   std::size_t size_bytes, const LinkModel& links) {
   if (num_ranks < 2) return 0;
-  // Pairs at a distance cross as many links as a mesh does.
-  const double bandwidth = algorithm == AllReduceAlgorithm::RING ? links.ring_bytes_per_second
-                                                                 : links.mesh_bytes_per_second;
+  const double bandwidth = bandwidth_of(algorithm, links);
   const double rounds = rounds_of(algorithm, num_ranks);
   return rounds * (links.latency_seconds +
                    more_messages_of(algorithm, num_ranks) * links.message_seconds) +

@@ -39,16 +39,61 @@ Kind kind_of(AllReduceAlgorithm algorithm) {
   return Kind::ALL_REDUCE_RING;
 }
 
+bool is_short_cut(AllReduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case AllReduceAlgorithm::EXCHANGE:
+    case AllReduceAlgorithm::DOUBLING:
+      return true;
+    case AllReduceAlgorithm::SHUFFLE:
+    case AllReduceAlgorithm::HALVING_DOUBLING:
+    case AllReduceAlgorithm::RING:
+      break;
+  }
+  return false;
+}
+
 const ReductionAlgorithm& algorithm_of(Kind kind) {
-  if (kind == Kind::ALL_REDUCE_RING) return kRingReduction;
-  if (kind == Kind::ALL_REDUCE_HALVING_DOUBLING) return kHalvingDoublingReduction;
-  return kShuffleReduction;
+  switch (kind) {
+    case Kind::ALL_REDUCE_RING:
+      return kRingReduction;
+    case Kind::ALL_REDUCE_HALVING_DOUBLING:
+      return kHalvingDoublingReduction;
+    case Kind::ALL_REDUCE_SHUFFLE:
+      return kShuffleReduction;
+    case Kind::REDUCE_SCATTER_RING:
+    case Kind::REDUCE_SCATTER_DIRECT:
+    case Kind::ALL_GATHER_RING:
+    case Kind::ALL_GATHER_DIRECT:
+    case Kind::BROADCAST_CHAIN:
+    case Kind::BROADCAST_TREE:
+    case Kind::REDUCE_CHAIN:
+    case Kind::REDUCE_TREE:
+    case Kind::REDUCE_DIRECT:
+    case Kind::GATHER_DIRECT:
+      break;
+  }
+  throw InternalError("no kind of all-reduce");
 }
 
 bool is_ring(Kind kind) {
-  return kind == Kind::ALL_REDUCE_RING || kind == Kind::REDUCE_SCATTER_RING ||
-         kind == Kind::ALL_GATHER_RING || kind == Kind::BROADCAST_CHAIN ||
-         kind == Kind::REDUCE_CHAIN;
+  switch (kind) {
+    case Kind::ALL_REDUCE_RING:
+    case Kind::REDUCE_SCATTER_RING:
+    case Kind::ALL_GATHER_RING:
+    case Kind::BROADCAST_CHAIN:
+    case Kind::REDUCE_CHAIN:
+      return true;
+    case Kind::ALL_REDUCE_HALVING_DOUBLING:
+    case Kind::ALL_REDUCE_SHUFFLE:
+    case Kind::REDUCE_SCATTER_DIRECT:
+    case Kind::ALL_GATHER_DIRECT:
+    case Kind::BROADCAST_TREE:
+    case Kind::REDUCE_TREE:
+    case Kind::REDUCE_DIRECT:
+    case Kind::GATHER_DIRECT:
+      break;
+  }
+  return false;
 }
 
 Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {

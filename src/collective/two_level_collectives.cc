@@ -98,8 +98,7 @@ std::vector<AllReduceCandidate> rank_column_algorithms(const detail::MachineGrid
       rank_all_reduce_algorithms(grid.num_machines, size_bytes, is_mesh(grid), tuning);
   const Kind kind = detail::kind_of(candidates[0].algorithm);
   std::erase_if(candidates, [](const AllReduceCandidate& each) {
-    return each.algorithm == AllReduceAlgorithm::EXCHANGE ||
-           each.algorithm == AllReduceAlgorithm::DOUBLING;
+    return detail::is_short_cut(each.algorithm);
   });
   const auto taken = std::find_if(
       candidates.begin(), candidates.end(),

@@ -3,6 +3,9 @@
 #include "crossdevice/core/dtype.h"
 
 namespace crossdevice {
+
+static_assert(size_in_bytes(static_cast<DType>(kNumDTypes)) == 0, "kAllDTypes lacks a dtype");
+
 namespace {
 
 // DLPack's DLDataTypeCode, as far as it has a DType (the float8 codes came with DLPack 1.1).

@@ -47,6 +47,9 @@ struct ProgramKey {
 /// How an algorithm is scheduled; EXCHANGE, which needs no schedule, as the next best where values do not fit it.
 [[nodiscard]] ProgramKey::Kind kind_of(AllReduceAlgorithm algorithm);
 
+/// Whether it is for what fits into one message, and needs no schedule.
+[[nodiscard]] bool is_short_cut(AllReduceAlgorithm algorithm);
+
 /// What a scheduled all-reduce is called, and counted as.
 [[nodiscard]] const ReductionAlgorithm& algorithm_of(ProgramKey::Kind kind);
 
