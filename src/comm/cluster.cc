@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <ostream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -440,6 +441,11 @@ detail::Meeting Cluster::State::meet(const detail::MeetingRequest& request) cons
 
 void Cluster::set_completed(std::uint64_t sequence) {
   state_->last_completed.store(sequence, std::memory_order_relaxed);
+}
+
+std::ostream& operator<<(std::ostream& out, const CompletedOperation& operation) {
+  if (operation == CompletedOperation{}) return out << "none";
+  return out << '#' << operation.sequence << " of epoch " << operation.epoch;
 }
 
 std::chrono::nanoseconds Cluster::stall_warning() const {

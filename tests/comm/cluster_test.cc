@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <latch>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -291,6 +292,9 @@ TEST(ClusterTest, ASingleWorkerMakesItsClusterAnew) {
   EXPECT_EQ(rebuilt.epoch, 2U);
   EXPECT_EQ(rebuilt.cluster->epoch(), 2U);
   EXPECT_EQ(rebuilt.last_completed, (CompletedOperation{1, 1204}));
+  std::ostringstream said;
+  said << rebuilt.last_completed << ", " << CompletedOperation{};
+  EXPECT_EQ(said.str(), "#1204 of epoch 1, none");
   EXPECT_TRUE(rebuilt.left_out.empty());
   EXPECT_NE(rebuilt.cluster->id(), cluster->id());
   rebuilt.cluster->barrier();

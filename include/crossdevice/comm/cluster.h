@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,8 @@ struct CROSSDEVICE_EXPORT CompletedOperation {
   std::uint64_t sequence = 0;
   friend bool operator==(const CompletedOperation&, const CompletedOperation&) = default;
 };
+/// "#1204 of epoch 1"; "none".
+CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const CompletedOperation& operation);
 
 class Cluster;
 
