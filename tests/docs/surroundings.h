@@ -2,7 +2,9 @@
 /// What the guide's pieces of code take for granted: two devices, some gradients, a model, a cluster.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -22,6 +24,25 @@
 // CUDA's names, where there is no CUDA: what uses them is compiled, and not run.
 using cudaStream_t = CUstream_st*;
 inline int cudaStreamSynchronize(cudaStream_t) { return 0; }
+
+// MPI's names, as far as the guide has them; a cluster of the same workers does what they say.
+enum MpiComm : std::uint8_t { MPI_COMM_WORLD };
+enum MpiType : std::uint8_t { MPI_BYTE };
+inline crossdevice::Cluster& mpi_world() {
+  static const std::shared_ptr<crossdevice::Cluster> world =
+      crossdevice::Cluster::join({.timeout_seconds = 50});
+  return *world;
+}
+inline void MPI_Comm_rank(MpiComm, int* rank) { *rank = mpi_world().rank(); }
+inline void MPI_Comm_size(MpiComm, int* size) { *size = mpi_world().num_workers(); }
+inline void MPI_Allgather(const void* mine, int size, MpiType, void* all, int, MpiType, MpiComm) {
+  const auto num_bytes = static_cast<std::size_t>(size);
+  auto* to = static_cast<char*>(all);
+  for (const std::string& each : mpi_world().all_gather_bytes(
+           {static_cast<const char*>(mine), num_bytes}, /*timeout_seconds=*/50)) {
+    to = std::copy_n(each.data(), num_bytes, to);
+  }
+}
 
 namespace crossdevice::guide {
 
@@ -79,6 +100,7 @@ struct Surroundings {
   std::shared_ptr<cd::Cluster> cluster;
   std::vector<float> a = std::vector<float>(4000);
   std::vector<float> shard = std::vector<float>(1000);
+  int my_number = cd::detect_cluster_resolver()->identity().rank;
 
   void* d_ptr0 = nullptr;
   void* d_ptr1 = nullptr;

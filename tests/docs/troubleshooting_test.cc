@@ -26,6 +26,7 @@
 #include <crossdevice/crossdevice.h>
 
 #include "support/log_keeper.h"
+#include "support/loopback_listener.h"
 #include "support/worker_processes.h"
 
 namespace cd = crossdevice;
@@ -33,6 +34,7 @@ using cd::ReduceOp;
 using cd::detail::ReservedPort;
 using crossdevice::testing::all_well;
 using crossdevice::testing::LogKeeper;
+using crossdevice::testing::LoopbackListener;
 using crossdevice::testing::run_workers;
 
 namespace {
@@ -117,6 +119,7 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       {"has crossdevice ", "tests/comm/chief_test.cc"},
       // Programs under crossdevice-run.
       {"is set here, but not there", "tests/bench/tls_job_test.cc"},
+      {"the remote shell to host ", "tests/bench/remote_hosts_test.cc"},
       // A process stays what it has joined as.
       {"those of another process", "tests/comm/logical_workers_test.cc"},
   };
@@ -183,6 +186,13 @@ TEST(TroubleshootingTest, WorkersThatDoNotMeet) {
                                          {"WORLD_SIZE", "2"},
                                          {"MASTER_ADDR", "host-a"},
                                          {"MASTER_PORT", "2222"}})));
+}
+
+TEST(TroubleshootingTest, AnAddressThatIsTaken) {
+  const LoopbackListener other(1);
+  EXPECT_TRUE(is_told(said_when_joining({{"CROSSDEVICE_RANK", "0"},
+                                         {"CROSSDEVICE_NUM_WORKERS", "2"},
+                                         {"CROSSDEVICE_CHIEF_ADDRESS", other.address()}})));
 }
 
 TEST(TroubleshootingTest, WrongValues) {
@@ -262,7 +272,8 @@ int dead(cd::Cluster& joined) {
   return with_others(
       joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops, const cd::PerReplica& value) {
         if (cluster.rank() == 1) ::_exit(0);
-        return is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, value, value); })) ? 0 : 1;
+        if (!is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, value, value); }))) return 1;
+        return is_told(what_is_said([&] { (void)cluster.rebuild(cd::Survivors::ONLY); })) ? 0 : 2;
       });
 }
 
@@ -273,6 +284,33 @@ int different(cd::Cluster& joined) {
         const cd::PerReplica other{cd::Tensor::zeros(cd::DType::FLOAT32, {count}, "CPU:0")};
         return is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, other, other); })) ? 0 : 1;
       });
+}
+
+/// What docs/troubleshooting.md says of equal texts: these differ in the fingerprint alone.
+int different_within(cd::Cluster& joined) {
+  const bool is_first = joined.rank() == 0;
+  const auto batch_of = [](std::size_t first, std::size_t second) {
+    return std::vector{cd::PerReplica{cd::Tensor::zeros(cd::DType::FLOAT32, {first}, "CPU:0")},
+                       cd::PerReplica{cd::Tensor::zeros(cd::DType::FLOAT32, {second}, "CPU:0")}};
+  };
+  const std::vector<cd::PerReplica> equal = batch_of(10, 20);
+  const std::vector<cd::PerReplica> other = is_first ? batch_of(10, 20) : batch_of(20, 10);
+  const std::shared_ptr<cd::Cluster> cluster(&joined, [](cd::Cluster*) {});
+  const auto differ = [&](const std::vector<cd::PerReplica>& batch,
+                          const cd::CommunicationOptions& options) {
+    cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
+    const std::string said =
+        what_is_said([&] { ops.batch_reduce_into(ReduceOp::SUM, batch, options); });
+    const std::regex call("batch_reduce #1 (SUM of [^(]*)\\(fingerprint ([0-9a-f]+)\\)");
+    const std::vector<std::smatch> calls(std::sregex_iterator(said.begin(), said.end(), call), {});
+    if (calls.size() == 2 && calls[0][1] == calls[1][1] && calls[0][2] != calls[1][2]) return true;
+    std::fprintf(stderr, "not the fingerprint alone: %s\n", said.c_str());
+    return false;
+  };
+  if (!differ(other, {})) return 1;
+  if (!differ(equal, {.bytes_per_pack = is_first ? 1 << 10 : 1 << 20})) return 2;
+  if (!differ(equal, {.deterministic = is_first})) return 3;
+  return 0;
 }
 
 /// Every worker has a secret of its own; the first one waits for the other until it is killed.
@@ -296,6 +334,7 @@ TEST(TroubleshootingTest, AWorkerThatDoesNotCome) {
 TEST(TroubleshootingTest, AWorkerThatDies) { EXPECT_EQ(run_workers("dead", 2), all_well(2)); }
 TEST(TroubleshootingTest, AWorkerThatCallsSomethingElse) {
   EXPECT_EQ(run_workers("different", 2), all_well(2));
+  EXPECT_EQ(run_workers("different_within", 2), all_well(2));
 }
 
 }  // namespace
@@ -313,6 +352,7 @@ int main(int argc, char** argv) {
                                         {{"late", late},
                                          {"dead", dead},
                                          {"different", different},
+                                         {"different_within", different_within},
                                          {"with_a_secret_of_its_own", with_a_secret_of_its_own}});
   if (is_worker) return result;
   const int untold = is_filtered ? 0 : count_untold(folder + "/rows");
