@@ -273,7 +273,9 @@ int dead(cd::Cluster& joined) {
       joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops, const cd::PerReplica& value) {
         if (cluster.rank() == 1) ::_exit(0);
         if (!is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, value, value); }))) return 1;
-        return is_told(what_is_said([&] { (void)cluster.rebuild(cd::Survivors::ONLY); })) ? 0 : 2;
+        if (!is_told(what_is_said([&] { (void)cluster.rebuild(cd::Survivors::ONLY); }))) return 2;
+        const cd::Rebuilt alone = cluster.rebuild(cd::Survivors::ONLY, {.min_workers = 1});
+        return alone.cluster->num_workers() == 1 ? 0 : 3;
       });
 }
 
