@@ -26,6 +26,11 @@ constexpr std::chrono::seconds kConnectTime{3};
 constexpr std::chrono::milliseconds kFirstRetry{20};
 constexpr std::chrono::milliseconds kLastRetry{500};
 constexpr const char* kRefusal = "the chief refuses this worker: ";
+// What is missing when the time is over.
+constexpr const char* kNoAddress = "its name could not be resolved yet: nobody has answered";
+constexpr const char* kNoAnswer =
+    "no answer to the connection attempts: the host is down, or a firewall drops them";
+constexpr const char* kNoWord = "it takes connections, but does not say who it is";
 
 }  // namespace
 
@@ -54,9 +59,13 @@ void ChiefLink::connect() {
   const std::size_t which = num_tries_++ % num_addresses;
   const HostPort address = parse_host_port(which == 0 ? options_.chief_address
                                                       : options_.more_chief_addresses[which - 1]);
+  std::error_code is_name;
+  (void)asio::ip::make_address(address.host, is_name);
+  wait_for(is_name ? kNoAddress : kNoAnswer);
   try {
     lookup_.start(address.host, address.port, [this](const FoundEndpoints& found) {
       if (!found.error.empty()) return retry(found.error);
+      wait_for(kNoAnswer);
       auto attempt = std::make_shared<Attempt>(io_);
       attempt->endpoints = found.endpoints;
       attempt->timer.expires_after(kConnectTime);
@@ -90,7 +99,8 @@ void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::str
     if (failed || is_leaving_ || !attempt->socket.is_open()) {
       std::error_code ignored;
       attempt->socket.close(ignored);
-      return try_next(attempt, failed ? failed.message() : "it does not answer");
+      // That of an attempt whose time is over is our own doing.
+      return try_next(attempt, failed && !attempt->is_over ? failed.message() : kNoAnswer);
     }
     attempt->timer.cancel();
     greet(std::move(attempt->socket));
@@ -99,6 +109,12 @@ void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::str
 
 void ChiefLink::send(ControlKind kind, const std::string& payload) {
   if (is_welcome_) connection_->send(encode_frame(kind, payload));
+}
+
+void ChiefLink::wait_for(const std::string& what) {
+  if (num_tries_ > 1) return;  // why the one before has failed says more
+  last_error_ = what;
+  events_.on_absence(what, Fault::THEIRS);
 }
 
 /// Who waits for somebody who never comes would else hear nothing until the deadline.
@@ -138,6 +154,7 @@ void ChiefLink::greet(tcp::socket socket) {
   connection_ = std::make_shared<ControlConnection>(std::move(socket), options_.tls,
                                                     TlsChannel::Role::DIALLER);
   last_heard_ = Clock::now();
+  wait_for(kNoWord);
   connection_->start(
       [this](const Frame& frame) {
         last_heard_ = Clock::now();
@@ -239,7 +256,7 @@ void ChiefLink::end(const std::string& why) {
 }
 
 void ChiefLink::retry(const std::string& why, Fault fault) {
-  events_.on_retry(why, fault);
+  events_.on_absence(why, fault);
   last_error_ = why;
   if (connection_) connection_->close();
   connection_.reset();

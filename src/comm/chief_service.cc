@@ -15,6 +15,7 @@
 
 #include "comm/detail/host_port.h"
 #include "comm/detail/listening_socket.h"
+#include "comm/detail/local_addresses.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -295,18 +296,28 @@ std::optional<Refused> ChiefService::cancel_meeting(const std::vector<int>& gone
   }
   return end_meeting(
       StatusCode::DEADLINE_EXCEEDED,
-      fmt::format("{} of {} workers did not come in time to the chief at {}: {}{}", absent.size(),
-                  options_.num_workers, options_.chief_address, chief_.describe_absent(),
+      fmt::format("{} of {} workers did not come in time to the chief at {}{}: {}{}", absent.size(),
+                  options_.num_workers, options_.chief_address, describe_address(),
+                  chief_.describe_absent(),
                   reception_.misfit().empty() ? "" : "; one came, but " + reception_.misfit()));
+}
+
+/// Why nobody may reach it; empty: no reason is known.
+std::string ChiefService::describe_address() const {
+  const std::string host = parse_host_port(options_.chief_address).host;
+  if (!is_elsewhere(interface_addresses(), host)) return "";
+  return fmt::format(" (this machine has no address {}: right only where it is mapped to one)",
+                     host);
 }
 
 /// Who waits for somebody who never comes would else hear nothing until the deadline.
 void ChiefService::warn_of_absence() {
   if (chief_.is_complete() || Clock::now() < next_warning_) return;
   next_warning_ = Clock::now() + whole_time(options_.stall_warning);
-  log(LogSeverity::WARNING, fmt::format("rank {} at {} still waits for {} of {} workers: {}",
-                                        self_.rank, options_.chief_address, chief_.absent().size(),
-                                        options_.num_workers, chief_.describe_absent()));
+  log(LogSeverity::WARNING,
+      fmt::format("rank {} at {}{} still waits for {} of {} workers: {}", self_.rank,
+                  options_.chief_address, describe_address(), chief_.absent().size(),
+                  options_.num_workers, chief_.describe_absent()));
 }
 
 void ChiefService::beat(bool was_asleep) {

@@ -156,7 +156,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   bool is_leaving_ = false;
   bool has_left_ = false;
   bool has_connection_ = false;
-  std::string last_connection_error_ = "where that is has not been found out yet";
+  std::string last_connection_error_ = "no attempt to connect has begun yet";
   std::optional<End> end_;
   std::map<RoundId, Pending*> pending_;
   std::string operation_;
@@ -182,7 +182,7 @@ ChiefLink::Events ControlPlane::State::link_events() {
               },
           .on_refused = [this](const Refused& refused) { end(refused); },
           .on_frame = [this](const Frame& frame) { hear(frame); },
-          .on_retry =
+          .on_absence =
               [this](const std::string& why, ChiefLink::Fault fault) {
                 const std::lock_guard lock(mutex_);
                 has_connection_ = false;

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <system_error>
 
 #include <arpa/inet.h>
+#include <asio/ip/address.hpp>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -14,6 +16,8 @@
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+
+#include "comm/detail/plain_address.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -96,6 +100,17 @@ std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
                     kSocketInterfaceVariable, names, name, join_texts(possible)));
   }
   return selected;
+}
+
+bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host) {
+  std::error_code is_name;
+  const asio::ip::address address = plain_address(asio::ip::make_address(host, is_name));
+  if (is_name || all.empty() || address.is_unspecified() || address.is_loopback()) return false;
+  if (address.is_v6() && address.to_v6().is_link_local()) return false;
+  return std::none_of(all.begin(), all.end(), [&](const InterfaceAddress& each) {
+    std::error_code ignored;
+    return asio::ip::make_address(each.address, ignored) == address;
+  });
 }
 
 std::vector<std::string> local_addresses() {

@@ -714,7 +714,7 @@ TEST(ControlPlaneTest, ANameThatNobodyAnswersForEndsNoLaterThanTheDeadline) {
     ADD_FAILURE() << "there is no chief";
   } catch (const DeadlineExceededError& error) {
     EXPECT_THAT(error.what(), HasSubstr("the chief (rank 0) at a-host-that-is-sought:7 did not "
-                                        "answer in time: where that is has not been found out"));
+                                        "answer in time: its name could not be resolved yet"));
   }
   // Only now: had join() waited for the answer, it would wait still.
   dns->is_asked.wait();

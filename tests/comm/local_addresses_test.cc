@@ -48,6 +48,17 @@ TEST(LocalAddressesTest, ANameWithoutAnAddressIsAnErrorThatSaysWhichHaveOne) {
   EXPECT_THROW((void)select_addresses({}, "eth0"), ValueError);
 }
 
+TEST(LocalAddressesTest, OnlyWhatIsCertainIsElsewhere) {
+  for (const char* host : {"192.0.2.7", "10.0.0.2", "fd00::2", "::ffff:192.0.2.7"}) {
+    EXPECT_TRUE(is_elsewhere(kAll, host)) << host;
+    EXPECT_FALSE(is_elsewhere({}, host)) << host << ": the kernel has said nothing";
+  }
+  for (const char* host : {"10.0.0.9", "::ffff:10.0.0.9", "fd00::1", "fd00:0::1", "127.0.0.5",
+                           "::1", "0.0.0.0", "::", "fe80::1", "a-name", ""}) {
+    EXPECT_FALSE(is_elsewhere(kAll, host)) << host;
+  }
+}
+
 TEST(LocalAddressesTest, WhatTheKernelSaysAreAddresses) {
   bool was_six = false;
   for (const InterfaceAddress& each : interface_addresses()) {

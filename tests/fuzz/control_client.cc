@@ -225,7 +225,7 @@ void check_chief_link(fuzz::Input& input) {
   };
   events.on_frame = [&](const Frame&) { FUZZ_EXPECT(is_welcome); };
   events.on_refused = [](const Refused&) {};
-  events.on_retry = [](const std::string&, ChiefLink::Fault) {};
+  events.on_absence = [](const std::string&, ChiefLink::Fault) {};
   events.on_lost = [](const std::string&) {};
   {
     ChiefLink link(io, options, self, std::move(events));

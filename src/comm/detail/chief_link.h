@@ -32,8 +32,8 @@ class ChiefLink {
     std::function<void(const Refused&)> on_refused;
     /// What the chief says after it has proved who it is.
     std::function<void(const Frame&)> on_frame;
-    /// It could not be reached, or the connection has ended, and is tried again.
-    std::function<void(const std::string& why, Fault fault)> on_retry;
+    /// What keeps the chief away: what the first attempt waits for; or that it could not be reached, or the connection has ended, and is tried again.
+    std::function<void(const std::string& why, Fault fault)> on_absence;
     /// The connection has ended for good.
     std::function<void(const std::string& why)> on_lost;
   };
@@ -70,6 +70,7 @@ class ChiefLink {
   void hear_clock(const Frame& frame);
   void end(const std::string& why);
   void retry(const std::string& why, Fault fault = Fault::THEIRS);
+  void wait_for(const std::string& what);
   void warn_of_absence();
 
   asio::io_context& io_;
@@ -80,7 +81,7 @@ class ChiefLink {
   asio::steady_timer retry_timer_;
   std::chrono::milliseconds next_retry_;
   Clock::time_point next_warning_;  // while they meet
-  std::string last_error_ = "no answer";
+  std::string last_error_;          // else what it waits for
   std::size_t num_tries_ = 0;
   std::shared_ptr<ControlConnection> connection_;
   Clock::time_point last_heard_;

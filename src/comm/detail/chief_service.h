@@ -84,6 +84,7 @@ class ChiefService {
                       const std::vector<int>& culprits = {});
   void tell_clock(int rank, const Frame& question);
   void end_spoiled_meeting();
+  [[nodiscard]] std::string describe_address() const;
   void warn_of_absence();
   void drop_member(int rank, const std::string& why);
 

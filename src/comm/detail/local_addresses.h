@@ -26,6 +26,10 @@ struct InterfaceAddress {
 [[nodiscard]] std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
                                                         std::string_view names);
 
+/// Whether `host` is an address, as digits, that none of `all` is: certain, so not of names, nor of addresses that `all` leaves out. Where ports are mapped a
+/// machine may be reached at one that it does not have.
+[[nodiscard]] bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host);
+
 /// Every address that this worker publishes: all that are not loopback, narrowed by CROSSDEVICE_SOCKET_IFNAME. Empty on a machine without a network. Not
 /// each of them can be reached from everywhere, and some (of bridges) belong to other machines too: try them in order, and check who answers.
 ///
