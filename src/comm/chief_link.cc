@@ -202,6 +202,8 @@ void ChiefLink::say_hello(const Frame& frame) {
                              options_.chief_address, challenge.protocol, kControlProtocol)});
   }
   if (options_.secret.empty() && !connection_->is_from_this_machine()) {
+    // Else it would wait for this worker without a word; who this is is nobody's business there.
+    connection_->send(encode_frame(ControlKind::GOODBYE, ""));
     return events_.on_refused(
         {.text = fmt::format("the chief at {} is on another machine, which needs a secret: set "
                              "CROSSDEVICE_SECRET_FILE on all workers",

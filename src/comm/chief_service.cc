@@ -24,6 +24,10 @@ namespace {
 /// How long who holds a rank that another process claims has for its answer; half of heartbeat_timeout where that is less.
 constexpr std::chrono::seconds kAnswerTime{1};
 
+/// What is said of a worker that goes at once, as those without a secret do that come from another machine.
+constexpr const char* kNoSecretThere =
+    "a worker of another machine has no secret: set CROSSDEVICE_SECRET_FILE on all workers";
+
 std::uint64_t make_random_number() {
   std::uint64_t number = 0;
   const Nonce random = make_nonce();
@@ -89,7 +93,10 @@ std::optional<Refused> ChiefService::judge(const Connection& connection, const N
                        "set CROSSDEVICE_SECRET_FILE on all workers"};
   }
   if (!is_equal(hello.mac, hello.expected_mac(options_.secret, challenge))) {
-    return Refused{.text = kDifferentSecrets};
+    const bool has_none = is_equal(hello.mac, hello.expected_mac("", challenge));
+    return Refused{.text = options_.secret.empty() ? kSecretOnlyHere
+                           : has_none              ? kSecretOnlyThere
+                                                   : kDifferentSecrets};
   }
   std::optional<Refused> refused = chief_.refuse(hello);
   // This very process holds its rank without a connection, whoever else says that it is this process.
@@ -108,6 +115,9 @@ void ChiefService::refuse_stranger(const Connection& stranger, std::string_view 
 
 void ChiefService::answer_hello(const Connection& connection, const Nonce& challenge,
                                 const Frame& frame) {
+  if (frame.kind == ControlKind::GOODBYE) {  // it says no more to a machine that it cannot trust
+    return refuse_stranger(connection, kNoSecretThere, {.text = kNoSecretThere});
+  }
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");
   if (const std::uint32_t protocol = protocol_of(frame.payload); protocol != kControlProtocol) {
     // The reason is of those whose word is not proved: one of few, whatever they say.

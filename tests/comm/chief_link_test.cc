@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include <asio/io_context.hpp>
@@ -18,7 +19,10 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/detail/control_plane.h"
+#include "comm/detail/host_port.h"
 #include "comm/detail/listening_socket.h"
+#include "comm/detail/local_addresses.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -106,6 +110,27 @@ TEST(ChiefLinkTest, AChiefSaysThatItsAddressIsNotOfThisMachine) {
           << text;
     }
   }
+}
+
+TEST(ChiefLinkTest, AWorkerOfAnotherMachineWithoutASecretTellsTheChiefThatItGoes) {
+  const std::vector<std::string> own = select_addresses(interface_addresses(), "");
+  if (own.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
+  const testing::LogKeeper log;
+  const std::shared_ptr<ListeningSocket> listener = ListeningSocket::open(own[0], 0, "the chief");
+  ControlPlaneOptions options = options_of(0, 2, 1);
+  options.chief_address = join_host_port(own[0], listener->port());
+  options.listener = listener;
+  std::jthread chief([options] {
+    const Deadline limit = Deadline::after(std::chrono::seconds(2));
+    EXPECT_THROW((void)ControlPlane::join(options, limit), DeadlineExceededError);
+  });
+  options.rank = 1;
+  options.listener.reset();
+  options.secret.clear();
+  EXPECT_THROW((void)ControlPlane::join(options, Deadline::after(std::chrono::seconds(60))),
+               FailedPreconditionError);
+  chief.join();
+  EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/listening_socket.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -79,7 +80,7 @@ class ChiefServiceTest : public ::testing::Test {
     options_.num_workers = kNumWorkers;
     options_.chief_address = "127.0.0.1:" + std::to_string(port_);
     options_.listener = listener;
-    options_.secret = kSecret;
+    options_.secret = secret_;
     options_.heartbeat_timeout = heartbeat_timeout;
     service_.emplace(io_, options_, MemberInfo{.rank = 0, .host = "h", .host_id = "i", .pid = 1},
                      [](const Frame&) {});
@@ -124,14 +125,14 @@ class ChiefServiceTest : public ::testing::Test {
     });
   }
   /// One that has said who it is.
-  std::unique_ptr<Client> claim(int rank, std::int64_t pid) {
+  std::unique_ptr<Client> claim(int rank, std::int64_t pid, const char* secret = kSecret) {
     auto client = std::make_unique<Client>(port_);
     const Nonce challenge = Challenge::decode(hear(*client, ControlKind::CHALLENGE)).nonce;
     Hello hello;
     hello.library_version = library_version_string();
     hello.num_workers = kNumWorkers;
     hello.member = {.rank = rank, .host = "h", .host_id = "i", .pid = pid};
-    hello.mac = hello.expected_mac(kSecret, challenge);
+    hello.mac = hello.expected_mac(secret, challenge);
     client->say(ControlKind::HELLO, hello.encode());
     return client;
   }
@@ -150,6 +151,7 @@ class ChiefServiceTest : public ::testing::Test {
   }
 
   asio::io_context io_{1};
+  std::string secret_ = kSecret;
   ControlPlaneOptions options_;
   std::uint16_t port_ = 0;
   std::optional<ChiefService> service_;
@@ -287,6 +289,28 @@ TEST_F(ChiefServiceTest, WhoSpeaksAnotherProtocolIsToldSoWhateverItsWordsLookLik
   old.say(ControlKind::HELLO, std::string("\3\0\0\0and words of another layout", 31));
   EXPECT_THAT(refusal(old), HasSubstr("this worker speaks protocol 3, the chief at 127.0.0.1:"));
   EXPECT_TRUE(is_dismissed(old));
+}
+
+TEST_F(ChiefServiceTest, AWorkerWithoutASecretIsSpokenOfAtOnce) {
+  const testing::LogKeeper log;
+  open();
+  Client forgetful(port_);  // as one of another machine: it says no more
+  (void)hear(forgetful, ControlKind::CHALLENGE);
+  forgetful.say(ControlKind::GOODBYE, "");
+  EXPECT_THAT(refusal(forgetful), HasSubstr("a worker of another machine has no secret"));
+  EXPECT_TRUE(is_dismissed(forgetful));
+  EXPECT_THAT(log.texts(), HasSubstr("refused a connection from 127.0.0.1"));
+  EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret: set "
+                                     "CROSSDEVICE_SECRET_FILE on all workers"));
+}
+
+TEST_F(ChiefServiceTest, WhetherOneOfTheTwoHasNoSecretIsSaid) {
+  const testing::LogKeeper log;
+  secret_ = "";
+  open();
+  const auto guarded = claim(1, 100, kSecret);
+  EXPECT_THAT(refusal(*guarded), HasSubstr("this worker has a secret, the chief has none"));
+  EXPECT_THAT(log.texts(), HasSubstr("this worker has a secret, the chief has none"));
 }
 
 }  // namespace

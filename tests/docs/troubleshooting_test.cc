@@ -317,6 +317,20 @@ int different_within(cd::Cluster& joined) {
   return 0;
 }
 
+/// Rank 0 has a secret, and waits for the other until it is killed.
+int with_a_forgotten_secret() {
+  const std::string path = std::string(std::getenv(kRowsVariable)) + ".secret";
+  if (std::getenv("CROSSDEVICE_RANK") == std::string_view("0")) {
+    std::ofstream(path) << "a secret that only one of them knows\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+    ::setenv("CROSSDEVICE_SECRET_FILE", path.c_str(), 1);
+  } else {
+    ::unsetenv("CROSSDEVICE_SECRET_FILE");
+  }
+  const std::string said = what_is_said([] { (void)cd::Cluster::join({.timeout_seconds = 60}); });
+  return is_told(said) ? 0 : 1;
+}
+
 /// Every worker has a secret of its own; the first one waits for the other until it is killed.
 int with_a_secret_of_its_own() {
   const std::string rank = std::getenv("CROSSDEVICE_RANK");
@@ -331,6 +345,9 @@ int with_a_secret_of_its_own() {
 
 TEST(TroubleshootingTest, AWorkerWithAnotherSecret) {
   EXPECT_EQ(run_workers("with_a_secret_of_its_own", 2, /*stopped=*/0)[1], 0);
+}
+TEST(TroubleshootingTest, AWorkerWithoutASecret) {
+  EXPECT_EQ(run_workers("with_a_forgotten_secret", 2, /*stopped=*/0)[1], 0);
 }
 TEST(TroubleshootingTest, AWorkerThatDoesNotCome) {
   EXPECT_EQ(run_workers("late", 2), all_well(2));
@@ -357,7 +374,8 @@ int main(int argc, char** argv) {
                                          {"dead", dead},
                                          {"different", different},
                                          {"different_within", different_within},
-                                         {"with_a_secret_of_its_own", with_a_secret_of_its_own}});
+                                         {"with_a_secret_of_its_own", with_a_secret_of_its_own},
+                                         {"with_a_forgotten_secret", with_a_forgotten_secret}});
   if (is_worker) return result;
   const int untold = is_filtered ? 0 : count_untold(folder + "/rows");
   std::filesystem::remove_all(folder);

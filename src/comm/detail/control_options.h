@@ -20,6 +20,13 @@ class TlsKey;
 inline constexpr const char* kDifferentSecrets =
     "this worker and the chief hold different secrets: CROSSDEVICE_SECRET_FILE must name the same "
     "one on all workers";
+/// The same, where it has none, or the chief has none.
+inline constexpr const char* kSecretOnlyThere =
+    "this worker has no secret, the chief has one: CROSSDEVICE_SECRET_FILE must name the same one "
+    "on all workers";
+inline constexpr const char* kSecretOnlyHere =
+    "this worker has a secret, the chief has none: CROSSDEVICE_SECRET_FILE must name the same one "
+    "on all workers";
 
 [[nodiscard]] inline std::chrono::nanoseconds whole_time(std::chrono::duration<double> time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
