@@ -370,7 +370,7 @@ void ControlPlane::State::beat() {
 /// The library's own operation, or else what the program has said, or else that there is none, where there has been any.
 void ControlPlane::State::say_operation(std::uint64_t answers) {
   std::string operation = note_.read();
-  if (operation.empty() || operation == OperationNote::kNone) {
+  if (operation.empty() || operation.starts_with(OperationNote::kNone)) {
     const std::lock_guard lock(mutex_);
     if (!operation_.empty()) operation = operation_;
   }

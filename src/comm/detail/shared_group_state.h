@@ -12,6 +12,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "crossdevice/comm/shared_memory_group.h"
@@ -83,10 +84,12 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   /// A member that is missed, with what it does instead.
   [[nodiscard]] static RankInfo seen(const Peer& member) {
     RankInfo info = member.info;
-    const std::string operation = member.flags().note.read();
-    info.last_operation = operation.empty() || operation == detail::OperationNote::kNone
-                              ? "no operation of this group"
-                              : operation;
+    constexpr std::string_view kNone = detail::OperationNote::kNone;
+    info.last_operation = member.flags().note.read();
+    if (info.last_operation.empty()) info.last_operation = kNone;
+    if (info.last_operation.starts_with(kNone)) {
+      info.last_operation.insert(kNone.size(), " of this group");  // between two of them, mostly
+    }
     return info;
   }
   [[nodiscard]] std::string name() const;
