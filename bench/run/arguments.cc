@@ -32,7 +32,8 @@ constexpr const char* kFooter = R"(
 Each worker finds CROSSDEVICE_RANK, _NUM_WORKERS, _LOCAL_RANK, _LOCAL_NUM_WORKERS, _CHIEF_ADDRESS, _SECRET_FILE and _LAUNCHER in its
 environment. Standard input is empty. Lines longer than 64 KiB are cut; a last line without an end gets one.
 
-When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL; not with --keep-going. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go to every
+When a worker fails, the others get SIGTERM and, after the grace period, SIGKILL; not with --keep-going, where a worker that is still there 10 s after the others, and each
+minute from then on, is named with its pid. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go to every
 worker; after SIGINT and SIGTERM the grace period runs too. Nothing is left behind: no process, no file, no namespace, also when
 crossdevice-run itself is killed.
 

@@ -29,6 +29,8 @@ constexpr std::chrono::seconds kSweepTimeout{
     10};  // a process in the kernel's hands may not die at once
 constexpr milliseconds kMinGrace{100};
 constexpr std::chrono::seconds kRemoteGrace{2};  // for what a remote shell still has to bring
+constexpr std::chrono::seconds kFirstWord{10};   // of a worker that is still there after the others
+constexpr std::chrono::seconds kNextWord{60};
 constexpr int kUnreachable = 255;  // what remote shells end with where the fault is their own
 constexpr std::size_t kReadBytes = std::size_t{64} * 1024;
 constexpr rlim_t kMaxOpenFiles = 4096;   // three pipes for each worker, and some
@@ -164,6 +166,7 @@ int Supervisor::run() {
     if (is_swept_ && is_output_done()) break;
     wait_for_events();
     if (kill_at_.has_value() && Clock::now() >= *kill_at_) grace_is_over();
+    if (speak_at_.has_value() && Clock::now() >= *speak_at_) speak_of_the_rest();
   }
   if (exit_code_.has_value() || has_one_ended_well_) return exit_code_.value_or(0);
   return first_failure_.value_or(0);
@@ -178,8 +181,10 @@ bool Supervisor::is_output_done() const {
 }
 
 int Supervisor::timeout_milliseconds() const {
-  if (!kill_at_.has_value()) return -1;
-  const auto left = std::chrono::ceil<milliseconds>(*kill_at_ - Clock::now());
+  if (!kill_at_.has_value() && !speak_at_.has_value()) return -1;
+  constexpr Clock::time_point never = Clock::time_point::max();
+  const Clock::time_point next = std::min(kill_at_.value_or(never), speak_at_.value_or(never));
+  const auto left = std::chrono::ceil<milliseconds>(next - Clock::now());
   return static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, INT_MAX));
 }
 
@@ -333,6 +338,26 @@ void Supervisor::stop_the_rest() {
   signal_all(SIGCONT);  // one that is stopped could not end
 }
 
+/// Where the others go on, a job may end when one of them has; a worker that hangs then keeps it from that.
+void Supervisor::await_the_rest() {
+  speak_at_.reset();
+  if (when_one_fails_ != WhenOneFails::KEEP_GOING || is_stopping_ || num_running_ == 0) return;
+  if (has_one_ended_well_ || num_running_ == 1) speak_at_ = Clock::now() + kFirstWord;
+}
+
+void Supervisor::speak_of_the_rest() {
+  speak_at_.reset();
+  if (is_stopping_ || num_running_ == 0) return;
+  speak_at_ = Clock::now() + kNextWord;
+  std::string all;
+  for (const Worker& worker : workers_) {
+    if (!worker.is_running) continue;
+    all += (all.empty() ? "" : ", ") + worker.name;
+    if (!worker.control.is_open()) all += fmt::format(" (pid {})", worker.pid);
+  }
+  err_.pending() += fmt::format("crossdevice-run: waiting for {}\n", all);
+}
+
 void Supervisor::reap() {
   for (;;) {
     int status = 0;
@@ -342,7 +367,9 @@ void Supervisor::reap() {
     const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
       return worker.is_running && worker.pid == pid;
     });
-    if (found != workers_.end()) ended(*found, status);
+    if (found == workers_.end()) continue;
+    ended(*found, status);
+    await_the_rest();
   }
 }
 

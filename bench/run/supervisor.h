@@ -80,6 +80,8 @@ class Supervisor {
   void begin_grace();
   void grace_is_over();
   void stop_the_rest();
+  void await_the_rest();
+  void speak_of_the_rest();
   void signal_all(int number);
   void sweep();
   void read_some(Stream& stream);
@@ -106,6 +108,7 @@ class Supervisor {
   bool may_be_consequence_ =
       false;  // the exit code is that of a worker that another one's crash may have ended
   std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> speak_at_;  // of who is still waited for
   std::optional<int> exit_code_;
   std::optional<int> first_failure_;  // of those that the others have survived
   bool has_one_ended_well_ = false;

@@ -179,6 +179,18 @@ TEST(CrossdeviceRunTest, TheOthersGoOnWhereThatIsAskedFor) {
   EXPECT_EQ(interrupted.finish(), 128 + SIGTERM);
 }
 
+TEST(CrossdeviceRunTest, AWorkerThatHangsAfterTheOthersIsSpokenOf) {
+  RunningJob job(shell(3, "[ $CROSSDEVICE_RANK = 1 ] || exit 0; echo pid=$$; kill -STOP $$",
+                       {"--keep-going", "--plain"}));
+  ASSERT_TRUE(job.read_until("\n"));
+  const std::string pid = job.out.substr(job.out.find('=') + 1);
+  ASSERT_TRUE(job.read_error_until("crossdevice-run: waiting for "));  // after 10 s
+  job.send(SIGKILL);
+  job.wait_for_everybody();
+  EXPECT_EQ(job.err,
+            "crossdevice-run: waiting for rank 1 (pid " + pid.substr(0, pid.find('\n')) + ")\n");
+}
+
 TEST(CrossdeviceRunTest, AProgramThatCannotRun) {
   RunningJob absent({"-n", "2", "--", "/nonexistent/program"});
   EXPECT_EQ(absent.finish(), 127);

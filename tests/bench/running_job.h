@@ -73,6 +73,14 @@ class RunningJob {
     return true;
   }
 
+  /// Reads until standard error has `text`; false where it ends before.
+  bool read_error_until(std::string_view text) {
+    while (err.find(text) == std::string::npos) {
+      if (!read_some()) return false;
+    }
+    return true;
+  }
+
   /// Reads all output and returns the exit code (128 + signal where the program itself was killed). Nobody may be left then.
   int finish() {
     while (read_some()) {
