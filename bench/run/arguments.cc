@@ -102,6 +102,17 @@ void check_merge(const CLI::App& app, bool has_program) {
   }
 }
 
+std::string describe_extra(const std::string& extra, bool has_dashes) {
+  if (extra.starts_with('-')) {
+    return fmt::format("{}: there is no such option{}", extra,
+                       has_dashes ? "" : "; the program's own come behind two dashes");
+  }
+  if (has_dashes) return fmt::format("{}: not expected before the two dashes", extra);
+  return fmt::format(
+      "{}: not expected; the program comes behind two dashes: crossdevice-run -n 2 -- ./program",
+      extra);
+}
+
 /// How many workers the hosts take together.
 void settle_hosts(Arguments& arguments, bool has_number) {
   int slots = 0;
@@ -178,10 +189,8 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   } catch (const CLI::Success& success) {
     app.exit(success);
     return std::nullopt;
-  } catch (const CLI::ExtrasError& error) {
-    throw programs::ArgumentError(
-        fmt::format("{} (the program comes behind two dashes: crossdevice-run -n 2 -- ./program)",
-                    error.what()));
+  } catch (const CLI::ExtrasError&) {
+    throw programs::ArgumentError(describe_extra(app.remaining().front(), separator != end));
   } catch (const CLI::ParseError& error) {
     throw programs::ArgumentError(error.what());
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include <fcntl.h>
@@ -108,10 +109,17 @@ int start_error(int pipe) {
   }
 }
 
+/// As in a shell, the current folder is none of those that a bare name is looked for in.
+std::string hint_for(const std::string& program, int error) {
+  const bool is_here = error == ENOENT && program.find('/') == std::string::npos &&
+                       ::access(program.c_str(), X_OK) == 0;
+  return is_here ? "; there is one in this folder: ./" + program : "";
+}
+
 }  // namespace
 
 CannotExecute::CannotExecute(const std::string& program, int error)
-    : std::runtime_error(system_failure("run " + program, error)),
+    : std::runtime_error(system_failure("run " + program, error).what() + hint_for(program, error)),
       exit_code_(error == ENOENT ? kNotFound : kCannotRun) {}
 
 WorkerProcess start_worker(const WorkerSetting& setting, const Janitor& janitor) {

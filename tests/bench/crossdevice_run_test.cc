@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // crossdevice-run as users start it, with real processes: how jobs end, what is shown, and that nothing is left.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
@@ -198,6 +200,18 @@ TEST(CrossdeviceRunTest, AProgramThatCannotRun) {
             "crossdevice-run: cannot run /nonexistent/program: No such file or directory\n");
   RunningJob no_program({"-n", "2", "--", "/etc/passwd"});
   EXPECT_EQ(no_program.finish(), 126);
+  std::string folder = "/tmp/crossdevice_run_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  std::filesystem::create_symlink("/bin/true", "my_trainer_that_is_here");
+  RunningJob here({"-n", "2", "--", "my_trainer_that_is_here"});
+  EXPECT_EQ(here.finish(), 127);
+  EXPECT_EQ(here.err,
+            "crossdevice-run: cannot run my_trainer_that_is_here: No such file or directory; there "
+            "is one in this folder: ./my_trainer_that_is_here\n");
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
   RunningJob arguments({"-n", "x", "--", "true"});
   EXPECT_EQ(arguments.finish(), 2);
 }

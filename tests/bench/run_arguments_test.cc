@@ -59,7 +59,11 @@ TEST(RunArgumentsTest, WrongOnesAreRefused) {
   }
   expect_error({"-n", "1"}, "expected a program");
   expect_error({"-n", "1", "--"}, "expected a program");
-  expect_error({"-n", "1", "prog"}, "prog");
+  expect_error({"-n", "1", "prog"}, "prog: not expected; the program comes behind two dashes");
+  expect_error({"-n", "1", "prog", "--slow"}, "prog: not expected; the program comes behind");
+  expect_error({"-n", "1", "--slow", "3", "--", "prog"}, "--slow: there is no such option");
+  expect_error({"--slow", "-n", "1", "prog"}, "the program's own come behind two dashes");
+  expect_error({"-n", "1", "2", "--", "prog"}, "2: not expected before the two dashes");
   expect_error({"--hosts", "a:2", "--bind", "--", "prog"}, "--bind");
   expect_error({"-n", "1", "--grace-seconds", "-1", "--", "prog"}, "--grace-seconds");
   expect_error({"-n", "3", "--netns", "4", "--", "prog"}, "there are only 3 workers");
