@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +39,14 @@ constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
 
 std::int64_t num_workers_of(const std::shared_ptr<Cluster>& cluster) {
   return cluster ? cluster->num_workers() : 1;
+}
+
+/// Why a worker may be alone without wanting to be.
+std::string hint_for_one_alone(const Cluster* cluster, std::size_t num_devices, int group_size) {
+  if (std::cmp_less_equal(group_size, num_devices)) return "";
+  if (cluster == nullptr) return ": without a Cluster this worker is alone";
+  if (cluster->num_workers() > 1) return "";
+  return ": this worker is alone; start it with crossdevice-run, or another launcher";
 }
 
 void require_usable(const Devices& devices, const CommunicationOptions& options) {
@@ -257,8 +266,9 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   // Equal on all workers by now.
   if (std::int64_t{group_size} != num_workers * static_cast<std::int64_t>(devices.size())) {
     throw ValueError(fmt::format(
-        "group_size must be the devices of all workers, {} workers with {} devices each, not {}",
-        num_workers, devices.size(), group_size));
+        "group_size must be the devices of all workers, {} workers with {} devices each, not {}{}",
+        num_workers, devices.size(), group_size,
+        hint_for_one_alone(cluster.get(), devices.size(), group_size)));
   }
   state_->devices = devices;
   state_->options = options;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "crossdevice/comm/argument_agreement.h"
+#include "crossdevice/comm/simple_cluster_resolver.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/device/progress.h"
@@ -765,6 +767,25 @@ TEST(CollectiveAllReduceArguments, WrongArgumentsAreRefused) {
   CollectiveAllReduce ops({"CPU:0"}, 1);
   const Tensor one = Tensor::zeros(DType::FLOAT32, Shape({1}), Device("CPU:1"));
   EXPECT_THROW((void)ops.reduce(ReduceOp::SUM, PerReplica{one}, "CPU:0"), ValueError);
+}
+
+TEST(CollectiveAllReduceArguments, AWorkerThatIsAloneIsToldWhatMakesItOneOfSeveral) {
+  const auto said = [](const std::shared_ptr<Cluster>& cluster, const Devices& devices) {
+    try {
+      CollectiveAllReduce ops(devices, 2, {}, cluster);
+    } catch (const ValueError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::shared_ptr<Cluster> alone = Cluster::join(SimpleClusterResolver(ClusterSpec()));
+  EXPECT_EQ(said(alone, {"CPU:0"}),
+            "group_size must be the devices of all workers, 1 workers with 1 devices each, not 2: "
+            "this worker is alone; start it with crossdevice-run, or another launcher");
+  EXPECT_EQ(said(nullptr, {"CPU:0"}),
+            "group_size must be the devices of all workers, 1 workers with 1 devices each, not 2: "
+            "without a Cluster this worker is alone");
+  EXPECT_EQ(said(alone, {"CPU:0", "CPU:1"}), "");
 }
 
 }  // namespace
