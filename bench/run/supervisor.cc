@@ -338,11 +338,12 @@ void Supervisor::stop_the_rest() {
   signal_all(SIGCONT);  // one that is stopped could not end
 }
 
-/// Where the others go on, a job may end when one of them has; a worker that hangs then keeps it from that.
+/// Where the others go on, a job may end when one of them has ended well; a worker that hangs then keeps it from that. Who is the last after failures alone
+/// has work to do.
 void Supervisor::await_the_rest() {
   speak_at_.reset();
   if (when_one_fails_ != WhenOneFails::KEEP_GOING || is_stopping_ || num_running_ == 0) return;
-  if (has_one_ended_well_ || num_running_ == 1) speak_at_ = Clock::now() + kFirstWord;
+  if (has_one_ended_well_) speak_at_ = Clock::now() + kFirstWord;
 }
 
 void Supervisor::speak_of_the_rest() {

@@ -4,7 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -111,7 +113,9 @@ int start_error(int pipe) {
 
 /// As in a shell, the current folder is none of those that a bare name is looked for in.
 std::string hint_for(const std::string& program, int error) {
+  std::error_code ignored;
   const bool is_here = error == ENOENT && program.find('/') == std::string::npos &&
+                       std::filesystem::is_regular_file(program, ignored) &&
                        ::access(program.c_str(), X_OK) == 0;
   return is_here ? "; there is one in this folder: ./" + program : "";
 }

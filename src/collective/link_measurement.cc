@@ -21,8 +21,10 @@ namespace {
 
 /// What all may take; the rounds that are under way then are brought to their end.
 constexpr double kMeasuringSeconds = 1;
-/// A look that took longer is believed, one that was shorter may have been a hiccup.
+/// Three looks that took longer are believed, shorter ones may have been hiccups.
 constexpr double kLookSeconds = 0.1;
+/// After this there is no time for another look.
+constexpr double kHopelessSeconds = 0.3;
 /// What is measured once more, or not at all.
 constexpr int kMinProbes = 2;
 constexpr double kShortRoundsSeconds = 2e-3;
@@ -106,7 +108,8 @@ class LinkProbe {
       const auto middle = how_.now();
       meet();
       keep_fastest(found_.meeting_seconds, i, seconds_since(middle));
-      if (all_.elapsed_seconds > kLookSeconds) return;
+      // Of three looks the first, which finds everything cold, does not count, and one of the others may have been held up by anything but the link.
+      if (all_.elapsed_seconds > (i < 2 ? kHopelessSeconds : kLookSeconds)) return;
     }
   }
   /// Bytes that took hardly longer than none say nothing of the rate, which is then taken for the usual one: who believes in too high a rate takes few rounds

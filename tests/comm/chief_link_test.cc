@@ -60,8 +60,8 @@ class SilentHost {
 
 TEST(ChiefLinkTest, AChiefThatDoesNotAnswerIsSaidToBeSilent) {
   const SilentHost silent;
-  // In the second time an attempt ends, which is given up after 3 s.
-  for (const int milliseconds : {300, 3500}) {
+  // In the longer time an attempt ends, which is given up after 3 s.
+  for (const int milliseconds : {2000, 5000}) {
     for (const char* host : {"127.0.0.1", "a-host-that-is-down"}) {
       ControlPlaneOptions options = options_of(1, 2, 1);
       options.chief_address = std::string(host) + ":" + std::to_string(silent.port());
@@ -85,7 +85,7 @@ TEST(ChiefLinkTest, AChiefThatSaysNothingIsSaidToTakeConnections) {
   const asio::ip::tcp::acceptor silent(io, {asio::ip::address_v4::loopback(), 0});
   try {
     (void)ControlPlane::join(options_of(1, 2, silent.local_endpoint().port()),
-                             Deadline::after(std::chrono::milliseconds(400)));
+                             Deadline::after(std::chrono::seconds(3)));
     ADD_FAILURE() << "there is no chief";
   } catch (const DeadlineExceededError& error) {
     EXPECT_THAT(error.what(), HasSubstr("did not answer in time: it takes connections, but does "
@@ -121,7 +121,7 @@ TEST(ChiefLinkTest, AWorkerOfAnotherMachineWithoutASecretTellsTheChiefThatItGoes
   options.chief_address = join_host_port(own[0], listener->port());
   options.listener = listener;
   std::jthread chief([options] {
-    const Deadline limit = Deadline::after(std::chrono::seconds(2));
+    const Deadline limit = Deadline::after(std::chrono::seconds(8));
     EXPECT_THROW((void)ControlPlane::join(options, limit), DeadlineExceededError);
   });
   options.rank = 1;

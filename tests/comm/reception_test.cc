@@ -19,6 +19,7 @@
 #include <asio/write.hpp>
 #include <gtest/gtest.h>
 #include <openssl/rand.h>
+#include <poll.h>
 
 #include "comm/detail/control_message.h"
 #include "support/log_keeper.h"
@@ -84,11 +85,13 @@ TEST(ReceptionTest, WhoComesAfterOthersIsTakenInWhenItComesAndNotWhenSomeTimeIsO
   Reception reception(io, [](const auto&, const Nonce&, const Frame&) {});
   tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   const tcp::endpoint where = acceptor.local_endpoint();
+  pollfd door{.fd = acceptor.native_handle(), .events = POLLIN, .revents = 0};
   reception.open(std::move(acceptor), "the test");
   std::vector<tcp::socket> strangers;
   for (std::size_t i = 0; i < 3; ++i) {
     strangers.emplace_back(io, tcp::v4()).connect(where);
-    // What has connected is there to be accepted; no timer ends meanwhile unless this process is stopped, which then hides what is looked for here.
+    ASSERT_EQ(::poll(&door, 1, 5000), 1);  // it is there to be accepted
+    // No timer ends meanwhile unless this process is stopped, which then hides what is looked for here.
     while (io.poll() > 0) {
     }
     EXPECT_NE(strangers.back().available(), 0U) << "of stranger " << i;

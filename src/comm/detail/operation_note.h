@@ -15,7 +15,7 @@ namespace crossdevice::detail {
 /// Lies in shared memory too: no pointers, and all bytes may be zero.
 ///
 /// Order    a reader that has read a word of a new kind has acquired what was released before it, so it sees another state than before: what it has read
-///          is thrown away then. Several writers at once may mix their kinds, nothing else.
+///          is thrown away then, unless a kind has come again with the same number. Several writers at once may mix their kinds and numbers, nothing else.
 /// Threads  any.
 /// Cost     to write: five plain stores; to end: one, and a look at what this thread has written.
 class OperationNote {
