@@ -16,6 +16,8 @@
 
 #include "crossdevice/core/error.h"
 
+#include "collective/detail/message_barrier.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -67,11 +69,11 @@ class LinkProbe {
         how_(how),
         num_ranks_(transport.num_ranks()),
         rank_(transport.rank()),
+        has_mesh_(how.is_mesh && num_ranks_ > 2),
+        barrier_(transport),
+        num_meeting_rounds_(barrier_.num_rounds()),
         transfers_(std::make_unique<Transfer[]>(2 * static_cast<std::size_t>(num_ranks_))),
-        heard_(static_cast<std::size_t>(num_ranks_)) {
-    for (int distance = 1; distance < num_ranks_; distance *= 2) ++num_meeting_rounds_;
-    has_mesh_ = how.is_mesh && num_ranks_ > 2;
-  }
+        heard_(static_cast<std::size_t>(num_ranks_)) {}
 
   LinkModel measure() {
     std::memset(scratch_.reserve(2 * kLookBytes), 0, 2 * kLookBytes);
@@ -176,20 +178,7 @@ class LinkProbe {
     return num_rounds;
   }
 
-  /// A dissemination barrier: see MessageBarrier.
-  void meet() {
-    Findings told = findings();
-    for (int distance = 1; distance < num_ranks_; distance *= 2) {
-      Findings heard;
-      transport_.send(to(distance), std::as_bytes(std::span(&told, 1)), transfer(distance, 0));
-      transport_.receive(from(distance), std::as_writable_bytes(std::span(&heard, 1)),
-                         transfer(distance, 1));
-      transport_.wait(transfer(distance, 1), how_.deadline);
-      transport_.wait(transfer(distance, 0), how_.deadline);
-      told = slower(told, heard);
-    }
-    all_ = told;
-  }
+  void meet() { all_ = barrier_.wait(findings(), slower, how_.deadline); }
   /// The same in one round, of a message to each.
   void meet_directly() {
     const Findings told = findings();
@@ -242,8 +231,9 @@ class LinkProbe {
   const LinkMeasurement& how_;
   int num_ranks_;
   int rank_;
-  bool has_mesh_ = false;  // which is more than a ring
-  int num_meeting_rounds_ = 0;
+  bool has_mesh_;  // which is more than a ring
+  MessageBarrier barrier_;
+  int num_meeting_rounds_;
   std::optional<Deadline::Clock::time_point> begin_;  // when all had come
   Findings found_;                                    // by this rank
   Findings all_;                                      // what all know

@@ -22,21 +22,13 @@
 #include "comm/detail/host_port.h"
 #include "comm/detail/listening_socket.h"
 #include "comm/detail/local_addresses.h"
+#include "support/control_plane_options.h"
 #include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::HasSubstr;
-
-ControlPlaneOptions options_of(int rank, int num_workers, std::uint16_t port) {
-  return {.rank = rank,
-          .num_workers = num_workers,
-          .chief_address = "127.0.0.1:" + std::to_string(port),
-          .secret = "secret",
-          .host = "host" + std::to_string(rank),
-          .host_id = "machine"};
-}
 
 /// An address whose host drops whatever comes, as the kernel does where nobody takes in those that wait.
 class SilentHost {

@@ -25,21 +25,14 @@
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/version.h"
 
+#include "support/control_plane_options.h"
+
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Plane = std::shared_ptr<ControlPlane>;
-
-ControlPlaneOptions options_of(int rank, int num_workers, std::uint16_t port) {
-  return {.rank = rank,
-          .num_workers = num_workers,
-          .chief_address = "127.0.0.1:" + std::to_string(port),
-          .secret = "secret",
-          .host = "host" + std::to_string(rank),
-          .host_id = "machine"};
-}
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
