@@ -33,29 +33,6 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
   if (output.is_read_only()) throw ValueError(fmt::format("the output of {} is read-only", what));
 }
 
-void require_batch(ReduceOp op, std::span<const CollectiveValue> values) {
-  for (const CollectiveValue& value : values) {
-    if (value.inputs.empty() || value.inputs.size() != values[0].inputs.size()) {
-      throw ValueError(
-          fmt::format("all values of a batch have equally many inputs, at least one, not {} and {}",
-                      values[0].inputs.size(), value.inputs.size()));
-    }
-    const Tensor& first = value.inputs[0];
-    require_reducible(op, first.dtype());
-    for (const Tensor& input : value.inputs.subspan(1)) {
-      if (input.dtype() == first.dtype() && input.num_elements() == first.num_elements()) continue;
-      throw ValueError(
-          fmt::format("the inputs of one value are alike, not {} elements of {} and {} of {}",
-                      first.num_elements(), to_string(first.dtype()), input.num_elements(),
-                      to_string(input.dtype())));
-    }
-    const DType result = result_dtype(op, first.dtype());
-    for (const Tensor& output : value.outputs) {
-      require_output("all_reduce", output, result, first.num_elements());
-    }
-  }
-}
-
 GroupOperationInfo operation_of(const CollectiveRequest& request,
                                 std::span<const CollectiveValue> values, const BatchSize& size) {
   return {.kind = request.kind,

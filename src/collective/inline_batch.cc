@@ -48,21 +48,22 @@ void InlineBatch::reduce(ReduceOp op, std::size_t num_sums, std::span<const Coll
       for (std::size_t i = 0; i < value.inputs.size(); ++i) *input++ = block + offset + i * stride;
     }
     offset += value.inputs.size() * stride;
-    reduce(v < num_sums ? op_of_sums : op, value, {inputs, num_inputs});
+    prepare(v < num_sums ? op_of_sums : op, value, {inputs, num_inputs}).run();
   }
 }
 
-void InlineBatch::reduce(ReduceOp op, const CollectiveValue& value,
-                         std::span<const void* const> inputs) {
+InlineBatch::Reduction InlineBatch::prepare(ReduceOp op, const CollectiveValue& value,
+                                            std::span<const void* const> inputs) {
   const Tensor& first = value.inputs[0];
-  if (value.outputs.empty() || first.num_elements() == 0) return;
+  if (value.outputs.empty() || first.num_elements() == 0) return {};
   void** const outputs = room_for(value.outputs.size(), outputs_);
   for (std::size_t i = 0; i < value.outputs.size(); ++i) outputs[i] = value.outputs[i].data();
-  const ReducePass pass{.op = op,
-                        .dtype = first.dtype(),
-                        .inputs = inputs,
-                        .outputs = {outputs, value.outputs.size()}};
-  find_kernel(op, first.dtype())(pass, 0, first.num_elements());
+  return {.kernel = find_kernel(op, first.dtype()),
+          .pass = {.op = op,
+                   .dtype = first.dtype(),
+                   .inputs = inputs,
+                   .outputs = {outputs, value.outputs.size()}},
+          .num_elements = first.num_elements()};
 }
 
 std::span<const DirectReduceTensor> InlineBatch::tensors(std::span<const CollectiveValue> values,

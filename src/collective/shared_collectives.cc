@@ -73,7 +73,6 @@ SharedCollectives::~SharedCollectives() = default;
 
 void SharedCollectives::all_reduce(const CollectiveRequest& request,
                                    std::span<const CollectiveValue> values) {
-  detail::require_batch(request.op, values);
   state_->engine.all_reduce(request, values);
 }
 

@@ -82,7 +82,6 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
   std::vector<Tensor> shown;  // or copies of them, while others may read them
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;  // by rank
-  std::vector<const void*> heads;        // by rank
   // Of a deterministic operation, where each worker's own inputs are combined before.
   std::vector<Tensor> combined;
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
@@ -92,8 +91,7 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
         const Deadline& deadline)
       : group(std::move(cluster), kSlotBytes, names, deadline),
         batch(group, is_single_threaded(group.num_workers())),
-        blocks(static_cast<std::size_t>(group.num_workers())),
-        heads(blocks.size()) {}
+        blocks(static_cast<std::size_t>(group.num_workers())) {}
 
   [[nodiscard]] SharedLocation expose(const Tensor& tensor);
   void begin();
@@ -188,12 +186,12 @@ void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
   const Tensor& input = value.inputs[0];
   group.announce(info, request.sequence, SharedMemoryGroup::Touches::SLOTS,
                  {static_cast<const std::byte*>(input.data()), input.size_bytes()});
-  for (std::size_t rank = 0; rank < heads.size(); ++rank) {
-    heads[rank] = group.head_of(static_cast<int>(rank)).data();
-  }
+  // While the others' lines are on their way.
+  const detail::InlineBatch::Reduction reduction =
+      inline_batch.prepare(request.op, value, group.heads());
   group.await_announcements(request.deadline);
   // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
-  inline_batch.reduce(request.op, value, heads);
+  reduction.run();
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -299,7 +297,7 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                     std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  const detail::BatchSize size = detail::measure_batch(request, values);
+  const detail::BatchSize size = detail::require_batch(request, values);
   // Equal on all workers, or their operations differ, which they will notice.
   const bool fits_inline = size.inline_bytes <= kInlineBytes;
   if (!fits_inline && detail::SharedBatch::slot_bytes(size.num_tensors) > kSlotBytes) {
@@ -314,9 +312,9 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   State& state = *state_;
   state.group.require_whole();  // so the operation before has ended well, with begin()
   const detail::ReductionSpan span(detail::kSharedMemoryReduction, size.size_bytes, info.dtype);
+  const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
   bool was_announced = false;
   try {
-    const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
     const std::span<const CollectiveValue> prepared =
         combines_own ? state.prepare(request, values) : values;
     // Equal on all workers: it depends on what the announcements agree on.
@@ -346,7 +344,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     throw;
   }
   state.group.leave_operation();
-  state.begin();  // lets go of the tensors
+  if (was_announced || combines_own) state.begin();  // lets go of the tensors
 }
 
 std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(

@@ -335,9 +335,8 @@ TransportCollectives::~TransportCollectives() = default;
 void TransportCollectives::all_reduce(const CollectiveRequest& request,
                                       std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  detail::require_batch(request.op, values);
   const std::size_t num_inputs = values[0].inputs.size();
-  const detail::BatchSize size = detail::measure_batch(request, values);
+  const detail::BatchSize size = detail::require_batch(request, values);
   State& state = *state_;
   state.run(request, detail::operation_of(request, values, size), [&] {
     state.is_in_place = detail::is_in_place(values);

@@ -512,9 +512,8 @@ TwoLevelCollectives::~TwoLevelCollectives() = default;
 void TwoLevelCollectives::all_reduce(const CollectiveRequest& request,
                                      std::span<const CollectiveValue> values) {
   if (values.empty()) return;
-  detail::require_batch(request.op, values);
   State& state = *state_;
-  const detail::BatchSize size = detail::measure_batch(request, values);
+  const detail::BatchSize size = detail::require_batch(request, values);
   if (!state.takes_two_levels(request, values, size.inline_bytes)) {
     state.flat.all_reduce(request, values);
     return;

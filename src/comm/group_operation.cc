@@ -2,6 +2,7 @@
 #include "crossdevice/comm/group_operation.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -25,12 +26,14 @@ std::string size_text(std::uint64_t size_bytes) {
 
 GroupOperation pack_operation(const GroupOperationInfo& info) {
   GroupOperation packed;
-  detail::pack_operation_into(info, packed);
+  detail::pack_operation_into(info, detail::words_of_kind(info.kind), info.sequence, packed);
   return packed;
 }
 
 std::uint64_t digest_of(const GroupOperation& operation) {
-  return detail::digest_of_packed(operation);
+  detail::KindWords kind{};
+  std::memcpy(kind.data(), operation.kind.data(), sizeof kind);
+  return detail::digest_of_operation(operation, kind);
 }
 
 std::string short_name(const GroupOperation& operation) {

@@ -51,10 +51,23 @@ using detail::wake_all;
 
 /// Looks without giving up the core; most meetings are over by then. More would hold up whoever is waited for, if it wants this very core.
 constexpr int kPauses = 200;
-/// Of a head, what lies in the line of its announcement.
-constexpr std::size_t kNearBytes = 48;
 /// How long to try before sleeping: a sleep and the waking up cost about as much.
 constexpr std::chrono::microseconds kSpinTime{60};
+
+/// A copy whose first bytes are written last.
+void copy_from_the_end(std::byte* to, const std::byte* from, std::size_t size_bytes) {
+  constexpr std::size_t kBlock = 16;
+  if (size_bytes < kBlock) {
+    if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+    return;
+  }
+  std::size_t at = size_bytes - kBlock;
+  std::memcpy(to + at, from + at, kBlock);
+  for (at = (size_bytes - 1) / kBlock * kBlock; at > 0;) {
+    at -= kBlock;
+    std::memcpy(to + at, from + at, kBlock);
+  }
+}
 
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
@@ -128,7 +141,12 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
       throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
     }
   }
-  for (const Peer& each : peers) flags.push_back(&each.flags());
+  for (const Peer& each : peers) {
+    flags.push_back(&each.flags());
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      heads[i].push_back(each.flags().announcements[i].head);
+    }
+  }
   own_flags = &peer(rank).flags();
   has_core_of_its_own = detail::can_have_a_core_each(usable_cores);
   news.listen(*cluster, [this](const RankInfo& member) { return named(member); });
@@ -234,6 +252,7 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
     }
     if (!comes) fail(deadline, is_end);
   }
+  if (is_well(is_end)) return;
   // First: who sees a difference gives up, and who sees it give up shall hear why. All have announced, so all see it.
   if (!is_end) require_equal_operations();
   // What begins after an abort fails, also where all come.
@@ -250,13 +269,19 @@ std::string SharedMemoryGroup::State::name() const {
   return fmt::format("{} #{}", announced(rank, num_announced).kind.data(), sequence);
 }
 
+/// What await_phase() looks for once all have come, in one walk: nobody has announced another operation or has given up, and nothing was aborted.
+bool SharedMemoryGroup::State::is_well(bool is_end) const {
+  if (!is_end && news.kind() == GroupNews::Kind::ABORTED) return false;
+  const std::uint64_t own = announcement_of(*own_flags).digest;
+  // At an end the digests are what they were.
+  return std::all_of(flags.begin(), flags.end(), [&](GroupFlags* each) {
+    return announcement_of(*each).digest == own && !has_given_up(*each);
+  });
+}
+
 void SharedMemoryGroup::State::require_equal_operations() {
-  const auto is_equal = [this](GroupFlags* member) {
-    return announcement_of(*member).digest == announcement_of(*own_flags).digest;
-  };
-  if (std::all_of(flags.begin(), flags.end(), is_equal)) return;
   for (const Peer& each : peers) {
-    if (is_equal(&each.flags())) continue;
+    if (announcement_of(each.flags()).digest == announcement_of(*own_flags).digest) continue;
     own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
     break_with(StatusCode::INTERNAL,
                fmt::format("workers make different calls: rank {} {}, {} {}", peer(rank).info.rank,
@@ -302,20 +327,14 @@ void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint6
   GroupFlags& own = *state_->own_flags;
   const std::size_t slot = ++state_->num_announced % 2;
   detail::Announcement& announcement = own.announcements[slot];
-  GroupOperation packed;  // here, where it can stay in registers
-  detail::pack_operation_into(operation, packed);
-  packed.sequence = sequence;
-  const std::uint64_t digest = detail::digest_of_packed(packed);
-  own.operations[slot] = packed;
+  const detail::KindWords kind = detail::words_of_kind(operation.kind);
+  const std::uint64_t digest = detail::digest_of_operation(operation, kind);
+  detail::pack_operation_into(operation, kind, sequence, own.operations[slot]);
   // The line that the others look at is written last and all at once: each time they look in between, it has to be fetched back.
-  const std::size_t num_near = std::min(head.size(), kNearBytes);
-  if (head.size() > num_near) {
-    std::memcpy(announcement.head + num_near, head.data() + num_near, head.size() - num_near);
-  }
-  if (num_near > 0) std::memcpy(announcement.head, head.data(), num_near);
+  copy_from_the_end(announcement.head, head.data(), head.size());
   announcement.digest = digest;
   state_->advance(touches);
-  own.note.set(packed.kind, sequence);  // while the others' lines are on their way
+  own.note.set(kind, sequence);  // while the others' lines are on their way
 }
 
 void SharedMemoryGroup::await_announcements(const Deadline& deadline) {
@@ -326,8 +345,8 @@ std::span<const std::byte> SharedMemoryGroup::slot_of(int rank) const {
   return {state_->slot_of(rank, state_->num_announced), state_->slot_size};
 }
 
-std::span<const std::byte> SharedMemoryGroup::head_of(int rank) const {
-  return state_->announcement_of(*state_->flags[static_cast<std::size_t>(rank)]).head;
+std::span<const void* const> SharedMemoryGroup::heads() const {
+  return state_->heads[state_->num_announced % 2];
 }
 
 void SharedMemoryGroup::finish() { state_->advance(Touches::MEMORY); }

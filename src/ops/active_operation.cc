@@ -44,8 +44,9 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
   }
   require_not_forked();
   // Were it found to be wrong below, nobody would end the turn.
-  (void)Deadline::after_timeout_seconds(timeout_seconds_);
-  if (pending == nullptr) queue_.begin_turn(queue_.draw_blocking_ticket());
+  const bool is_wrong = timeout_seconds_.has_value() && !(*timeout_seconds_ >= 0);
+  if (is_wrong) (void)Deadline::after_timeout_seconds(timeout_seconds_);
+  if (pending == nullptr) queue_.begin_blocking_turn();
   record_ = {name.kind.name, queue_.next_sequence(), name.num_values, name.size_bytes};
   // Its clock starts here, at the head of the queue.
   if (timeout_seconds_.has_value()) deadline_ = Deadline::after_timeout_seconds(timeout_seconds_);

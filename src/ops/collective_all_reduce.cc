@@ -220,9 +220,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
                                           const detail::ActiveOperation& active,
                                           std::uint64_t particulars = 0) {
     Fingerprint fingerprint;
-    fingerprint.add(++num_requests);
-    fingerprint.add(active.num_skipped());
-    fingerprint.add(particulars);
+    fingerprint.add(++num_requests, active.num_skipped(), particulars);
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,

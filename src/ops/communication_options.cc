@@ -37,14 +37,13 @@ CommunicationImplementation communication_implementation_from_string(std::string
   throw ValueError(fmt::format("implementation must be AUTO, RING or NCCL, not '{}'", name));
 }
 
-void CommunicationOptions::validate() const {
+void CommunicationOptions::throw_invalid() const {
   if (bytes_per_pack < 0) {
     throw ValueError(
         fmt::format("bytes_per_pack must be 0 or more, not {}", bytes_per_pack.value()));
   }
-  if (timeout_seconds.has_value() && !(*timeout_seconds >= 0)) {
-    throw ValueError(fmt::format("timeout_seconds must be 0 or more, not {}", *timeout_seconds));
-  }
+  throw ValueError(
+      fmt::format("timeout_seconds must be 0 or more, not {}", timeout_seconds.value_or(0)));
 }
 
 CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& other) const {

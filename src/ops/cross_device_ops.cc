@@ -10,12 +10,34 @@
 #include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/operation_queue.h"
+#include "ops/detail/plain_reduce.h"
 #include "ops/detail/settle.h"
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
 
 using detail::ActiveOperation;
+using detail::PlainReduce;
+
+namespace {
+
+/// Returns whether it is in place, when nothing is under way on its tensors.
+bool require_valid_reduce(ReduceOp op, const PerReplica& value, const Destinations& destinations,
+                          const CommunicationOptions& options) {
+  const PlainReduce plain = detail::look_for_plain_reduce(op, value, destinations);
+  if (plain != PlainReduce::NO) {
+    value.devices().require_present();
+    detail::require_implementation(value, options);
+    return plain == PlainReduce::IN_PLACE;
+  }
+  detail::require_reducible(op, value, destinations);
+  detail::require_implementation(value, options);
+  const bool in_place = detail::require_no_overlaps(value, destinations);
+  detail::wait_until_ready(value, destinations);
+  return in_place;
+}
+
+}  // namespace
 
 CrossDeviceOps::CrossDeviceOps(std::optional<double> timeout_seconds)
     : queue_(std::make_shared<detail::OperationQueue>(timeout_seconds)) {
@@ -31,10 +53,7 @@ Mirrored CrossDeviceOps::reduce(ReduceOp op, const PerReplica& value,
                                 const CommunicationOptions& options) {
   queue_->rethrow_kept_error();
   options.validate();
-  detail::require_reducible(op, value, destinations);
-  detail::require_implementation(value, options);
-  const bool in_place = detail::require_no_overlaps(value, destinations);
-  detail::wait_until_ready(value, destinations);
+  const bool in_place = require_valid_reduce(op, value, destinations, options);
   ActiveOperation active(
       *queue_, {detail::kReduce, 1, detail::component_size_bytes(value), in_place, value.devices()},
       options);

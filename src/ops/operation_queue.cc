@@ -16,8 +16,12 @@ bool& carries_out_operations() {
   return value;
 }
 
-OperationQueue::Ticket OperationQueue::draw_blocking_ticket() {
-  if (!carries_out_operations()) return draw_ticket();
+void OperationQueue::begin_blocking_turn() {
+  begin_turn(carries_out_operations() ? draw_ticket_behind_nobody() : draw_ticket());
+}
+
+/// For the thread that carries asynchronous operations out.
+OperationQueue::Ticket OperationQueue::draw_ticket_behind_nobody() {
   const std::lock_guard lock(enqueue_mutex_);  // who enqueues later gets a later ticket
   if (num_enqueued_ > 0) {
     throw FailedPreconditionError(
@@ -36,7 +40,8 @@ bool OperationQueue::await_enqueued_turn(Ticket ticket) {
 }
 
 void OperationQueue::begin_turn(Ticket ticket) {
-  (void)await_turn(ticket);
+  // Mostly it has come.
+  if (serving_.load(std::memory_order_acquire) != ticket) (void)await_turn(ticket);
   take_turn();
 }
 

@@ -38,12 +38,12 @@ void settle_into(Mirrored& result, const DistributedValues& outputs) {
 
 }  // namespace
 
-void settle(Mirrored& result, const Destinations& destinations) {
+void settle_any(Mirrored& result, const Destinations& destinations) {
   const std::size_t expected = destinations.devices().size();
   if (result.size() != expected) throw_wrong_size(result.size(), expected);
   const DistributedValues* const outputs = destinations.outputs();
   if (outputs == nullptr) return;
-  // Of the library's ops it is these very tensors.
+  // Of the library's ops they are these very tensors.
   const auto is_same = [](const Tensor& made, const Tensor& wanted) {
     return made.is_same(wanted);
   };

@@ -13,7 +13,7 @@ using Values = std::vector<CollectiveValue>;
 TEST(BatchSizeTest, BytesAreOneReplicasAndTensorsAreAll) {
   const std::vector<Tensor> inputs(2, Tensor::zeros(DType::FLOAT32, {20}, "CPU:0"));
   const Values values{{inputs, inputs}, {inputs, {}}};
-  const BatchSize size = measure_batch({}, values);
+  const BatchSize size = require_batch({}, values);
   EXPECT_EQ(size.size_bytes, 160U);
   EXPECT_EQ(size.inline_bytes, 4 * 128U);  // each aligned to 64
   EXPECT_EQ(size.num_tensors, 6U);
@@ -25,7 +25,7 @@ TEST(BatchSizeTest, WhatMustNotDifferMakesAnotherFingerprint) {
   const Tensor fewer = Tensor::zeros(DType::FLOAT32, {19}, "CPU:0");
   const auto of = [](const Tensor& tensor, const CollectiveRequest& request = {}) {
     const std::span<const Tensor> one(&tensor, 1);
-    return measure_batch(request, Values{{one, one}}).fingerprint;
+    return require_batch(request, Values{{one, one}}).fingerprint;
   };
   EXPECT_EQ(of(floats), of(Tensor::zeros(DType::FLOAT32, {4, 5}, "CPU:0")));
   EXPECT_NE(of(floats), of(ints));

@@ -43,7 +43,7 @@ class Batch {
   /// The first value, of one input, alone.
   void reduce_first_alone(InlineBatch& by) {
     const std::vector<const void*> blocks(addresses_.begin(), addresses_.end());
-    by.reduce(op_, values_[0], blocks);
+    by.prepare(op_, values_[0], blocks).run();
   }
   /// The same by direct_reduce, each value with its own op.
   void reduce_directly(InlineBatch& by, std::size_t num_sums = 0) {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/group_operation.h"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +67,18 @@ TEST(GroupOperation, ALongKindIsCut) {
   const GroupOperation operation = pack_operation({.kind = "a kind of more than 23 (characters)"});
   EXPECT_EQ(operation.kind.back(), '\0');
   EXPECT_EQ(to_string(operation).substr(0, 23), "a kind of more than 23 ");
+}
+
+TEST(GroupOperation, AKindOfAnyLengthIsCopied) {
+  const std::string letters = "abcdefghijklmnopqrstuvwxyz";
+  for (std::size_t size = 0; size <= letters.size(); ++size) {
+    // Of its own memory, so that whoever reads beyond it is found by a sanitizer.
+    const std::vector<char> kind(letters.begin(),
+                                 letters.begin() + static_cast<std::ptrdiff_t>(size));
+    std::array<char, 24> expected{};
+    std::copy_n(kind.begin(), std::min<std::size_t>(size, 23), expected.begin());
+    EXPECT_EQ(pack_operation({.kind = {kind.data(), size}}).kind, expected) << size;
+  }
 }
 
 TEST(GroupOperation, AnyBytesCanBePrinted) {

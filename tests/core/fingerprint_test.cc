@@ -42,6 +42,42 @@ TEST(FingerprintTest, NeighboursDiffer) {
   }
 }
 
+/// In one step.
+std::uint64_t of_three(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  Fingerprint fingerprint;
+  fingerprint.add(a, b, c);
+  return fingerprint.value();
+}
+
+TEST(FingerprintTest, NeighboursInOneStepDiffer) {
+  constexpr std::uint64_t kMany = 60;
+  std::set<std::uint64_t> seen;
+  for (std::uint64_t a = 0; a < kMany; ++a) {
+    for (std::uint64_t b = 0; b < kMany; ++b) {
+      for (std::uint64_t c = 0; c < kMany; ++c) {
+        EXPECT_TRUE(seen.insert(of_three(a, b, c)).second) << a << ", " << b << ", " << c;
+        if (a == 0) continue;  // that is a neighbour where b is 0 too
+        EXPECT_TRUE(seen.insert(of_three(a << 56U, b << 56U, c)).second) << "high " << a << b << c;
+      }
+    }
+  }
+}
+
+TEST(FingerprintTest, EveryBitOfEveryValueInOneStepCounts) {
+  const std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t base : {std::uint64_t{0}, all, std::uint64_t{0x0123456789abcdef}}) {
+    std::set<std::uint64_t> seen{of_three(base, base, base)};
+    for (unsigned bit = 0; bit < 64; ++bit) {
+      const std::uint64_t other = base ^ (std::uint64_t{1} << bit);
+      EXPECT_TRUE(seen.insert(of_three(other, base, base)).second) << "first, bit " << bit;
+      EXPECT_TRUE(seen.insert(of_three(base, other, base)).second) << "second, bit " << bit;
+      EXPECT_TRUE(seen.insert(of_three(base, base, other)).second) << "third, bit " << bit;
+      EXPECT_TRUE(seen.insert(of_three(other, other, base)).second) << "two, bit " << bit;
+      EXPECT_TRUE(seen.insert(of_three(other, base, other)).second) << "two others, bit " << bit;
+    }
+  }
+}
+
 TEST(FingerprintTest, EveryBitOfEveryValueCounts) {
   const std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
   for (const std::uint64_t base : {std::uint64_t{0}, all, std::uint64_t{0x0123456789abcdef}}) {

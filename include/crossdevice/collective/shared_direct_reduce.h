@@ -22,7 +22,7 @@ namespace crossdevice {
 /// Ranks    collective: every worker makes the same calls in the same order.
 /// Memory   host tensors. Memory from a pool is read and written where it lies, and so is of other memory what its own worker reduces; what the others
 ///          reduce of that goes through buffers from the pool, which costs a copy in and one out. Small batches travel in slots of the group's own memory.
-/// Errors   ValueError: a tensor that is on no host. Else as SharedMemoryGroup; inputs_intact() is false when outputs that are inputs may have
+/// Errors   ValueError: tensors that do not fit together, or one that is on no host. Else as SharedMemoryGroup; inputs_intact() is false when outputs that are inputs may have
 ///          been written. Before an error is thrown while a worker that is not proven dead may still write, every block it may write to
 ///          is moved out of its reach (see MemoryPool::move_segment); from then on the blocks of such segments are copied like other memory.
 /// Order    inputs are combined by rank, then in their order here: the bits do not depend on which worker reduces what.

@@ -30,7 +30,7 @@ struct SharedLocation {
 /// Operations run one after the other; each has an announcement, and most have an end.
 ///
 ///   announce(operation)          what this worker put into slot() is there for all
-///   await_announcements()        all have announced the same; slot_of(rank) and head_of(rank) may be read
+///   await_announcements()        all have announced the same; slot_of(rank) and heads() may be read
 ///   ... read and write the others' memory ...
 ///   finish(); await_ends()       nobody touches this worker's memory any more
 ///
@@ -69,7 +69,7 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   /// What the next announcement says, for this worker to fill.
   [[nodiscard]] std::span<std::byte> slot();
   /// Up to so many bytes may come along with the announcement itself: they lie behind it, so that processors fetch them together.
-  static constexpr std::size_t kHeadBytes = 240;
+  static constexpr std::size_t kHeadBytes = 496;
   /// What of a member an operation's other members touch.
   enum class Touches : bool { SLOTS, MEMORY };
   /// `sequence` is what errors call the operation besides.
@@ -79,8 +79,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
                 Touches touches = Touches::MEMORY, std::span<const std::byte> head = {});
   void await_announcements(const Deadline& deadline);
   [[nodiscard]] std::span<const std::byte> slot_of(int rank) const;
-  /// kHeadBytes bytes, of which those beyond the announced ones are anything; kept as long as the slot.
-  [[nodiscard]] std::span<const std::byte> head_of(int rank) const;
+  /// Where everybody's head lies, by rank: kHeadBytes bytes, of which those beyond the announced ones are anything; kept as long as the slot.
+  [[nodiscard]] std::span<const void* const> heads() const;
   void finish();
   void await_ends(const Deadline& deadline);
 

@@ -36,7 +36,10 @@ struct CROSSDEVICE_EXPORT CommunicationOptions {
   bool deterministic = false;
 
   /// Errors   ValueError: negative bytes_per_pack or timeout_seconds, NaN timeout_seconds.
-  void validate() const;
+  void validate() const {
+    const bool has_timeout = timeout_seconds.has_value();
+    if (bytes_per_pack < 0 || (has_timeout && !(*timeout_seconds >= 0))) throw_invalid();
+  }
   /// These options, overridden by every field of `other` that is not at its default (TF's rule: one cannot go back to AUTO or 0;
   /// a timeout of 0 does override).
   [[nodiscard]] CommunicationOptions merge(const CommunicationOptions& other) const;
@@ -44,6 +47,9 @@ struct CROSSDEVICE_EXPORT CommunicationOptions {
   [[nodiscard]] Deadline deadline() const;
 
   friend bool operator==(const CommunicationOptions&, const CommunicationOptions&) = default;
+
+ private:
+  [[noreturn]] void throw_invalid() const;
 };
 
 }  // namespace crossdevice

@@ -17,7 +17,10 @@ struct BatchSize {
   std::uint64_t fingerprint = 0;  // of the request's settings too
 };
 
-[[nodiscard]] BatchSize measure_batch(const CollectiveRequest& request,
+/// Inputs of each value are alike and as many as of the others, outputs fit, and the op is defined for them. One walk, as every call makes it.
+///
+/// Errors   ValueError.
+[[nodiscard]] BatchSize require_batch(const CollectiveRequest& request,
                                       std::span<const CollectiveValue> values);
 
 /// Whether an output is an input.

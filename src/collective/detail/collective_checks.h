@@ -21,9 +21,6 @@ void require_divisible(const Tensor& input, std::size_t num_ranks);
 /// `output` has this dtype and number of elements, and may be written.
 void require_output(const char* what, const Tensor& output, DType dtype, std::size_t count);
 
-/// Inputs of each value are alike and as many as of the others, outputs fit, and `op` is defined for them.
-void require_batch(ReduceOp op, std::span<const CollectiveValue> values);
-
 /// A call about a batch, which is not empty.
 [[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
                                               std::span<const CollectiveValue> values,

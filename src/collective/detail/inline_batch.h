@@ -30,8 +30,18 @@ class InlineBatch {
   /// `num_sums` values hold combinations already, of which a mean is the sum. Arithmetic and order are direct_reduce's.
   void reduce(ReduceOp op, std::size_t num_sums, std::span<const CollectiveValue> values,
               std::span<const std::byte* const> blocks);
-  /// The same for one value, of which everybody's elements lie at `inputs`.
-  void reduce(ReduceOp op, const CollectiveValue& value, std::span<const void* const> inputs);
+  /// One value's part of it, which can be made ready before everybody's elements are there.
+  struct Reduction {
+    ReduceKernel kernel = nullptr;  // null: nothing to do
+    ReducePass pass{};
+    std::size_t num_elements = 0;
+    void run() const {
+      if (kernel != nullptr) kernel(pass, 0, num_elements);
+    }
+  };
+  /// Of a value of which everybody's elements lie at `inputs`. For one run(), before the next call.
+  [[nodiscard]] Reduction prepare(ReduceOp op, const CollectiveValue& value,
+                                  std::span<const void* const> inputs);
   /// `blocks` by rank. The result lives until the next call.
   [[nodiscard]] std::span<const DirectReduceTensor> tensors(
       std::span<const CollectiveValue> values, std::span<const std::byte* const> blocks);

@@ -48,7 +48,7 @@ struct alignas(128) GroupFlags {
   alignas(128) OperationNote note;           // what it does in this group; read by who misses it
   alignas(64) GroupOperation operations[2];  // for who sees another digest than its own
 };
-static_assert(offsetof(GroupFlags, announcements) == 256 && sizeof(Announcement) == 256);
+static_assert(offsetof(GroupFlags, announcements) == 256 && sizeof(Announcement) == 512);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

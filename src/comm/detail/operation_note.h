@@ -2,6 +2,7 @@
 /// What a worker does now, for whoever misses it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -23,19 +24,17 @@ class OperationNote {
   static constexpr const char* kNone = "no operation";
 
   static constexpr std::size_t kMaxKind = 24;
-  /// Filled up with zeros.
-  using Kind = std::array<char, kMaxKind>;
+  static constexpr std::size_t kNumWords = kMaxKind / sizeof(std::uint64_t);
+  /// A kind's characters, filled up with zeros.
+  using Words = std::array<std::uint64_t, kNumWords>;
 
   /// Up to kMaxKind characters of `kind` are kept.
   void set(std::string_view kind, std::uint64_t sequence) {
-    Kind padded{};
-    kind.copy(padded.data(), padded.size());
-    set(padded, sequence);
+    Words words{};
+    std::memcpy(words.data(), kind.data(), std::min(kind.size(), kMaxKind));
+    set(words, sequence);
   }
-  void set(const Kind& kind, std::uint64_t sequence) {
-    std::array<std::uint64_t, kNumWords> words{};
-    static_assert(sizeof words == sizeof kind);
-    std::memcpy(words.data(), kind.data(), sizeof words);
+  void set(const Words& words, std::uint64_t sequence) {
     state_.store(kWritten, std::memory_order_relaxed);
     for (std::size_t i = 0; i < kNumWords; ++i) {
       kind_[i].store(words[i], std::memory_order_release);
@@ -54,7 +53,7 @@ class OperationNote {
       if (state == kUnused) return {};
       if (state == kWritten) continue;
       if ((state & ~kIdle) < kFirst) return kNone;
-      std::array<std::uint64_t, kNumWords> words{};
+      Words words{};
       for (std::size_t i = 0; i < kNumWords; ++i) {
         words[i] = kind_[i].load(std::memory_order_acquire);
       }
@@ -69,7 +68,6 @@ class OperationNote {
   }
 
  private:
-  static constexpr std::size_t kNumWords = kMaxKind / sizeof(std::uint64_t);
   static constexpr std::uint64_t kUnused = 0;
   static constexpr std::uint64_t kWritten = 1;
   static constexpr std::uint64_t kFirst = 2;                       // and the sequence

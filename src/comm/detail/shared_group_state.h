@@ -2,6 +2,7 @@
 /// What a SharedMemoryGroup is to its own files.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -52,6 +53,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::vector<Peer> peers;         // by rank, this worker's among them
   std::vector<GroupFlags*> flags;  // of the peers: all that a call reads of them
   GroupFlags* own_flags = nullptr;
+  std::array<std::vector<const void*>, 2> heads;  // by rank, of either announcement
   std::uint32_t phase = 0;
   std::uint64_t num_announced = 0;
   std::uint64_t sequence = 0;  // of the operation under way
@@ -112,6 +114,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   void require_whole() const;
   void advance(Touches touches);
   void await_phase(const Deadline& deadline, bool is_end);
+  [[nodiscard]] bool is_well(bool is_end) const;
   void require_equal_operations();
   bool await_peer(int of_rank, const Deadline& deadline);
   void end_waiting(bool is_end);

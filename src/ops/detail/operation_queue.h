@@ -46,11 +46,10 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
       : timeout_seconds_(timeout_seconds) {}
   [[nodiscard]] std::optional<double> timeout_seconds() const { return timeout_seconds_; }
 
-  /// Draws the next ticket for a blocking operation. The holder must call begin_turn() and end_turn(), whatever happens.
+  /// Returns when the calling thread has its turn, with a blocking operation; it ends it, whatever happens.
   ///
   /// Errors   FailedPreconditionError: on the progress thread, and operations that were enqueued before would have to come first.
-  [[nodiscard]] Ticket draw_blocking_ticket();
-  void begin_turn(Ticket ticket);
+  void begin_blocking_turn();
 
   /// Held while an asynchronous operation draws its ticket and enqueues its task.
   [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
@@ -107,6 +106,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
  private:
   void rethrow_slow();
+  void begin_turn(Ticket ticket);
+  [[nodiscard]] Ticket draw_ticket_behind_nobody();
   [[nodiscard]] Ticket await_turn(Ticket ticket);
   void skip_abandoned();
   [[nodiscard]] Ticket draw_ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
