@@ -24,7 +24,7 @@ namespace {
 /// How long who holds a rank that another process claims has for its answer; half of heartbeat_timeout where that is less.
 constexpr std::chrono::seconds kAnswerTime{1};
 
-/// What is said of a worker that goes at once, as those without a secret do that come from another machine.
+/// What is said of who comes from another machine and goes at once, as a worker does there that has no secret.
 constexpr const char* kNoSecretThere =
     "a worker of another machine has no secret: set CROSSDEVICE_SECRET_FILE on all workers";
 
@@ -115,7 +115,9 @@ void ChiefService::refuse_stranger(const Connection& stranger, std::string_view 
 
 void ChiefService::answer_hello(const Connection& connection, const Nonce& challenge,
                                 const Frame& frame) {
-  if (frame.kind == ControlKind::GOODBYE) {  // it says no more to a machine that it cannot trust
+  // A worker says no more to a machine that it cannot trust. Both ends of a connection see alike whether it stays on this machine, so one that
+  // goes so on it is no worker, and says nothing about a secret.
+  if (frame.kind == ControlKind::GOODBYE && !connection->is_from_this_machine()) {
     return refuse_stranger(connection, kNoSecretThere, {.text = kNoSecretThere});
   }
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");

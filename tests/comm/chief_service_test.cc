@@ -19,21 +19,24 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/version.h"
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/listening_socket.h"
+#include "comm/detail/local_addresses.h"
 #include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kNumWorkers = 3;
 constexpr const char* kSecret = "the secret";
 
 class Client {
  public:
-  explicit Client(std::uint16_t port) : socket_(io_) {
-    socket_.connect({asio::ip::address_v4::loopback(), port});
+  explicit Client(std::uint16_t port, const std::string& host = "127.0.0.1") : socket_(io_) {
+    socket_.connect({asio::ip::make_address(host), port});
     socket_.non_blocking(true);
   }
   void say(ControlKind kind, const std::string& payload) {
@@ -74,11 +77,10 @@ class ChiefServiceTest : public ::testing::Test {
  protected:
   /// Who does not answer loses its rank after half of `heartbeat_timeout`, or a second.
   void open(std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(60)) {
-    const std::shared_ptr<ListeningSocket> listener =
-        ListeningSocket::open("127.0.0.1", 0, "the chief");
+    const std::shared_ptr<ListeningSocket> listener = ListeningSocket::open(host_, 0, "the chief");
     port_ = listener->port();
     options_.num_workers = kNumWorkers;
-    options_.chief_address = "127.0.0.1:" + std::to_string(port_);
+    options_.chief_address = join_host_port(host_, port_);
     options_.listener = listener;
     options_.secret = secret_;
     options_.heartbeat_timeout = heartbeat_timeout;
@@ -152,6 +154,7 @@ class ChiefServiceTest : public ::testing::Test {
 
   asio::io_context io_{1};
   std::string secret_ = kSecret;
+  std::string host_ = "127.0.0.1";
   ControlPlaneOptions options_;
   std::uint16_t port_ = 0;
   std::optional<ChiefService> service_;
@@ -291,17 +294,35 @@ TEST_F(ChiefServiceTest, WhoSpeaksAnotherProtocolIsToldSoWhateverItsWordsLookLik
   EXPECT_TRUE(is_dismissed(old));
 }
 
-TEST_F(ChiefServiceTest, AWorkerWithoutASecretIsSpokenOfAtOnce) {
+TEST_F(ChiefServiceTest, AWorkerOfAnotherMachineWithoutASecretIsSpokenOfAtOnce) {
+  const std::vector<std::string> own = select_addresses(interface_addresses(), "");
+  if (own.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
   const testing::LogKeeper log;
+  host_ = own[0];
   open();
-  Client forgetful(port_);  // as one of another machine: it says no more
+  Client forgetful(port_, host_);  // it says no more
   (void)hear(forgetful, ControlKind::CHALLENGE);
   forgetful.say(ControlKind::GOODBYE, "");
   EXPECT_THAT(refusal(forgetful), HasSubstr("a worker of another machine has no secret"));
   EXPECT_TRUE(is_dismissed(forgetful));
-  EXPECT_THAT(log.texts(), HasSubstr("refused a connection from 127.0.0.1"));
+  EXPECT_THAT(log.texts(), HasSubstr("refused a connection from " + host_));
   EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret: set "
                                      "CROSSDEVICE_SECRET_FILE on all workers"));
+}
+
+TEST_F(ChiefServiceTest, WhoGoesAtOnceOnThisMachineSaysNothingAboutASecret) {
+  const testing::LogKeeper log;
+  for (const char* const secret : {kSecret, ""}) {
+    secret_ = secret;
+    open();
+    Client stranger(port_);
+    (void)hear(stranger, ControlKind::CHALLENGE);
+    stranger.say(ControlKind::GOODBYE, "");
+    EXPECT_FALSE(hear(stranger).has_value()) << "it is told nothing";
+    EXPECT_TRUE(is_dismissed(stranger));
+  }
+  EXPECT_THAT(log.texts(), HasSubstr("it did not say who it is: expected a hello"));
+  EXPECT_THAT(log.texts(), Not(HasSubstr("CROSSDEVICE_SECRET_FILE")));
 }
 
 TEST_F(ChiefServiceTest, WhetherOneOfTheTwoHasNoSecretIsSaid) {
