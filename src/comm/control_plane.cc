@@ -32,6 +32,7 @@
 #include "comm/detail/host_port.h"
 #include "comm/detail/membership_news.h"
 #include "comm/detail/operation_note.h"
+#include "comm/detail/operations_under_way.h"
 #include "comm/detail/own_member.h"
 #include "comm/detail/service_loop.h"
 #include "comm/detail/wire.h"
@@ -76,12 +77,9 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
     operation_ = std::move(operation);
   }
   void enter_operation(std::string_view kind, std::uint64_t sequence) {
-    num_entered_.fetch_add(1, std::memory_order_relaxed);
-    note_.set(kind, sequence);
+    operations_.enter(kind, sequence);
   }
-  void leave_operation() {
-    if (num_entered_.fetch_sub(1, std::memory_order_relaxed) == 1) note_.clear();
-  }
+  void leave_operation() { operations_.leave(); }
   std::shared_ptr<void> listen(MembershipListener listener);
 
   [[nodiscard]] const std::vector<MemberInfo>& members() const { return members_; }
@@ -146,8 +144,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::uint64_t cluster_id_ = 0;
 
   std::atomic<bool> is_superseded_{false};
-  OperationNote note_;
-  std::atomic<int> num_entered_{0};
+  OperationsUnderWay operations_;
   std::atomic<bool> lacks_means_{false};  // to reach the chief, or for anything
 
   mutable std::mutex mutex_;  // guards the following
@@ -369,7 +366,7 @@ void ControlPlane::State::beat() {
 
 /// The library's own operation, or else what the program has said, or else that there is none, where there has been any.
 void ControlPlane::State::say_operation(std::uint64_t answers) {
-  std::string operation = note_.read();
+  std::string operation = operations_.read();
   if (operation.empty() || operation.starts_with(OperationNote::kNone)) {
     const std::lock_guard lock(mutex_);
     if (!operation_.empty()) operation = operation_;

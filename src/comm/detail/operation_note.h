@@ -16,8 +16,8 @@ namespace crossdevice::detail {
 /// Lies in shared memory too: no pointers, and all bytes may be zero.
 ///
 /// Order    a reader that has read a word of a new kind has acquired what was released before it, so it sees another state than before: what it has read
-///          is thrown away then, unless a kind has come again with the same number. Several writers at once may mix their kinds and numbers, nothing else.
-/// Threads  any.
+///          is thrown away then, unless a kind has come again with the same number.
+/// Threads  one at a time writes (set, clear), any read; of several that are in operations at once, OperationsUnderWay makes such a one.
 /// Cost     to write: five plain stores; to end: one, and a look at what this thread has written.
 class OperationNote {
  public:
@@ -41,7 +41,8 @@ class OperationNote {
     }
     state_.store(sequence + kFirst, std::memory_order_release);
   }
-  /// The operation has ended; which one it was can still be read.
+  /// The operation has ended; which one it was can still be read. As it looks first and writes then, a set() of another thread's in between would be lost, or left with
+  /// this one's number.
   void clear() {
     state_.store(state_.load(std::memory_order_relaxed) | kIdle, std::memory_order_release);
   }
