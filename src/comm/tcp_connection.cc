@@ -199,16 +199,19 @@ void TcpConnection::skip(std::size_t size) {
   num_expected_ -= size;
 }
 
+/// From the beginning of the buffer.
+void TcpConnection::drop_taken() {
+  if (begin_ == 0) return;
+  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  num_before_buffer_ += begin_;
+  end_ -= begin_;
+  begin_ = 0;
+}
+
 TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_followed,
                                           std::size_t& num_read) {
   num_read = 0;
-  if (begin_ == end_) {
-    begin_ = end_ = 0;
-  } else if (end_ == buffer_.size() && begin_ != 0) {
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= begin_;
-    begin_ = 0;
-  }
+  if (begin_ == end_ || end_ == buffer_.size()) drop_taken();
   const std::size_t room = buffer_.size() - end_;
   const Parts parts{payload, std::span(buffer_).subspan(
                                  end_, is_followed ? std::min(room, size_of_next_head()) : room)};
@@ -273,30 +276,37 @@ bool TcpConnection::read_all() {
   }
 }
 
-TcpConnection::LastWords TcpConnection::last_words() const {
-  std::optional<GroupOperation> said = operation_;
-  std::span<const std::byte> rest(buffer_.data() + begin_, end_ - begin_);
-  std::size_t size_before = has_head_ ? num_expected_ : 0;
-  while (size_before < rest.size()) {
-    rest = rest.subspan(size_before);
+/// Where it has looked lies between the same frames whatever is taken of those before, and what is taken behind it has been looked at, too: so it goes on there, or
+/// behind the frame under way.
+TcpConnection::LastWords TcpConnection::last_words() {
+  LastWords words;
+  const std::uint64_t end = num_before_buffer_ + end_;
+  const std::uint64_t next = num_before_buffer_ + begin_ + (has_head_ ? num_expected_ : 0);
+  if (next > end) return words;
+  if (looked_.up_to <= next) looked_ = {next, operation_};
+  for (;;) {
+    const std::span<const std::byte> rest =
+        std::span(buffer_).first(end_).subspan(looked_.up_to - num_before_buffer_);
     const std::size_t head_size = tcp_head_size(rest);
-    if (head_size == 0 || rest.size() < head_size) break;
-    const TcpHead next = decode_tcp_head(rest.first(head_size), pointer_to(said));
-    remember(next, said);
-    rest = rest.subspan(head_size);
-    if (rest.size() < next.payload_size) break;
-    if (next.kind != TcpFrameKind::MESSAGE) {
-      return {next.kind,
-              std::string(reinterpret_cast<const char*>(rest.data()), next.payload_size)};
+    if (head_size == 0 || rest.size() < head_size) return words;
+    const TcpHead head = decode_tcp_head(rest.first(head_size), pointer_to(looked_.operation));
+    ++words.num_looked_at;
+    const std::span<const std::byte> payload = rest.subspan(head_size);
+    if (payload.size() < head.payload_size) return words;
+    if (head.kind != TcpFrameKind::MESSAGE) {
+      words.kind = head.kind;
+      words.payload.assign(reinterpret_cast<const char*>(payload.data()), head.payload_size);
+      return words;
     }
-    size_before = next.payload_size;
+    remember(head, looked_.operation);
+    looked_.up_to += head_size + head.payload_size;
   }
-  return {};
 }
 
 // ---------------------------------------------------------------------------------------------- ending
 
 void TcpConnection::discard_input() {
+  num_before_buffer_ += end_;
   begin_ = end_ = 0;
   // Bounded: who goes on sending for ever is not waited for.
   for (int i = 0; i < 4096 && !has_ended_; ++i) {

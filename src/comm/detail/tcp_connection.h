@@ -74,12 +74,14 @@ class TcpConnection {
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
   /// before. False: it is too much. Errors   TlsError.
   [[nodiscard]] bool read_all();
-  /// Whole frames that have been read ahead, behind the one under way, of other kinds than MESSAGE: the first, its payload with it. Errors   WireError.
+  /// Whole frames that have been read ahead, behind the one under way, of other kinds than MESSAGE: the first, its payload with it. Looks at no message twice that is
+  /// whole: however often it is asked, the work is linear in the bytes that have come. Errors   WireError.
   struct LastWords {
     TcpFrameKind kind = TcpFrameKind::MESSAGE;  // MESSAGE: there are none
     std::string payload{};
+    std::size_t num_looked_at = 0;  // heads, this time
   };
-  [[nodiscard]] LastWords last_words() const;
+  [[nodiscard]] LastWords last_words();
   /// Something has come that the kernel does not know of any more: the next read() finds it.
   [[nodiscard]] bool has_input() const { return tls_ && tls_->has_input(); }
   /// The peer has ended its direction, and everything it said has been read (if not taken).
@@ -103,6 +105,7 @@ class TcpConnection {
   Result receive_encrypted(const Parts& parts, std::size_t& num_received);
   [[nodiscard]] std::size_t size_of_next_head() const;
   [[nodiscard]] std::string encrypted(std::string_view last);
+  void drop_taken();
 
   const int socket_;
   const std::unique_ptr<TlsChannel> tls_;
@@ -120,6 +123,12 @@ class TcpConnection {
   std::vector<std::byte> buffer_;  // read ahead: [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  std::uint64_t num_before_buffer_ = 0;  // bytes that were read ahead and are no longer in it
+  struct Looked {                        // for last words
+    std::uint64_t up_to = 0;             // of the bytes ever read ahead: a whole frame ends there
+    std::optional<GroupOperation> operation{};  // as operation_, there
+  };
+  Looked looked_;
   TcpHead head_;
   std::optional<GroupOperation> operation_;  // of the last message whose head has come
   bool has_head_ = false;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/tcp_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "crossdevice/comm/group_operation.h"
+
+#include "comm/detail/wire.h"
+
+namespace crossdevice::detail {
+namespace {
+
+GroupOperation operation(std::uint64_t fingerprint) {
+  GroupOperation operation;
+  operation.fingerprint = fingerprint;
+  return operation;
+}
+
+/// A member that says what a test makes it say.
+class TcpConnectionTest : public ::testing::Test {
+ protected:
+  TcpConnectionTest() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    connection_.emplace(ends[0]);
+    member_ = ends[1];
+  }
+  ~TcpConnectionTest() override { end(); }
+  void end() {
+    if (member_ >= 0) ::close(member_);
+    member_ = -1;
+  }
+  /// What fits into the socket is read at once, so that more does.
+  void say(std::string_view bytes) {
+    constexpr std::size_t kPieceBytes = 4096;
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPieceBytes))) {
+      const std::string_view piece = bytes.substr(0, kPieceBytes);
+      ASSERT_EQ(::send(member_, piece.data(), piece.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(piece.size()));
+      ASSERT_TRUE(connection_->read_all());
+    }
+  }
+  std::string frame(const TcpHead& head, std::string_view payload) {
+    const TcpHeadBytes bytes = encode_tcp_head(head, said_ ? &*said_ : nullptr);
+    if (head.kind == TcpFrameKind::MESSAGE) said_ = head.operation;
+    std::string all(reinterpret_cast<const char*>(bytes.view().data()), bytes.size);
+    return all.append(payload);
+  }
+  std::string message(std::string_view payload, std::uint64_t fingerprint = 1) {
+    TcpHead head;
+    head.payload_size = static_cast<std::uint32_t>(payload.size());
+    head.size = payload.size();
+    head.operation = operation(fingerprint);
+    return frame(head, payload);
+  }
+  std::string messages(int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += message("");
+    return all;
+  }
+  std::string stopped(std::string_view why) {
+    TcpHead head;
+    head.kind = TcpFrameKind::STOPPED;
+    head.payload_size = static_cast<std::uint32_t>(why.size());
+    return frame(head, why);
+  }
+  void take_message(std::size_t size) {
+    ASSERT_NE(connection_->head(), nullptr);
+    ASSERT_EQ(connection_->num_expected(), size);
+    connection_->skip(size);
+    connection_->end_frame();
+  }
+
+  std::optional<TcpConnection> connection_;
+  int member_ = -1;
+  std::optional<GroupOperation> said_;
+};
+
+TEST_F(TcpConnectionTest, LastWordsAreFoundBehindWhatNobodyAsksFor) {
+  say(message("12345678") + message("", 2) + message("ab", 1) + stopped("why"));
+  for (int i = 0; i < 2; ++i) {
+    const TcpConnection::LastWords words = connection_->last_words();
+    EXPECT_EQ(words.kind, TcpFrameKind::STOPPED);
+    EXPECT_EQ(words.payload, "why");
+    EXPECT_EQ(words.num_looked_at, i == 0 ? 4U : 1U);
+  }
+  // What has been looked at is still there to be taken.
+  take_message(8);
+  take_message(0);
+  take_message(2);
+  EXPECT_EQ(connection_->last_words().payload, "why");
+  ASSERT_NE(connection_->head(), nullptr);
+  EXPECT_EQ(connection_->head()->kind, TcpFrameKind::STOPPED);
+  EXPECT_EQ(connection_->last_words().kind, TcpFrameKind::MESSAGE) << "nothing is behind them";
+}
+
+/// However many messages a hostile member leaves, and however often its last words are looked for.
+TEST_F(TcpConnectionTest, NoMessageIsLookedAtTwice) {
+  constexpr int kNumMessages = 100'000;
+  say(messages(kNumMessages));
+  EXPECT_EQ(connection_->last_words().num_looked_at, kNumMessages);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(connection_->last_words().num_looked_at, 0U);
+  say(messages(3));
+  EXPECT_EQ(connection_->last_words().num_looked_at, 3U);
+  // Nor when some have been taken, and the others moved to the beginning of the buffer.
+  for (int i = 0; i < 1000; ++i) take_message(0);
+  say(messages(kNumMessages));
+  EXPECT_EQ(connection_->last_words().num_looked_at, kNumMessages);
+  EXPECT_EQ(connection_->last_words().num_looked_at, 0U);
+  end();
+  ASSERT_TRUE(connection_->read_all());
+  EXPECT_TRUE(connection_->has_ended());
+  EXPECT_EQ(connection_->last_words().num_looked_at, 0U);
+}
+
+TEST_F(TcpConnectionTest, OnlyAMessageThatHasNotComeWholeIsLookedAtAgain) {
+  const std::string split = message(std::string(1000, 'x'), 2);
+  say(message("") + split.substr(0, split.size() - 1));
+  EXPECT_EQ(connection_->last_words().num_looked_at, 2U);
+  EXPECT_EQ(connection_->last_words().num_looked_at, 1U);
+  say(split.substr(split.size() - 1) + stopped("why"));
+  const TcpConnection::LastWords words = connection_->last_words();
+  EXPECT_EQ(words.payload, "why");
+  EXPECT_EQ(words.num_looked_at, 2U);
+}
+
+TEST_F(TcpConnectionTest, WhatIsTakenBeyondWhereOneHasLookedIsPassed) {
+  say(message("1", 1) + message("2", 2));
+  EXPECT_EQ(connection_->last_words().num_looked_at, 2U);
+  say(message("3", 3) + message("4", 4) + message("5", 5));
+  for (int i = 0; i < 4; ++i) take_message(1);
+  say(stopped("why"));
+  const TcpConnection::LastWords words = connection_->last_words();
+  EXPECT_EQ(words.payload, "why");
+  EXPECT_EQ(words.num_looked_at, 2U);
+}
+
+TEST_F(TcpConnectionTest, NothingIsLookedForInTheMiddleOfAMessage) {
+  const std::string split = message("12345678");
+  say(split.substr(0, split.size() - 4));
+  ASSERT_NE(connection_->head(), nullptr);
+  EXPECT_EQ(connection_->last_words().num_looked_at, 0U);
+  connection_->skip(4);
+  say(split.substr(split.size() - 4) + stopped("why"));
+  EXPECT_EQ(connection_->last_words().payload, "why");
+}
+
+TEST_F(TcpConnectionTest, NonsenseIsNonsenseAgain) {
+  say(messages(2) + "nonsense");
+  for (int i = 0; i < 2; ++i) EXPECT_THROW((void)connection_->last_words(), WireError);
+}
+
+}  // namespace
+}  // namespace crossdevice::detail
