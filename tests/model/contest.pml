@@ -21,7 +21,8 @@
  *   - an answer to another contest decides nothing: a claimant is refused for an answer only to the question that was asked for its sake (`hear_answer`);
  *   - nobody waits in vain: where nothing can happen any more, everybody is in, was refused, has no chief, or is welcome and waits for somebody who does not
  *     live; no contest is open (`init`). So a restarted worker gets the rank of its dead predecessor;
- *   - who is silent is waited for again, and not announced (`announce`; of more than one at a time only with RANKS=2);
+ *   - who is silent is waited for again, or another has its rank, so it is not announced as gone (`Chief`: beat), nor does a beat complete the meeting in between
+ *     (`announce`): a rank that changes hands in it counted before, so in which order it looks at several (RANKS=2) does not matter;
  *   - a meeting that is cancelled is told to everybody who had come, unless the chief's patience is over (`init`).
  *
  * spin -DPROCESSES=3 -a contest.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000
@@ -115,14 +116,16 @@ byte announced[RANKS];    /* a process, + 1 */
 chan up[CONNECTIONS] = [4] of {mtype, byte};
 chan down[CONNECTIONS] = [5] of {mtype, byte};
 
-/* Drawn by `init`, so that runs also end with fewer faults: whoever waits for ever is not to be saved by a fault that was still to come. */
-byte deaths;
-byte cuts;
-byte slow;
-byte give_ups;
-byte silences;
-bit is_patient;    /* the chief has no deadline */
-bit never_others;  /* the others never come */
+/* How many may still happen. At any moment there may be no more of any, nor a deadline, nor anybody who still comes (`Chief`): whoever waits for ever is not to
+ * be saved by a fault that was still to come. (What ends a run with fewer than there may be is no state of its own that way, as it is where numbers are drawn at
+ * the beginning: a fifth of the states, for 2 processes, and the same ends.) */
+byte deaths = DEATHS;
+byte cuts = CUTS;
+byte slow = SLOW;
+byte give_ups = GIVE_UPS;
+byte silences = SILENCES;
+bit is_patient;    /* the chief has no deadline any more */
+bit never_others;  /* the others never come any more */
 
 /* What only proofs look at. */
 bit was_asked[RANKS];     /* the question of this contest has come to the holder */
@@ -182,11 +185,11 @@ inline refuse_claimants() {
 
 inline announce() {
   assert(!is_announced && !is_cancelled);
+  assert(silent_now == 0);
   is_announced = 1;
   q = 0;
   do
   :: q < RANKS ->
-    assert(!HAS(silent_now, q) && !(HAS(silent_now, q + RANKS) && presence[q] == GONE));
     assert((presence[q] == PRESENT) == (sessions[q] != 0));
     assert(presence[q] != PRESENT || OWNER(sessions[q] - 1) == holder[q] - 1);
     announced[q] = holder[q];
@@ -387,18 +390,13 @@ inline hear_silence(r) {
   due[r] = 0; due_nonce[r] = 0
 }
 
-#define HEAR(c) \
-  :: atomic { is_serving && chief_end[c] != CLOSED && nempty(up[c]) -> hear_process(c, RANK(OWNER(c))) }
-#define MISS(c) \
-  :: atomic { is_serving && chief_end[c] != CLOSED && empty(up[c]) && !IS_OPEN(c) -> hear_end(c, RANK(OWNER(c))) }
-#define LOSE(c) \
-  :: atomic { is_serving && cuts > 0 && chief_end[c] != CLOSED && !is_announced -> \
-      cuts--; \
-      if \
-      :: flush(down[c]) \
-      :: nempty(down[c]) \
-      fi; \
-      hear_end(c, RANK(OWNER(c))) }
+/* Which connection is picked within the step, rather than a step for each: the same states, and a fraction of the program. */
+#define IS_HEARD(c)   (chief_end[c] != CLOSED && nempty(up[c]))
+#define IS_MISSED(c)  (chief_end[c] != CLOSED && empty(up[c]) && !IS_OPEN(c))
+#define IS_CUT(c)     (chief_end[c] != CLOSED)
+#define PICK_HEARD(c)   :: IS_HEARD(c) -> at = c
+#define PICK_MISSED(c)  :: IS_MISSED(c) -> at = c
+#define PICK_CUT(c)     :: IS_CUT(c) -> at = c
 #define RING(r) \
   :: atomic { timer[r] != 0 && due[r] == 0 -> due[r] = timer[r]; due_nonce[r] = nonce[r]; timer[r] = 0 }
 /* The second time of a holder that can still answer is over as often as one may be slow. */
@@ -413,7 +411,7 @@ inline hear_silence(r) {
   :: MAY_BE_SILENT(r) -> silent_now = silent_now | (1 << (r)) \
   :: true \
   fi;
-#ifdef FLAW_MISSES_THE_SILENT_ONE_BY_ONE
+#ifdef FLAW_GIVES_UP_WHO_IS_SILENT
 #define AWAIT_SILENT(r)
 #else
 #define AWAIT_SILENT(r) \
@@ -427,6 +425,7 @@ inline hear_silence(r) {
   :: HAS(silent_now, r) -> silent_now = silent_now & ~(1 << (r)) | (1 << ((r) + RANKS)); drop_member(r) \
   :: else \
   fi;
+#define EXPECT_AWAITED(r) assert(!HAS(silent_now, (r) + RANKS) || presence[r] != GONE);
 #define IS_STRANGER(c)   (chief_end[c] == STRANGER)
 #define IS_PRESENT(r)    (sessions[r] != 0)
 #define IS_IN_DOUBT(r)   (presence[r] == GONE && !has_left[r])
@@ -455,13 +454,39 @@ inline stop() {
 }
 
 active proctype Chief() {
-  byte q, other, won, number;
+  byte q, at, other, won, number;
   mtype kind;
 end:
   do
-  FOR_EACH_CONNECTION(HEAR)
-  FOR_EACH_CONNECTION(MISS)
-  FOR_EACH_CONNECTION(LOSE)
+  :: atomic {
+      is_serving && FOR_ANY_CONNECTION(IS_HEARD) ->
+      if
+      FOR_EACH_CONNECTION(PICK_HEARD)
+      fi;
+      hear_process(at, RANK(OWNER(at)));
+      at = 0
+    }
+  :: atomic {
+      is_serving && FOR_ANY_CONNECTION(IS_MISSED) ->
+      if
+      FOR_EACH_CONNECTION(PICK_MISSED)
+      fi;
+      hear_end(at, RANK(OWNER(at)));
+      at = 0
+    }
+  :: atomic {
+      is_serving && cuts > 0 && !is_announced && FOR_ANY_CONNECTION(IS_CUT) ->
+      cuts--;
+      if
+      FOR_EACH_CONNECTION(PICK_CUT)
+      fi;
+      if
+      :: flush(down[at])
+      :: nempty(down[at])
+      fi;
+      hear_end(at, RANK(OWNER(at)));
+      at = 0
+    }
   FOR_EACH_RANK(RING)
   FOR_EACH_RANK(HEAR_SILENCE)
   :: atomic {  /* the last of the others */
@@ -478,6 +503,7 @@ end:
       FOR_EACH_RANK(CHOOSE_SILENT)
       FOR_EACH_RANK(AWAIT_SILENT)
       FOR_EACH_RANK(DROP_SILENT)
+      FOR_EACH_RANK(EXPECT_AWAITED)
       silent_now = 0
     }
   :: atomic {  /* cancel_meeting: its deadline */
@@ -493,6 +519,10 @@ end:
     }
   :: atomic { is_serving && is_cancelled && give_ups > 0 -> give_ups--; is_out_of_patience = 1; stop() }
   :: atomic { is_serving && deaths > 0 && !is_announced -> deaths--; is_out_of_patience = 1; stop() }
+  :: atomic {  /* there is no more of them */
+      deaths + cuts + slow + give_ups + silences > 0 || !is_patient || !never_others ->
+      deaths = 0; cuts = 0; slow = 0; give_ups = 0; silences = 0; is_patient = 1; never_others = 1
+    }
   od
 }
 
@@ -603,19 +633,6 @@ end:
 init {
   byte r = 0, i = 0;
   atomic {
-    select(deaths : 0 .. DEATHS);
-    select(cuts : 0 .. CUTS);
-    select(slow : 0 .. SLOW);
-    select(give_ups : 0 .. GIVE_UPS);
-    select(silences : 0 .. SILENCES);
-    if
-    :: is_patient = 0
-    :: is_patient = 1
-    fi;
-    if
-    :: never_others = 0
-    :: never_others = 1
-    fi;
     do
     :: i < PROCESSES -> run Process(i); i++
     :: i == PROCESSES -> break

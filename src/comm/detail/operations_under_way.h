@@ -26,7 +26,7 @@ namespace crossdevice::detail {
 /// marked is the other's note, which is under way, or has the other's kind and this one's number.
 /// A reader looks at `written_` first and at `state_` last. If what it read in between is of a later note, it has acquired the beginning of that one, so `state_`
 /// counts more notes, and it reads again. If they are equal, it has read the last note that was begun, and the number under way is of a time when it was the
-/// last; its writer is counted in that, so where none is under way it has left.
+/// last; its writer is counted in that, so where none is under way it has left. (tests/model/operations_under_way.pml goes through every order of these steps.)
 class OperationsUnderWay {
  public:
   /// Up to OperationNote::kMaxKind characters of `kind` are kept.
