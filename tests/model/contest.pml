@@ -25,7 +25,7 @@
  *     (`announce`): a rank that changes hands in it counted before, so in which order it looks at several (RANKS=2) does not matter;
  *   - a meeting that is cancelled is told to everybody who had come, unless the chief's patience is over (`init`).
  *
- * spin -DPROCESSES=3 -a contest.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000
+ * spin -DPROCESSES=3 -a contest.pml && cc -O2 -DSAFETY -DVECTORSZ=2048 -o pan pan.c && ./pan -m1000000 -w25
  */
 #ifndef PROCESSES
 #define PROCESSES 3
