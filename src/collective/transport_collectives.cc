@@ -176,12 +176,13 @@ std::optional<AllReduceAlgorithm> TransportCollectives::State::small_algorithm(
   if (doubles && may_double(request, values)) return choice;
   // Each worker's own values are combined before, where that decides the bits.
   if (!is_mesh || (request.deterministic && values[0].inputs.size() > 1)) return std::nullopt;
-  const LinkModel links = tuning.links.value_or(LinkModel{});
+  // Where the links are not known, as all sizes are pinned, they judge nothing: row by row is the nearest to doubling.
   const auto seconds = [&](AllReduceAlgorithm algorithm) {
-    return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, links);
+    return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, *tuning.links);
   };
   const bool is_next_best =
-      doubles && seconds(AllReduceAlgorithm::EXCHANGE) <= seconds(AllReduceAlgorithm::SHUFFLE);
+      doubles && tuning.links.has_value() &&
+      seconds(AllReduceAlgorithm::EXCHANGE) <= seconds(AllReduceAlgorithm::SHUFFLE);
   if (choice != AllReduceAlgorithm::EXCHANGE && !is_next_best) return std::nullopt;
   return AllReduceAlgorithm::EXCHANGE;
 }

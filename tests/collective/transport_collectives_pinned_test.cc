@@ -118,5 +118,31 @@ TEST(TransportCollectivesPinned, DoublingSendsEverythingOncePerPowerOfTwo) {
   for (std::size_t n = 2; n <= kMaxRanks; ++n) expect_traffic("doubling", n, of_doubling);
 }
 
+/// Nothing was measured, so that no link says whether an exchange would be better: it is halved and doubled, whose messages are fewer than an exchange's.
+TEST(TransportCollectivesPinned, WhatCannotBeDoubledAsksNoLinks) {
+  constexpr std::size_t kRanks = 8;
+  std::ofstream(tuning_file()) << fmt::format(
+      R"({{"all_reduce": [{{"up_to_bytes": {}, "algorithm": "doubling"}}, {{"algorithm": "ring"}}]}})",
+      kMaxExchangeBytes);
+  std::vector<std::unique_ptr<Transport>> transports =
+      make_in_process_transports(static_cast<int>(kRanks));
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    TransportCollectives collectives(
+        cluster, std::move(transports[static_cast<std::size_t>(cluster->rank())]));
+    EXPECT_FALSE(collectives.tuning().links.has_value());
+    const std::vector<Tensor> half{Tensor::zeros(DType::FLOAT16, {kRanks}, "CPU:0")};
+    const std::vector<CollectiveValue> values{{half, half}};
+    collectives.all_reduce({.kind = "test",
+                            .sequence = 1,
+                            .op = ReduceOp::SUM,
+                            .deadline = Deadline::after_timeout_seconds(60)},
+                           values);
+    EXPECT_EQ(collectives.counters().messages_sent, 2 * 3);  // 2 log2 n
+    cluster->barrier();
+  };
+  EXPECT_EQ(run_clusters(kRanks, work), no_errors(kRanks));
+  ::unlink(tuning_file().c_str());
+}
+
 }  // namespace
 }  // namespace crossdevice

@@ -67,7 +67,8 @@ struct CROSSDEVICE_EXPORT AllReduceTuning {
 /// The text that parse_all_reduce_tuning() reads again.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const AllReduceTuning& tuning);
 
-/// Whether the links are no matter: for each size something is pinned that is possible.
+/// Whether the links are no matter: for each size something is pinned that is possible. A batch that cannot be doubled where DOUBLING is pinned, being of
+/// float16 or deterministic, say, takes its schedule's like, HALVING_DOUBLING or SHUFFLE, whatever the links are.
 [[nodiscard]] CROSSDEVICE_EXPORT bool pins_every_size(const AllReduceTuning& tuning, bool is_mesh);
 
 /// One candidate and what is said for it.
