@@ -150,7 +150,8 @@ void SharedCollectives::gather(const CollectiveRequest& request, const Tensor& i
 }
 
 void SharedCollectives::barrier(const CollectiveRequest& request) {
-  state_->engine.share(request, {.kind = request.kind}, {}, [](const RemoteTensors&) {});
+  state_->engine.share(request, {.kind = request.kind, .fingerprint = request.fingerprint}, {},
+                       [](const RemoteTensors&) {});
 }
 
 void SharedCollectives::share(const CollectiveRequest& request, std::span<const Tensor> tensors,

@@ -471,8 +471,10 @@ void TransportCollectives::gather(const CollectiveRequest& request, const Tensor
 
 void TransportCollectives::barrier(const CollectiveRequest& request) {
   State& state = *state_;
-  state.run(request, {.kind = request.kind, .sequence = request.sequence},
-            [&] { state.agree(request.deadline); });
+  state.run(
+      request,
+      {.kind = request.kind, .fingerprint = request.fingerprint, .sequence = request.sequence},
+      [&] { state.agree(request.deadline); });
 }
 
 void TransportCollectives::share(const CollectiveRequest& request, std::span<const Tensor> tensors,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What every transport does, whatever carries the bytes. A transport's own test program instantiates the suite:
+/// What every transport does, whatever carries the bytes. Workers in shared memory have no transport, since they exchange no messages: what they promise in common
+/// with those that do is in tests/collective/engine_conformance.h. A transport's own test program instantiates this suite:
 ///
 ///   INSTANTIATE_TEST_SUITE_P(InProcess, TransportConformance, ::testing::Values(TransportCase{"in_process", make_in_process_transports}));
 #pragma once

@@ -21,28 +21,12 @@
 
 #include "comm/transport_conformance.h"
 #include "comm/transport_processes.h"
+#include "comm/ucx_choice.h"
 #include "support/threaded_clusters.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::testing {
 namespace {
-
-constexpr const char* kSharedMemory = "posix,sysv,self";
-constexpr const char* kTcp = "tcp,self";
-
-/// What a user would set; read by UCX whenever a transport begins.
-void choose(const char* transports) {
-  // NOLINTBEGIN(concurrency-mt-unsafe): no other thread is there
-  ::setenv("UCX_TLS", transports, 1);
-  for (const char* const each : {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"}) {
-    if (std::string(transports) == kSharedMemory) {
-      ::setenv(each, "y", 1);  // or else it does not count as reporting the loss of a peer
-    } else {
-      ::unsetenv(each);
-    }
-  }
-  // NOLINTEND(concurrency-mt-unsafe)
-}
 
 Transports make_transports(int num_ranks) {
   // Kept until the next ones are made: a transport that ends shall not take its worker with it.
@@ -56,12 +40,12 @@ Transports make_transports(int num_ranks) {
 }
 
 Transports make_over_shared_memory(int num_ranks) {
-  choose(kSharedMemory);
+  choose_ucx(kUcxSharedMemory);
   return make_transports(num_ranks);
 }
 
 Transports make_over_tcp(int num_ranks) {
-  choose(kTcp);
+  choose_ucx(kUcxTcp);
   return make_transports(num_ranks);
 }
 
@@ -79,13 +63,13 @@ class UcxTransportTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
-    choose(GetParam());  // for the workers, too
+    choose_ucx(GetParam());  // for the workers, too
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ucx, UcxTransportTest, ::testing::Values(kSharedMemory, kTcp),
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxTransportTest, ::testing::Values(kUcxSharedMemory, kUcxTcp),
                          [](const auto& each) {
-                           return std::string(each.param) == kTcp ? "tcp" : "shared_memory";
+                           return std::string(each.param) == kUcxTcp ? "tcp" : "shared_memory";
                          });
 
 TEST_P(UcxTransportTest, ProcessesExchange) {
@@ -167,7 +151,7 @@ TEST(UcxGuestTest, NoPortIsOpenedUnlessAskedFor) {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread is there
   ::unsetenv("UCX_TLS");
   EXPECT_EQ(run_workers("listen", 1), std::vector<int>{0});
-  choose(kTcp);
+  choose_ucx(kUcxTcp);
   EXPECT_NE(run_workers("listen", 1), std::vector<int>{0});  // the test can tell
 }
 

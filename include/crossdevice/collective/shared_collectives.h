@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The engine of workers on one machine: everybody reads what it needs where it lies in the others' memory.
+/// The engine of workers on one machine: everybody reads what it needs where it lies in the others' memory. There is no Transport under it: a message would be a
+/// copy of what can be read in place, and a schedule's rounds would each be a meeting where one pass needs two. So what it shares with the transports' engines is
+/// the contract of CollectiveEngine, to which one conformance suite holds them all.
 #pragma once
 
 #include <memory>
