@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Why no member waits for a round that cannot end: a round is open only while every member that has not contributed is present. One that goes
-/// fails the rounds it is missing in (gone()); one that had gone before fails the round when the next one contributes (exchange()). A
+/// fails the rounds it is missing in (take_leave()); one that had gone before fails the round when the next one contributes (exchange()). A
 /// failure breaks the group for good, so whoever comes later is told at once. Whoever is present either contributes, gives up, aborts or goes.
 #include "comm/detail/chief.h"
 
@@ -107,7 +107,7 @@ void Chief::admit(const Hello& hello) {
   for (int to = 0; to < options_.num_workers; ++to) send(to, ControlKind::MEMBERS, payload);
   // One that came and went meanwhile is missed from the start.
   for (int each = 0; each < options_.num_workers; ++each) {
-    if (!is_present(each)) gone(each, std::string(member(each).gone_text));
+    if (!is_present(each)) take_leave(each, std::string(member(each).gone_text));
   }
 }
 
@@ -115,6 +115,14 @@ std::vector<int> Chief::absent() const {
   std::vector<int> ranks;
   for (const Member& each : members_) {
     if (each.presence == Presence::ABSENT) ranks.push_back(each.info.rank);
+  }
+  return ranks;
+}
+
+std::vector<int> Chief::gone() const {
+  std::vector<int> ranks;
+  for (const Member& each : members_) {
+    if (each.presence == Presence::GONE) ranks.push_back(each.info.rank);
   }
   return ranks;
 }
@@ -136,15 +144,24 @@ std::string Chief::describe_absent() const {
                         is_known ? fmt::format(" (at {})", options_.addresses_by_rank[index]) : "");
     if (!member(rank).refused_text.empty()) refusals += "; refused: " + member(rank).refused_text;
   }
-  return text + refusals;
+  std::string left;
+  for (const int rank : gone()) {
+    left += fmt::format("{}{}: {}", left.empty() ? "; came and went: " : ", ",
+                        to_string(rank_info(rank)), member(rank).gone_text);
+  }
+  return text + refusals + left;
 }
 
 Refused Chief::cancel_meeting(StatusCode code, const std::string& text,
                               const std::vector<int>& culprits) {
   Refused refused{.code = code, .text = text, .culprits = {}};
-  for (const int rank : culprits.empty() ? absent() : culprits) {
-    refused.culprits.push_back(rank_info(rank));
+  std::vector<int> missing = culprits;
+  if (missing.empty()) {
+    for (int rank = 0; rank < options_.num_workers; ++rank) {
+      if (!is_present(rank)) missing.push_back(rank);
+    }
   }
+  for (const int rank : missing) refused.culprits.push_back(rank_info(rank));
   cancelled_ = refused;
   const std::string payload = refused.encode();
   for (int rank = 0; rank < options_.num_workers; ++rank) {
@@ -185,7 +202,7 @@ void Chief::handle(int rank, const Frame& frame) {
       member(rank).operation = Heartbeat::decode(frame.payload).operation;
       return;
     case ControlKind::GOODBYE:
-      gone(rank, kHasLeft);
+      take_leave(rank, kHasLeft);
       return;
     case ControlKind::CHALLENGE:
     case ControlKind::HELLO:
@@ -217,7 +234,7 @@ void Chief::await_anew(int rank) {
 }
 
 void Chief::lost(int rank, const std::string& text) {
-  if (is_present(rank)) gone(rank, text);
+  if (is_present(rank)) take_leave(rank, text);
 }
 
 bool Chief::is_present(int rank) const {
@@ -366,7 +383,7 @@ void Chief::complete(const RoundId& id, Round& round) {
   rounds_.erase(id);
 }
 
-void Chief::gone(int rank, const std::string& text) {
+void Chief::take_leave(int rank, const std::string& text) {
   member(rank).presence = Presence::GONE;
   member(rank).gone_text = text;
   if (!is_complete()) return;  // they will be told when they are told who is there

@@ -291,7 +291,16 @@ void ChiefService::drop_member(int rank, const std::string& why) {
   session->second->close_after_sending();
   sessions_.erase(session);
   last_heard_of_.erase(rank);
-  if (contests_.contains(rank)) chief_.await_anew(rank);
+  if (contests_.contains(rank)) {
+    chief_.await_anew(rank);
+  } else if (!chief_.is_complete() && !chief_.is_cancelled()) {
+    // The others are not told yet: whoever restarts it, as Kubernetes does, finds the meeting as it was. If nobody does, all hear of it as soon as the last
+    // one has come.
+    log(LogSeverity::WARNING,
+        fmt::format("rank {} came and went before all of {} workers had come to the chief (rank "
+                    "{}): {}; another process may take its place",
+                    rank, options_.num_workers, self_.rank, why));
+  }
   chief_.lost(rank, why);
   pass_on(rank);
 }

@@ -263,6 +263,24 @@ TEST_F(ChiefServiceTest, AHolderThatGoesLeavesItsRankToTheClaimant) {
   expect_met(*claimant, 200);
 }
 
+TEST_F(ChiefServiceTest, ThatAWorkerCameAndWentIsSaidAtOnceAndAtTheDeadline) {
+  const testing::LogKeeper log;
+  open();
+  auto dead = come(1, 100);
+  dead->close();
+  EXPECT_TRUE(await([&] {
+    return log.texts().find("rank 1 came and went before all of 3 workers had come") !=
+           std::string::npos;
+  }));
+  const std::optional<Refused> refused = service_->cancel_meeting();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_THAT(refused->text, HasSubstr("1 of 3 workers did not come in time"));
+  EXPECT_THAT(refused->text, HasSubstr("came and went: rank 1 (host h, pid 100): its connection"));
+  ASSERT_EQ(refused->culprits.size(), 2U);
+  EXPECT_EQ(refused->culprits[0].rank, 1);
+  EXPECT_EQ(refused->culprits[1].rank, 2);
+}
+
 TEST_F(ChiefServiceTest, AClaimantHearsThatAllHaveCome) {
   open();
   const auto holder = come(1, 100);

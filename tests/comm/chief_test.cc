@@ -115,6 +115,23 @@ TEST_F(ChiefTest, WhoHasGoneBeforeAllHaveComeIsReplacedByWhoeverComes) {
   for (int rank = 0; rank < 3; ++rank) only(rank, ControlKind::MEMBERS);  // and no loss
 }
 
+TEST_F(ChiefTest, WhoCameAndWentIsNamedWithTheAbsentAndMissedAsSoonAsAllHaveCome) {
+  chief_.admit(hello(0));
+  chief_.admit(hello(1));
+  chief_.lost(1, "its connection ended");
+  EXPECT_TRUE(sent_.empty());  // another process may take its place
+  EXPECT_EQ(chief_.describe_absent(),
+            "rank 2; came and went: rank 1 (host h, pid 101): its connection ended");
+  EXPECT_THAT(chief_.absent(), ElementsAre(2));
+  chief_.admit(hello(2));
+  for (const int rank : {0, 2}) {
+    ASSERT_EQ(sent_[rank].size(), 2U);
+    EXPECT_EQ(sent_[rank][0].kind, ControlKind::MEMBERS);
+    EXPECT_EQ(sent_[rank][1].kind, ControlKind::MEMBER_LOST);
+    EXPECT_EQ(MemberLost::decode(sent_[rank][1].payload).rank, 1);
+  }
+}
+
 TEST_F(ChiefTest, WhenAllHaveComeNoRankChangesHands) {
   admit_all();
   EXPECT_FALSE(chief_.is_contested(hello(1)));
@@ -212,8 +229,9 @@ TEST_F(ChiefTest, AMeetingThatWasCancelledTakesNobodyIn) {
     ASSERT_TRUE(refused.has_value()) << rank;
     EXPECT_EQ(refused->code, StatusCode::DEADLINE_EXCEEDED);
     EXPECT_EQ(refused->text, "late");
-    ASSERT_EQ(refused->culprits.size(), 1U);
-    EXPECT_EQ(refused->culprits[0].rank, 2);
+    ASSERT_EQ(refused->culprits.size(), 2U);
+    EXPECT_EQ(refused->culprits[0].rank, 1);  // which was not there, either
+    EXPECT_EQ(refused->culprits[1].rank, 2);
   }
   EXPECT_FALSE(chief_.is_anybody_in_doubt());
 }

@@ -51,14 +51,14 @@ class Chief {
   [[nodiscard]] std::vector<int> absent() const;
   /// Whether everybody has come or was refused because its program is another one: nobody is worth waiting for.
   [[nodiscard]] bool is_spoiled() const;
-  /// The meeting ends without the absent, for which `culprits` are to blame (nobody: all of them): those who came are told, and so is whoever comes later: nobody may any
+  /// The meeting ends without the absent, for which `culprits` are to blame (nobody: all of them, and who came and went): those who came are told, and so is whoever comes later: nobody may any
   /// more. Returns what they are told.
   Refused cancel_meeting(StatusCode code, const std::string& text,
                          const std::vector<int>& culprits = {});
   [[nodiscard]] bool is_cancelled() const { return cancelled_.has_value(); }
   /// Whether somebody who had come has lost its connection meanwhile, and so does not know yet that the meeting was cancelled.
   [[nodiscard]] bool is_anybody_in_doubt() const;
-  /// "rank 1 (at b:2222), rank 3 (at d:2222)", and why some of them were refused.
+  /// "rank 1 (at b:2222), rank 3 (at d:2222)", why some of them were refused, and who came and went meanwhile.
   [[nodiscard]] std::string describe_absent() const;
 
   /// A frame from a member.
@@ -101,7 +101,8 @@ class Chief {
   void stop_all(int rank, const Abort& message);
   void fail(const RoundId& id, const Failure& failure);
   void complete(const RoundId& id, Round& round);
-  void gone(int rank, const std::string& text);
+  void take_leave(int rank, const std::string& text);
+  [[nodiscard]] std::vector<int> gone() const;
   [[nodiscard]] std::optional<Failure> failure_of_gone(const Round& round) const;
   [[nodiscard]] std::optional<std::string> mismatch_of(const Hello& hello) const;
   [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
