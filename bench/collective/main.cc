@@ -37,6 +37,7 @@ int explain(const Arguments& arguments, const TeamOps& together) {
   for (const std::size_t size : sizes_in(arguments.sizes)) {
     fmt::print("{:>8}  {}\n", programs::format_byte_size(size), together.explain(size));
   }
+  fmt::print("{:>8}  {}\n", "packs", together.explain_packs());
   return programs::kExitOk;
 }
 

@@ -21,7 +21,11 @@ TeamOps alone(const Arguments& arguments) {
       {.num_packs = arguments.num_packs, .all_reduce_spec = arguments.all_reduce_spec});
   std::string algorithm = programs::algorithm_name(
       ops.name, arguments.devices, arguments.communication, arguments.all_reduce_spec);
-  return {.ops = std::move(ops), .algorithm = std::move(algorithm), .team = Team(), .explain = {}};
+  return {.ops = std::move(ops),
+          .algorithm = std::move(algorithm),
+          .team = Team(),
+          .explain = {},
+          .explain_packs = {}};
 }
 
 }  // namespace
@@ -45,7 +49,8 @@ TeamOps make_team_ops(const Arguments& arguments) {
   return {.ops = {.ops = ops, .name = "collective_all_reduce"},
           .algorithm = algorithm,
           .team = std::move(team),
-          .explain = std::move(explain)};
+          .explain = std::move(explain),
+          .explain_packs = [ops] { return ops->explain_packs(); }};
 }
 
 }  // namespace crossdevice::bench

@@ -17,6 +17,7 @@ struct TeamOps {
   std::string algorithm;  ///< what combines the values
   Team team;
   std::function<std::string(std::size_t size_bytes)> explain;  ///< none where nobody is to be asked
+  std::function<std::string()> explain_packs;                  ///< the same
 };
 
 /// This process alone with the ops that the arguments name, or the workers of its cluster with CollectiveAllReduce. Then it is collective.

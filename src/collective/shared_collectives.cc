@@ -161,6 +161,8 @@ void SharedCollectives::share(const CollectiveRequest& request, std::span<const 
       tensors, use);
 }
 
+std::vector<PackCandidate> SharedCollectives::rank_pack_sizes() const { return {}; }
+
 std::string SharedCollectives::explain_all_reduce(std::size_t size_bytes) const {
   return size_bytes <= SharedDirectReduce::kInlineBytes
              ? "slots of shared memory, everybody reduces all; the only way for so few bytes on "

@@ -526,6 +526,9 @@ std::string TransportCollectives::explain_all_reduce(std::size_t size_bytes) con
       rank_all_reduce_algorithms(state_->num_ranks, size_bytes, state_->is_mesh, state_->tuning),
       state_->tuning);
 }
+std::vector<PackCandidate> TransportCollectives::rank_pack_sizes() const {
+  return crossdevice::rank_pack_sizes(state_->num_ranks, state_->is_mesh, state_->tuning);
+}
 const AllReduceTuning& TransportCollectives::tuning() const { return state_->tuning; }
 
 TransportCounters TransportCollectives::counters() const { return state_->transport->counters(); }

@@ -583,6 +583,15 @@ std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) cons
       state.grid.num_beside, num_machines, state.grid.num_beside, column, flat);
 }
 
+/// As a column's, which moves one of as many parts as there are workers on a machine.
+std::vector<PackCandidate> TwoLevelCollectives::rank_pack_sizes() const {
+  const State& state = *state_;
+  std::vector<PackCandidate> candidates =
+      crossdevice::rank_pack_sizes(state.grid.num_machines, is_mesh(state.grid), state.tuning);
+  for (PackCandidate& each : candidates) each.size_bytes *= state.grid.num_beside;
+  return candidates;
+}
+
 TransportCounters TwoLevelCollectives::counters() const { return state_->flat.counters(); }
 
 }  // namespace crossdevice

@@ -11,12 +11,14 @@
 #include "crossdevice/collective/communicator.h"
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
+#include "crossdevice/collective/pack_choice.h"
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/default_devices.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
+#include "crossdevice/core/format_bytes.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/trace.h"
 
@@ -289,6 +291,30 @@ CollectiveAllReduce::~CollectiveAllReduce() = default;
 std::string CollectiveAllReduce::explain(std::size_t size_bytes) const {
   if (!state_->workers.has_value()) return "direct reduction by this process; it is alone";
   return state_->workers->engine().explain_all_reduce(size_bytes);
+}
+
+std::string CollectiveAllReduce::explain_packs() const {
+  const std::vector<PackCandidate> candidates = state_->workers.has_value()
+                                                    ? state_->workers->engine().rank_pack_sizes()
+                                                    : std::vector<PackCandidate>();
+  std::string text = "a list that is there as a whole: one pack; gradients as they are ready: ";
+  if (candidates.empty()) {
+    return text + format_bytes(streaming_pack_bytes()) + " a pack, as no links are known";
+  }
+  text += fmt::format("{} a pack, {:.1f} us expected, {:.1f} % of it for no bytes (",
+                      format_bytes(candidates[0].size_bytes), candidates[0].predicted_seconds * 1e6,
+                      candidates[0].overhead * 100);
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    text += fmt::format("{}{} {:.1f} %", i == 1 ? "" : ", ", format_bytes(candidates[i].size_bytes),
+                        candidates[i].overhead * 100);
+  }
+  return text + ")";
+}
+
+std::size_t CollectiveAllReduce::streaming_pack_bytes() const {
+  if (!state_->workers.has_value()) return CrossDeviceOps::streaming_pack_bytes();
+  const std::vector<PackCandidate> candidates = state_->workers->engine().rank_pack_sizes();
+  return candidates.empty() ? CrossDeviceOps::streaming_pack_bytes() : candidates[0].size_bytes;
 }
 
 Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplica& value,

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "crossdevice/collective/pack_choice.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -172,6 +173,8 @@ void CrossDeviceOps::gather_into(const PerReplica& value, const DistributedValue
                                  int axis, const CommunicationOptions& options) {
   (void)gather(value, Destinations::into(outputs), axis, options);
 }
+
+std::size_t CrossDeviceOps::streaming_pack_bytes() const { return kDefaultPackBytes; }
 
 void CrossDeviceOps::check() { queue_->rethrow_kept_error(); }
 

@@ -13,11 +13,6 @@
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
-namespace {
-
-constexpr std::int64_t kDefaultBytesPerPack = std::int64_t{4} << 20;
-
-}  // namespace
 
 /// A step: every gradient becomes ready once; a pack leaves when it is complete and all packs before it have left.
 struct GradientBucketer::State {
@@ -72,7 +67,7 @@ GradientBucketer::State::State(CrossDeviceOps& cross_device_ops, std::span<const
     sizes.push_back({value.dtype(), value.values()[0].num_elements()});
   }
   const Int64 bytes_per_pack = options.communication.bytes_per_pack == 0
-                                   ? Int64(kDefaultBytesPerPack)
+                                   ? Int64(ops.streaming_pack_bytes())
                                    : options.communication.bytes_per_pack;
   gradients.resize(values.size());
   for (const Pack& pack : make_packs(sizes, {.bytes_per_pack = bytes_per_pack})) {

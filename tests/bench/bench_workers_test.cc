@@ -100,6 +100,7 @@ TEST_F(BenchWorkersTest, ExplainsInsteadOfMeasuring) {
   EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_THAT(job.out, HasSubstr("     8 B  slots of shared memory"));
   EXPECT_THAT(job.out, HasSubstr("   8 KiB  direct reduction in shared memory"));
+  EXPECT_THAT(job.out, HasSubstr("   packs  a list that is there as a whole: one pack; "));
   EXPECT_THAT(job.out, Not(HasSubstr("#wrong")));
   RunningJob alone({"--explain"}, CROSSDEVICE_BENCH_PROGRAM);
   EXPECT_NE(alone.finish(), 0);

@@ -362,6 +362,11 @@ TEST(TwoLevelCollectives, SaysHowItWould) {
                     EXPECT_THAT(text, ::testing::HasSubstr("us expected"));
                     EXPECT_THAT(text, ::testing::HasSubstr("instead, all by messages: "));
                   }
+                  // A machine's pack is one of a column for each of its workers.
+                  const std::vector<PackCandidate> packs = collectives.rank_pack_sizes();
+                  ASSERT_FALSE(packs.empty());
+                  EXPECT_GE(packs[0].size_bytes, 2 * kMinPackBytes);
+                  EXPECT_LE(packs[0].size_bytes, 2 * kMaxPackBytes);
                 }),
             no_errors(4));
 }

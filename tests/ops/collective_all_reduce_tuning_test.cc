@@ -29,6 +29,15 @@ int obey_tuning(Cluster& cluster) {
     for (const std::string& theirs : cluster.all_gather_bytes(text)) {
       if (theirs != text) return 1;
     }
+    const std::string packs = ops.explain_packs();
+    for (const std::string& theirs : cluster.all_gather_bytes(packs)) {
+      if (theirs != packs) return 3;
+    }
+    const char* const expected_packs = std::getenv("TEST_EXPECTED_PACKS");
+    if (packs.find(expected_packs) == std::string::npos) {
+      std::cerr << packs << '\n';
+      return 4;
+    }
     if (text.starts_with(expected)) return 0;
     std::cerr << text << '\n';
   } catch (const ValueError& error) {
@@ -41,23 +50,31 @@ int obey_tuning(Cluster& cluster) {
 TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {
   const std::string file = ::testing::TempDir() + "tuning_" + std::to_string(::getpid());
   ::setenv("CROSSDEVICE_TUNING_FILE", file.c_str(), 1);
-  const auto run_with = [&](const std::string& text, const std::string& expected) {
+  const auto run_with = [&](const std::string& text, const std::string& expected,
+                            const std::string& packs) {
     std::ofstream(file) << text;
     ::setenv("TEST_EXPECTED", expected.c_str(), 1);
+    ::setenv("TEST_EXPECTED_PACKS", packs.c_str(), 1);
     EXPECT_EQ(run_workers("obey tuning", 3, -1, Machines::ONE_EACH), all_well(3));
   };
   run_with(
       R"({"all_reduce": [{"up_to_bytes": 1000, "algorithm": "ring"}, {"algorithm": "rechd"}]})",
-      "rechd, ");
+      "rechd, ", ": 4 MiB a pack, as no links are known");
   run_with(R"({"links": {"latency_seconds": 1e-3, "ring_bytes_per_second": 1e9,
                          "mesh_bytes_per_second": 1e3}})",
-           "ring, 5398.1 us expected (shuffle ");
-  run_with("nonsense", "rank 0: tuning: ");
+           "ring, 5398.1 us expected (shuffle ", ": 32 MiB a pack, 50739.2 us expected, ");
+  // 4 rounds and 2 in which all agree, 4/3 of the bytes: 6 of 146 ms.
+  run_with(R"({"links": {"latency_seconds": 1e-3, "ring_bytes_per_second": 1e7,
+                         "mesh_bytes_per_second": 1e3}})",
+           "ring, ",
+           ": 1 MiB a pack, 145810.1 us expected, 4.1 % of it for no bytes (256 KiB 14.7 %");
+  run_with("nonsense", "rank 0: tuning: ", "");
   std::filesystem::remove(file);
   ::setenv("TEST_EXPECTED", "rank 0: CROSSDEVICE_TUNING_FILE: ", 1);
   EXPECT_EQ(run_workers("obey tuning", 2, -1, Machines::ONE_EACH), all_well(2));
   ::unsetenv("CROSSDEVICE_TUNING_FILE");
   ::setenv("TEST_EXPECTED", "direct reduction in shared memory", 1);
+  ::setenv("TEST_EXPECTED_PACKS", ": 4 MiB a pack", 1);
   EXPECT_EQ(run_workers("obey tuning", 2), all_well(2));
 }
 

@@ -63,6 +63,21 @@ TEST(GradientBucketer, GroupsTheLastGradientsFirst) {
   EXPECT_THROW((void)bucketer.pack(3), ValueError);
 }
 
+TEST(GradientBucketer, AsksTheOpsWhereNobodySaysHowLargePacksAre) {
+  struct SmallPacks final : ReductionToOneDevice {
+    [[nodiscard]] std::size_t streaming_pack_bytes() const override { return 100; }
+  };
+  SmallPacks ops;
+  Gradients gradients({1, 200, 8, 32});
+  EXPECT_EQ(GradientBucketer(ops, gradients.values).num_packs(), 3u);
+  EXPECT_EQ(
+      GradientBucketer(ops, gradients.values, {.communication = {.bytes_per_pack = 1}}).num_packs(),
+      4u);
+  HierarchicalCopyAllReduce others;
+  EXPECT_EQ(others.streaming_pack_bytes(), std::size_t{4} << 20);
+  EXPECT_EQ(GradientBucketer(others, gradients.values).num_packs(), 1u);
+}
+
 TEST(GradientBucketer, ReducesEveryGradientInPlaceStepAfterStep) {
   ReductionToOneDevice ops;
   Gradients gradients({5, 1000, 0, 3});

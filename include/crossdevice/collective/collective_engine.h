@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
+#include "crossdevice/collective/pack_choice.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/tensor.h"
 
@@ -59,6 +60,8 @@ class CROSSDEVICE_EXPORT CollectiveEngine {
 
   /// How an all-reduce of so many bytes per worker would be done, and what else could be: one line for people.
   [[nodiscard]] virtual std::string explain_all_reduce(std::size_t size_bytes) const = 0;
+  /// How large packs should be that leave one after the other, the choice first: see pack_choice.h. Nothing where no links are known.
+  [[nodiscard]] virtual std::vector<PackCandidate> rank_pack_sizes() const = 0;
 
  protected:
   CollectiveEngine() = default;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "crossdevice/collective/collective_engine.h"
 #include "crossdevice/comm/cluster.h"
@@ -37,6 +38,7 @@ class CROSSDEVICE_EXPORT SharedCollectives final : public CollectiveEngine {
   void share(const CollectiveRequest& request, std::span<const Tensor> tensors,
              const std::function<void(const RemoteTensors& all)>& use) override;
   [[nodiscard]] std::string explain_all_reduce(std::size_t size_bytes) const override;
+  [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() const override;
 
  private:
   struct State;

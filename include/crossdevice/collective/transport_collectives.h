@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/collective/collective_engine.h"
@@ -53,6 +54,7 @@ class CROSSDEVICE_EXPORT TransportCollectives final : public CollectiveEngine {
 
   /// "exchange, 210.0 us expected (shuffle 420.0, rechd 840.0, ring 1260.0)".
   [[nodiscard]] std::string explain_all_reduce(std::size_t size_bytes) const override;
+  [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() const override;
   [[nodiscard]] const AllReduceTuning& tuning() const;
   /// Payload bytes and messages so far.
   [[nodiscard]] TransportCounters counters() const;

@@ -63,6 +63,7 @@ class CROSSDEVICE_EXPORT TwoLevelCollectives final : public CollectiveEngine {
 
   /// "2 workers on each of 2 machines: shared memory, then ring of 2, 540.0 us expected (shuffle 540.0; all workers by messages: ring 810.0, ...)".
   [[nodiscard]] std::string explain_all_reduce(std::size_t size_bytes) const override;
+  [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() const override;
   /// Payload bytes and messages so far.
   [[nodiscard]] TransportCounters counters() const;
 

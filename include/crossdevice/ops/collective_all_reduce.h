@@ -50,6 +50,11 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
 
   /// How an all-reduce of so many bytes per device would be done, and what else could be: one line for people.
   [[nodiscard]] std::string explain(std::size_t size_bytes) const;
+  /// The same for the packs of a GradientBucketer whose bytes_per_pack is 0, and of a list that is there as a whole.
+  [[nodiscard]] std::string explain_packs() const;
+
+  /// By what the workers have measured of their links; equal on all of them.
+  [[nodiscard]] std::size_t streaming_pack_bytes() const override;
 
  protected:
   Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,

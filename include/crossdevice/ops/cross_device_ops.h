@@ -100,6 +100,9 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   [[nodiscard]] PendingBatch gather_async(const PerReplica& value, const Destinations& destinations,
                                           int axis, const CommunicationOptions& options = {});
 
+  /// Of what size packs are that leave one after the other as they are ready, where nobody says: a GradientBucketer's.
+  [[nodiscard]] virtual std::size_t streaming_pack_bytes() const;
+
   /// Throws what an asynchronous operation of this object failed with, unless its wait() has thrown it already. Every other call does so too.
   void check();
 

@@ -14,7 +14,8 @@ namespace crossdevice {
 
 struct BucketerOptions {
   ReduceOp op = ReduceOp::SUM;
-  /// bytes_per_pack 0 means 4 MiB here: one pack of everything would overlap nothing.
+  /// bytes_per_pack 0 means CrossDeviceOps::streaming_pack_bytes() here, of CollectiveAllReduce across machines by the measured links, else 4 MiB: one pack of
+  /// everything would overlap nothing.
   CommunicationOptions communication{};
 };
 
