@@ -234,6 +234,11 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   void complete(const detail::ActiveOperation& active) const {
     if (cluster) cluster->set_completed(active.record().sequence);
   }
+  /// Nothing where NCCL has its own links, which nobody has measured.
+  [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() {
+    if (!workers.has_value() || nccl != nullptr) return {};
+    return workers->engine().rank_pack_sizes();
+  }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
                    detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
@@ -294,9 +299,7 @@ std::string CollectiveAllReduce::explain(std::size_t size_bytes) const {
 }
 
 std::string CollectiveAllReduce::explain_packs() const {
-  const std::vector<PackCandidate> candidates = state_->workers.has_value()
-                                                    ? state_->workers->engine().rank_pack_sizes()
-                                                    : std::vector<PackCandidate>();
+  const std::vector<PackCandidate> candidates = state_->rank_pack_sizes();
   std::string text = "a list that is there as a whole: one pack; gradients as they are ready: ";
   if (candidates.empty()) {
     return text + format_bytes(streaming_pack_bytes()) + " a pack, as no links are known";
@@ -312,8 +315,7 @@ std::string CollectiveAllReduce::explain_packs() const {
 }
 
 std::size_t CollectiveAllReduce::streaming_pack_bytes() const {
-  if (!state_->workers.has_value()) return CrossDeviceOps::streaming_pack_bytes();
-  const std::vector<PackCandidate> candidates = state_->workers->engine().rank_pack_sizes();
+  const std::vector<PackCandidate> candidates = state_->rank_pack_sizes();
   return candidates.empty() ? CrossDeviceOps::streaming_pack_bytes() : candidates[0].size_bytes;
 }
 

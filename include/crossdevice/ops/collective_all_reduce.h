@@ -53,7 +53,7 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   /// The same for the packs of a GradientBucketer whose bytes_per_pack is 0, and of a list that is there as a whole.
   [[nodiscard]] std::string explain_packs() const;
 
-  /// By what the workers have measured of their links; equal on all of them.
+  /// By what the workers have measured of their links, which NCCL's are not; equal on all of them.
   [[nodiscard]] std::size_t streaming_pack_bytes() const override;
 
  protected:
