@@ -103,8 +103,8 @@ TEST(PlainReduceTest, NoneIsWhereSomethingIsUnderWayOrThereAreSeveralComponents)
   tensor.readiness().remove();
   EXPECT_EQ(look(other, one), PlainReduce::APART);
   const PerReplica sparse({IndexedSlices{.values = Tensor::zeros(DType::FLOAT32, {1, 8}, "CPU:0"),
-                                        .indices = Tensor::zeros(DType::INT64, {1}, "CPU:0"),
-                                        .dense_shape = Shape({4, 8})}});
+                                         .indices = Tensor::zeros(DType::INT64, {1}, "CPU:0"),
+                                         .dense_shape = Shape({4, 8})}});
   EXPECT_EQ(look(sparse, one), PlainReduce::NO);
 }
 

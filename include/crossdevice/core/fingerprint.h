@@ -22,8 +22,7 @@ class CROSSDEVICE_EXPORT Fingerprint {
   /// Several in one step, for what every call computes: pairs are multiplied with each other, as wyhash does, which the processor does side by side. Not the
   /// number that comes of one after the other.
   template <std::convertible_to<std::uint64_t>... Values>
-  requires(sizeof...(Values) > 1)
-  void add(Values... values) {
+  requires(sizeof...(Values) > 1) void add(Values... values) {
     constexpr std::size_t kPairs = (sizeof...(Values) + 1) / 2;
     static_assert(2 * kPairs <= kSecrets.size());
     const std::array<std::uint64_t, 2 * kPairs> all{static_cast<std::uint64_t>(values)...};

@@ -40,11 +40,13 @@ template <class Word>
   const auto last_word = [&](std::size_t end) {
     return word_at<std::uint64_t>(text + size - 8) >> 8 * (end - size);
   };
-  if (size > 16) return {word_at<std::uint64_t>(text), word_at<std::uint64_t>(text + 8), last_word(24)};
+  if (size > 16)
+    return {word_at<std::uint64_t>(text), word_at<std::uint64_t>(text + 8), last_word(24)};
   if (size > 8) return {word_at<std::uint64_t>(text), last_word(16), 0};
   if (size >= 4) {
-    return {word_at<std::uint32_t>(text) | word_at<std::uint32_t>(text + size - 4) << 8 * (size - 4),
-            0, 0};
+    return {
+        word_at<std::uint32_t>(text) | word_at<std::uint32_t>(text + size - 4) << 8 * (size - 4), 0,
+        0};
   }
   KindWords words{};
   for (std::size_t i = 0; i < size; ++i) words[0] |= word_at<std::uint8_t>(text + i) << 8 * i;
