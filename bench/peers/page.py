@@ -40,10 +40,9 @@ def time_text(us):
 
 
 def span_text(spread):
-    """Of times, in the unit of the slowest: "4.5-5.1 ms"."""
-    high, unit = time_text(spread.high).split(" ")
-    low = spread.low / (1e3 if unit == "ms" else 1)
-    return f"{low:.4g}-{high}" if low >= 1e3 else f"{low:.3g}-{high}"
+    """Of times, in the unit of their median, behind which it stands: "4.5-5.1"."""
+    unit = 1e3 if time_text(spread.median).endswith(" ms") else 1
+    return "-".join(f"{time / unit:.4g}" if time >= 1e3 * unit else f"{time / unit:.3g}" for time in (spread.low, spread.high))
 
 
 def factor_text(value):

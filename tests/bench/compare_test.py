@@ -151,7 +151,7 @@ class VerdictTest(unittest.TestCase):
     def test_texts(self):
         self.assertEqual(page.ratio_text(summary.Spread(427.48, 95.34, 1234.5)), "427x (95.3-1234)")
         self.assertEqual(page.ratio_text(summary.Spread(2, 2, 2)), "2.00x")
-        self.assertEqual(page.span_text(summary.Spread(900, 800, 1100)), "0.8-1.1")
+        self.assertEqual(page.span_text(summary.Spread(900, 800, 1100)), "800-1100")
         self.assertEqual(page.span_text(summary.Spread(2e6, 1.421e6, 2.5e6)), "1421-2500")
         cell = summary.Cell(summary.Spread(10, 9, 12), {}, 50)
         self.assertEqual(page.cell_text("crossdevice", cell), "10 us (9-12; 50 %)")
