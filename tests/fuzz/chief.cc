@@ -100,7 +100,7 @@ class Scene {
           const Refused refused = chief_.cancel_meeting(StatusCode::DEADLINE_EXCEEDED, "late");
           std::size_t num_missing = 0;  // who came and went among them
           for (int rank = 0; rank < num_workers_; ++rank) {
-            num_missing += chief_.is_present(rank) ? 0 : 1;
+            if (!chief_.is_present(rank)) ++num_missing;
           }
           FUZZ_EXPECT(refused.culprits.size() == num_missing);
           (void)chief_.is_spoiled();
