@@ -38,9 +38,4 @@ std::vector<PackCandidate> rank_pack_sizes(std::size_t num_ranks, bool is_mesh,
   return candidates;
 }
 
-std::size_t choose_pack_bytes(std::size_t num_ranks, bool is_mesh, const AllReduceTuning& tuning) {
-  const std::vector<PackCandidate> candidates = rank_pack_sizes(num_ranks, is_mesh, tuning);
-  return candidates.empty() ? kDefaultPackBytes : candidates[0].size_bytes;
-}
-
 }  // namespace crossdevice

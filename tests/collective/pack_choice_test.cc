@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/collective/pack_choice.h"
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,12 @@ AllReduceTuning links_of(double latency_seconds, double bytes_per_second) {
   return {.links = LinkModel{.latency_seconds = latency_seconds,
                              .ring_bytes_per_second = bytes_per_second,
                              .mesh_bytes_per_second = bytes_per_second}};
+}
+
+/// The first of the candidates, as ops take it, or what they take where there is none.
+std::size_t choose_pack_bytes(std::size_t num_ranks, bool is_mesh, const AllReduceTuning& tuning) {
+  const std::vector<PackCandidate> candidates = rank_pack_sizes(num_ranks, is_mesh, tuning);
+  return candidates.empty() ? kDefaultPackBytes : candidates[0].size_bytes;
 }
 
 TEST(PackChoice, TheOverheadIsWhatIsNotForBytes) {

@@ -28,9 +28,6 @@ struct PackCandidate {
 /// since rows of it are unpacked while others move, and every pack more costs its rounds.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<PackCandidate> rank_pack_sizes(
     std::size_t num_ranks, bool is_mesh, const AllReduceTuning& tuning);
-/// The first of them, or kDefaultPackBytes.
-[[nodiscard]] CROSSDEVICE_EXPORT std::size_t choose_pack_bytes(std::size_t num_ranks, bool is_mesh,
-                                                               const AllReduceTuning& tuning);
 
 inline constexpr double kMaxPackOverhead = 0.05;
 inline constexpr std::size_t kMinPackBytes = std::size_t{256} << 10;
