@@ -328,7 +328,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
     }
     if (state.num_combined > 0) state.divide(request, values);
   } catch (const OpError& error) {
-    state.group.fail_alone(error.what());  // where it has not failed itself
+    state.group.fail_alone(error);  // where it has not failed itself
     const bool is_withdrawn = state.withdraw();
     std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
     const bool may_be_changed = was_announced && detail::is_in_place(values) &&
@@ -339,7 +339,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                     .culprits = std::move(culprits),
                     .inputs_intact = is_withdrawn && !may_be_changed});
   } catch (const std::exception& error) {
-    state.group.fail_alone(error.what());
+    state.group.fail_alone(error);
     (void)state.withdraw();
     throw;
   }
@@ -387,14 +387,14 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
   try {
     return state_->show(request, info, tensors);
   } catch (const std::exception& error) {
-    state_->group.fail_alone(error.what());  // where it has not failed itself
+    state_->group.fail_alone(error);  // where it has not failed itself
     throw;
   }
 }
 
 /// Called where `error` is handled.
 void SharedDirectReduce::fail_share(const DeadlineExceededError& error) {
-  state_->group.fail_alone(error.what());
+  state_->group.fail_alone(error);
   throw;
 }
 

@@ -36,7 +36,7 @@ GroupNews::Kind SharedMemoryGroup::State::await_news(const Deadline& deadline) c
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each.flags())) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0 || why == GroupFlags::kFailed) return GroupNews::Kind::NONE;
+    if (GroupFlags::is_its_own(why)) return GroupNews::Kind::NONE;
     has_anybody_heard = true;
     is_certain |= why == GroupFlags::kHeard;
   }
@@ -59,10 +59,19 @@ const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_leaver() co
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each.flags())) continue;
     const std::uint32_t why = each.flags().reason.load(std::memory_order_seq_cst);
-    if (why == 0 || why == GroupFlags::kFailed) return nullptr;
+    if (GroupFlags::is_its_own(why)) return nullptr;
     if (why == GroupFlags::kLeft) leaver = &each;
   }
   return leaver;
+}
+
+const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_given_up(
+    std::uint32_t reason) const {
+  const auto found = std::find_if(peers.begin(), peers.end(), [&](const Peer& each) {
+    return each.place != rank && has_given_up(each.flags()) &&
+           each.flags().reason.load(std::memory_order_seq_cst) == reason;
+  });
+  return found != peers.end() ? &*found : nullptr;
 }
 
 /// Gives up, so that the others do not wait for this worker.
@@ -105,11 +114,15 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
                {leaver->info});
   }
   // Whoever has failed has done so before those that have given up because of it, so all that see these see it.
-  for (const Peer& each : peers) {
-    if (each.place == rank || !has_given_up(each.flags())) continue;
-    if (each.flags().reason.load(std::memory_order_seq_cst) != GroupFlags::kFailed) continue;
+  if (const Peer* const failed = find_given_up(GroupFlags::kFailed)) {
     break_with(StatusCode::ABORTED,
-               fmt::format("{}: {} has failed by itself", name, to_string(each.info)), {each.info});
+               fmt::format("{}: {} has failed by itself", name, to_string(failed->info)),
+               {failed->info});
+  }
+  if (const Peer* const late = find_given_up(GroupFlags::kLate)) {
+    break_with(StatusCode::DEADLINE_EXCEEDED,
+               fmt::format("{}: {} has not done its part in time", name, to_string(late->info)),
+               {late->info});
   }
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each.flags())) continue;

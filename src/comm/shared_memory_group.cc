@@ -404,11 +404,13 @@ void SharedMemoryGroup::give_up(const std::string& text) {
   state_->broken_text = text;
 }
 
-void SharedMemoryGroup::fail_alone(const std::string& text) {
+void SharedMemoryGroup::fail_alone(const std::exception& error) {
   if (state_->broken_text.empty()) {
-    state_->own_flags->reason.store(GroupFlags::kFailed, std::memory_order_seq_cst);
+    const bool is_late = dynamic_cast<const DeadlineExceededError*>(&error) != nullptr;
+    state_->own_flags->reason.store(is_late ? GroupFlags::kLate : GroupFlags::kFailed,
+                                    std::memory_order_seq_cst);
   }
-  give_up(text);
+  give_up(error.what());
 }
 
 bool SharedMemoryGroup::may_be_written() const { return state_->may_be_written; }

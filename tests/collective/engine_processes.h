@@ -7,10 +7,13 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -88,13 +91,47 @@ inline void lose(Cluster& cluster, const EngineMaker& make, int victim) {
   EXPECT_TRUE(large.are_inputs(CallMemory::kBefore) && small.are_inputs(CallMemory::kBefore));
 }
 
-/// The victim is stopped in the middle of a call. Whoever has given up has its memory to itself, and lets the victim go on.
+/// All but the victim, who meet. Not through the cluster, whose chief a stopped member may be: each leaves a file.
+class Survivors {
+ public:
+  Survivors(const Cluster& cluster, int victim) : cluster_(cluster), victim_(victim) {}
+  /// When all have met.
+  ~Survivors() {
+    std::error_code ignored;
+    std::filesystem::remove(file_of(cluster_.rank()), ignored);
+  }
+  Survivors(const Survivors&) = delete;
+  Survivors& operator=(const Survivors&) = delete;
+
+  void meet() const {
+    std::ofstream(file_of(cluster_.rank())).put('.');
+    const Deadline deadline = Deadline::after_timeout_seconds(kPatienceSeconds);
+    for (int each = 0; each < cluster_.num_workers(); ++each) {
+      if (each == victim_) continue;
+      while (!std::filesystem::exists(file_of(each))) {
+        if (deadline.has_passed()) return ADD_FAILURE() << "rank " << each << " is not over";
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] std::filesystem::path file_of(int rank) const {
+    return std::filesystem::temp_directory_path() /
+           ("crossdevice-survivor-" + std::to_string(cluster_.id()) + "-" + std::to_string(rank));
+  }
+  const Cluster& cluster_;
+  const int victim_;
+};
+
+/// The victim is stopped in the middle of a call. Whoever has given up has its memory to itself; when all have, the victim goes on.
 inline void stop(Cluster& cluster, const EngineMaker& make, int victim, CallMemory::From from) {
   const std::unique_ptr<CollectiveEngine> engine = make(shared(cluster));
   const auto ranks = static_cast<std::size_t>(cluster.num_workers());
   const auto rank = static_cast<std::size_t>(cluster.rank());
   CallMemory large(kProcessCount, ranks, rank, from);
   CallMemory small(10, ranks, rank, from);
+  const Survivors survivors(cluster, victim);
   CallOutcome outcome;
   {
     const Blow blow(cluster, victim, SIGSTOP);
@@ -109,6 +146,7 @@ inline void stop(Cluster& cluster, const EngineMaker& make, int victim, CallMemo
   EXPECT_EQ(outcome.culprits, std::vector<int>{victim}) << outcome.text;
   large.fill(CallMemory::kAfterwards);
   small.fill(CallMemory::kAfterwards);
+  survivors.meet();  // or whoever is late hears from the victim, not of it
   ::kill(static_cast<pid_t>(cluster.worker(victim).pid), SIGCONT);
   cluster.barrier(kPatienceSeconds);  // it has heard of it, and returned from its call
   EXPECT_TRUE(large.is_all(CallMemory::kAfterwards) && small.is_all(CallMemory::kAfterwards));

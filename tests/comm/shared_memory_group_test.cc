@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -156,14 +157,14 @@ TEST(SharedMemoryGroupTest, WhoseMemoryIsGoneIsNamedByAll) {
   EXPECT_EQ(run_clusters(3, work), no_errors(3));
 }
 
-TEST(SharedMemoryGroupTest, WhoFailsAloneIsNamedByAll) {
+void expect_that_all_name(const std::exception& failure, StatusCode code) {
   std::latch have_ended{4};
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
     SharedMemoryGroup group(cluster);
     group.announce({.kind = "test"}, 7);
     group.await_announcements(soon());
     if (cluster->rank() == 1) {
-      group.fail_alone("no memory");
+      group.fail_alone(failure);
       EXPECT_THROW(group.announce({.kind = "test"}, 8), FailedPreconditionError);
     } else {
       try {
@@ -171,13 +172,22 @@ TEST(SharedMemoryGroupTest, WhoFailsAloneIsNamedByAll) {
         group.await_ends(soon());
         ADD_FAILURE() << "no error";
       } catch (const OpError& error) {
-        EXPECT_EQ(error.code(), StatusCode::ABORTED) << error.what();
+        EXPECT_EQ(error.code(), code) << error.what();
         EXPECT_TRUE(error.culprits().size() == 1 && error.culprits()[0].rank == 1) << error.what();
       }
     }
     have_ended.arrive_and_wait();
   };
   EXPECT_EQ(run_clusters(4, work), no_errors(4));
+}
+
+TEST(SharedMemoryGroupTest, WhoFailsAloneIsNamedByAll) {
+  expect_that_all_name(ResourceExhaustedError("no memory"), StatusCode::ABORTED);
+}
+
+TEST(SharedMemoryGroupTest, WhoseOwnPartTakesTooLongIsNamedByAll) {
+  expect_that_all_name(DeadlineExceededError("its part was too much"),
+                       StatusCode::DEADLINE_EXCEEDED);
 }
 
 /// What the one that leaves has done is whole for the others; what it does not do any more ends their wait.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -97,8 +98,9 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   void leave_operation();
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.
   void give_up(const std::string& text);
-  /// The same where this worker has failed for a reason of its own: the others get AbortedError, which names it.
-  void fail_alone(const std::string& text);
+  /// The same where this worker has failed for a reason of its own, with `error`. The others get an error that names it: AbortedError, or
+  /// DeadlineExceededError where `error` is one, because its time was over while it did its part.
+  void fail_alone(const std::exception& error);
   /// Whether an operation failed so that somebody may still write into memory that this worker has announced.
   [[nodiscard]] bool may_be_written() const;
 

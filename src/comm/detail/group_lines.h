@@ -36,13 +36,19 @@ struct alignas(128) GroupFlags {
   static constexpr std::uint32_t kLeft = 2;
   static constexpr std::uint32_t kMissesOne = 3;
   static constexpr std::uint32_t kFailed = 4;
+  static constexpr std::uint32_t kLate = 5;
+
+  /// Whether a member gave up of itself, of which the control plane knows nothing.
+  [[nodiscard]] static constexpr bool is_its_own(std::uint32_t reason) {
+    return reason == 0 || reason == kFailed || reason == kLate;
+  }
 
   std::atomic<std::uint32_t> phase{0};  // announcements and ends so far; what sleepers sleep on
   std::atomic<std::uint32_t> num_sleepers{0};  // who may wait on `phase`
   alignas(128) std::atomic<std::uint32_t> given_up_at{
       0};  // the phase in which it has; 0: it has not
   // Why: 0: it has waited too long or found a difference; kHeard: what the control plane says, which all hear; kLeft: it has left, whole;
-  // kMissesOne: another has left; kFailed: an error of its own, of which the others know nothing.
+  // kMissesOne: another has left; kFailed: an error of its own, of which the others know nothing; kLate: its time was over before it had done its part.
   std::atomic<std::uint32_t> reason{0};
   Announcement announcements[2];             // in turns, as the slots
   alignas(128) OperationNote note;           // what it does in this group; read by who misses it

@@ -110,6 +110,8 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   void meet(const std::vector<RankInfo>& names, const Deadline& deadline);
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
+  /// Another member that has given up for this reason; null: none.
+  [[nodiscard]] const Peer* find_given_up(std::uint32_t reason) const;
   std::string open_peer(int of_rank, const std::string& announcement);
   void require_whole() const;
   void advance(Touches touches);
