@@ -27,13 +27,9 @@ constexpr std::size_t kMaxAheadBytes = std::size_t{64} << 20;
 /// Four records each way.
 constexpr std::size_t kTlsBufferBytes = std::size_t{66} << 10;
 
-const GroupOperation* pointer_to(const std::optional<GroupOperation>& said) {
-  return said ? &*said : nullptr;
-}
-
 /// Both ends do it with each frame, in the same order: what is not said is then known.
-void remember(const TcpHead& head, std::optional<GroupOperation>& said) {
-  if (head.kind == TcpFrameKind::MESSAGE && said != head.operation) said = head.operation;
+void remember(const TcpHead& head, SaidOperations& said) {
+  if (head.kind == TcpFrameKind::MESSAGE) said.remember(head.operation);
 }
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
@@ -49,8 +45,8 @@ TcpConnection::~TcpConnection() { ::close(socket_); }
 // ---------------------------------------------------------------------------------------------- sending
 
 void TcpConnection::begin_frame(const TcpHead& head) {
-  out_head_ = encode_tcp_head(head, pointer_to(out_operation_));
-  remember(head, out_operation_);
+  out_head_ = encode_tcp_head(head, out_said_);
+  remember(head, out_said_);
   num_head_sent_ = 0;
   num_left_ = head.payload_size;
   is_in_frame_ = true;
@@ -173,8 +169,8 @@ const TcpHead* TcpConnection::head() {
   const std::span<const std::byte> bytes(buffer_.data() + begin_, end_ - begin_);
   const std::size_t size = tcp_head_size(bytes);
   if (size == 0 || bytes.size() < size) return nullptr;
-  head_ = decode_tcp_head(bytes.first(size), pointer_to(operation_));
-  remember(head_, operation_);
+  head_ = decode_tcp_head(bytes.first(size), said_);
+  remember(head_, said_);
   begin_ += size;
   num_expected_ = head_.payload_size;
   has_head_ = true;
@@ -187,7 +183,7 @@ std::size_t TcpConnection::size_of_next_head() const {
   next.offset += head_.payload_size;
   next.payload_size =
       static_cast<std::uint32_t>(std::min(head_.size - next.offset, kMaxTcpPayloadBytes));
-  return encode_tcp_head(next, pointer_to(operation_)).size;
+  return encode_tcp_head(next, said_).size;
 }
 
 std::span<const std::byte> TcpConnection::ahead() const {
@@ -283,13 +279,13 @@ TcpConnection::LastWords TcpConnection::last_words() {
   const std::uint64_t end = num_before_buffer_ + end_;
   const std::uint64_t next = num_before_buffer_ + begin_ + (has_head_ ? num_expected_ : 0);
   if (next > end) return words;
-  if (looked_.up_to <= next) looked_ = {next, operation_};
+  if (looked_.up_to <= next) looked_ = {next, said_};
   for (;;) {
     const std::span<const std::byte> rest =
         std::span(buffer_).first(end_).subspan(looked_.up_to - num_before_buffer_);
     const std::size_t head_size = tcp_head_size(rest);
     if (head_size == 0 || rest.size() < head_size) return words;
-    const TcpHead head = decode_tcp_head(rest.first(head_size), pointer_to(looked_.operation));
+    const TcpHead head = decode_tcp_head(rest.first(head_size), looked_.said);
     ++words.num_looked_at;
     const std::span<const std::byte> payload = rest.subspan(head_size);
     if (payload.size() < head.payload_size) return words;
@@ -298,7 +294,7 @@ TcpConnection::LastWords TcpConnection::last_words() {
       words.payload.assign(reinterpret_cast<const char*>(payload.data()), head.payload_size);
       return words;
     }
-    remember(head, looked_.operation);
+    remember(head, looked_.said);
     looked_.up_to += head_size + head.payload_size;
   }
 }

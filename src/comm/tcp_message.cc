@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "comm/detail/wire.h"
 
@@ -17,13 +18,15 @@ constexpr std::size_t kMaxCulprits = 16;
 
 // A head: kMagic, its size, its kind with what else it says; then numbers of 7 bits a byte, least significant first, all but the last byte with kMore: the
 // payload's size, the count of operations, the message's number; if IS_PART the message's size and the offset; if SAYS_OPERATION the operation, as it
-// lies in GroupOperation.
+// lies in GroupOperation. A message that does not say its operation says with its kind at which place of SaidOperations it is.
 constexpr std::uint8_t kMagic = 0xCD;
 constexpr std::size_t kSizePlace = 1;
 constexpr std::size_t kMinHeadBytes = 6;
 constexpr std::uint8_t kKindBits = 0x0F;
 constexpr std::uint8_t kIsPart = 0x10;  // of a message that is more than this frame
 constexpr std::uint8_t kSaysOperation = 0x20;
+constexpr unsigned kPlaceShift = 6;
+static_assert(SaidOperations::kPlaces == std::size_t{1} << (8 - kPlaceShift));
 constexpr std::uint8_t kMore = 0x80;
 constexpr std::uint64_t kValueBits = 0x7F;
 constexpr unsigned kBitsPerByte = 7;
@@ -110,15 +113,16 @@ std::string_view cut(std::string_view text, std::size_t size) { return text.subs
 
 }  // namespace
 
-TcpHeadBytes encode_tcp_head(const TcpHead& head, const GroupOperation* said) {
+TcpHeadBytes encode_tcp_head(const TcpHead& head, const SaidOperations& said) {
   const bool is_message = head.kind == TcpFrameKind::MESSAGE;
   const bool is_part = is_message && head.size != head.payload_size;
-  const bool says_operation = is_message && (said == nullptr || head.operation != *said);
+  const std::optional<std::size_t> place = is_message ? said.find(head.operation) : std::nullopt;
+  const bool says_operation = is_message && !place.has_value();
   TcpHeadBytes bytes;
   HeadWriter writer(bytes);
   writer.byte(kMagic).byte(0);
   writer.byte(static_cast<std::uint8_t>(head.kind) | (is_part ? kIsPart : 0U) |
-              (says_operation ? kSaysOperation : 0U));
+              (says_operation ? kSaysOperation : 0U) | (place.value_or(0) << kPlaceShift));
   writer.short_number(head.payload_size).short_number(head.operation_count);
   writer.short_number(head.number);
   if (is_part) writer.short_number(head.size).short_number(head.offset);
@@ -137,13 +141,14 @@ std::size_t tcp_head_size(std::span<const std::byte> bytes) {
   return size;
 }
 
-TcpHead decode_tcp_head(std::span<const std::byte> bytes, const GroupOperation* said) {
+TcpHead decode_tcp_head(std::span<const std::byte> bytes, const SaidOperations& said) {
   if (tcp_head_size(bytes) != bytes.size()) throw WireError("a head of another size than it says");
   WireReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   (void)reader.raw(kSizePlace + 1);
   const auto kind = reader.number<std::uint8_t>();
   const bool is_part = (kind & kIsPart) != 0;
   const bool says_operation = (kind & kSaysOperation) != 0;
+  const std::size_t place = kind >> kPlaceShift;
   TcpHead head;
   head.kind = static_cast<TcpFrameKind>(kind & kKindBits);
   const std::uint64_t payload_size = short_number(reader);
@@ -154,15 +159,16 @@ TcpHead decode_tcp_head(std::span<const std::byte> bytes, const GroupOperation* 
   head.size = is_part ? short_number(reader) : payload_size;
   if (is_part) head.offset = short_number(reader);
   if (head.kind == TcpFrameKind::MESSAGE) {
-    if (!says_operation && said == nullptr) throw WireError("a message of what has not been said");
-    head.operation = says_operation ? operation_of(reader) : *said;
-    if (says_operation && said != nullptr && head.operation == *said) {
+    const GroupOperation* const known = says_operation ? nullptr : said.at(place);
+    if (!says_operation && known == nullptr) throw WireError("a message of what was not said");
+    head.operation = says_operation ? operation_of(reader) : *known;
+    if (says_operation && said.find(head.operation).has_value()) {
       throw WireError("an operation that has been said");
     }
   }
   reader.require_end();
-  if ((kind & ~(kKindBits | kIsPart | kSaysOperation)) != 0 ||
-      (head.kind != TcpFrameKind::MESSAGE && (is_part || says_operation))) {
+  if ((says_operation && place != 0) ||
+      (head.kind != TcpFrameKind::MESSAGE && (is_part || says_operation || place != 0))) {
     throw WireError("a frame with what is not known here");
   }
   require_possible(head, is_part);

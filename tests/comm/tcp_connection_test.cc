@@ -51,8 +51,8 @@ class TcpConnectionTest : public ::testing::Test {
     }
   }
   std::string frame(const TcpHead& head, std::string_view payload) {
-    const TcpHeadBytes bytes = encode_tcp_head(head, said_ ? &*said_ : nullptr);
-    if (head.kind == TcpFrameKind::MESSAGE) said_ = head.operation;
+    const TcpHeadBytes bytes = encode_tcp_head(head, said_);
+    if (head.kind == TcpFrameKind::MESSAGE) said_.remember(head.operation);
     std::string all(reinterpret_cast<const char*>(bytes.view().data()), bytes.size);
     return all.append(payload);
   }
@@ -83,21 +83,33 @@ class TcpConnectionTest : public ::testing::Test {
 
   std::optional<TcpConnection> connection_;
   int member_ = -1;
-  std::optional<GroupOperation> said_;
+  SaidOperations said_;
 };
 
 TEST_F(TcpConnectionTest, LastWordsAreFoundBehindWhatNobodyAsksFor) {
-  say(message("12345678") + message("", 2) + message("ab", 1) + stopped("why"));
+  // What a head says depends on those before.
+  std::string all = message("12345678");
+  all += message("", 2);
+  all += message("ab", 1);
+  all += message("", 3);
+  all += message("", 2);
+  all += stopped("why");
+  say(all);
   for (int i = 0; i < 2; ++i) {
     const TcpConnection::LastWords words = connection_->last_words();
     EXPECT_EQ(words.kind, TcpFrameKind::STOPPED);
     EXPECT_EQ(words.payload, "why");
-    EXPECT_EQ(words.num_looked_at, i == 0 ? 4U : 1U);
+    EXPECT_EQ(words.num_looked_at, i == 0 ? 6U : 1U);
   }
   // What has been looked at is still there to be taken.
   take_message(8);
   take_message(0);
   take_message(2);
+  for (const std::uint64_t fingerprint : {3U, 2U}) {
+    ASSERT_NE(connection_->head(), nullptr);
+    EXPECT_EQ(connection_->head()->operation, operation(fingerprint));
+    take_message(0);
+  }
   EXPECT_EQ(connection_->last_words().payload, "why");
   ASSERT_NE(connection_->head(), nullptr);
   EXPECT_EQ(connection_->head()->kind, TcpFrameKind::STOPPED);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <random>
 #include <span>
 #include <string>
@@ -29,11 +30,23 @@ TcpHead example() {
                                        .fingerprint = 0xABCDEF})};
 }
 
-TcpHead decoded(const TcpHeadBytes& bytes, const GroupOperation* said = nullptr) {
+/// In this order.
+SaidOperations said_before(std::initializer_list<GroupOperation> operations) {
+  SaidOperations said;
+  for (const GroupOperation& each : operations) said.remember(each);
+  return said;
+}
+
+/// Of different calls.
+GroupOperation other(std::uint64_t fingerprint) {
+  return pack_operation({.kind = "reduce", .fingerprint = fingerprint});
+}
+
+TcpHead decoded(const TcpHeadBytes& bytes, const SaidOperations& said = {}) {
   return decode_tcp_head(bytes.view(), said);
 }
 
-bool is_refused(std::string bytes, const GroupOperation* said = nullptr) {
+bool is_refused(std::string bytes, const SaidOperations& said = {}) {
   if (bytes.size() > 1) bytes[1] = static_cast<char>(bytes.size());
   try {
     (void)decode_tcp_head(std::as_bytes(std::span(bytes)), said);
@@ -60,9 +73,12 @@ void expect_equal(const TcpHead& a, const TcpHead& b) {
 TEST(TcpMessageTest, HeadsComeBackAsTheyWere) {
   const TcpHead head = example();
   expect_equal(decoded(encode_tcp_head(head)), head);
-  expect_equal(decoded(encode_tcp_head(head, &head.operation), &head.operation), head);
-  const GroupOperation other = pack_operation({.kind = "reduce"});
-  expect_equal(decoded(encode_tcp_head(head, &other), &other), head);
+  for (const SaidOperations& said :
+       {said_before({head.operation}), said_before({other(1)}),
+        said_before({other(1), other(2), head.operation, other(3)}),
+        said_before({head.operation, other(1), other(2), other(3), other(4)})}) {
+    expect_equal(decoded(encode_tcp_head(head, said), said), head);
+  }
   TcpHead largest = head;
   largest.operation_count = largest.number = largest.size = ~std::uint64_t{0};
   largest.payload_size = kMaxTcpPayloadBytes;
@@ -77,14 +93,29 @@ TEST(TcpMessageTest, WhatHasBeenSaidIsNotSaidAgain) {
   head.offset = 0;
   head.size = head.payload_size = 2000;
   head.operation_count = 10000;
-  EXPECT_EQ(encode_tcp_head(head, &head.operation).size,
-            8);  // of which payload and count take two each
-  EXPECT_EQ(encode_tcp_head(head).size, 64);
+  constexpr std::size_t kShort = 8;  // of which payload and count take two each
+  constexpr std::size_t kWithOperation = 64;
+  const auto size_after = [&](std::initializer_list<GroupOperation> operations) {
+    return encode_tcp_head(head, said_before(operations)).size;
+  };
+  EXPECT_EQ(size_after({}), kWithOperation);
+  EXPECT_EQ(size_after({head.operation}), kShort);
+  EXPECT_EQ(size_after({head.operation, other(1), other(2), other(3)}), kShort);
+  EXPECT_EQ(size_after({head.operation, other(1), other(2), other(1), other(2), other(1)}), kShort);
+  // The places are taken in turn, also those that were used a moment ago.
+  EXPECT_EQ(size_after({head.operation, other(1), other(2), other(3), other(4)}), kWithOperation);
+  EXPECT_EQ(size_after({head.operation, other(1), other(2), other(3), head.operation, other(4)}),
+            kWithOperation);
+  EXPECT_EQ(size_after({other(1), other(2), other(3), other(4), head.operation, other(5)}), kShort);
   TcpHead goodbye;
   goodbye.kind = TcpFrameKind::GOODBYE;
   EXPECT_EQ(encode_tcp_head(goodbye).size, 6);
   // Who has not heard it does not guess.
-  EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head, &head.operation))));
+  const SaidOperations fourth = said_before({other(1), other(2), other(3), head.operation});
+  EXPECT_FALSE(is_refused(text_of(encode_tcp_head(head, fourth)), fourth));
+  EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head, fourth))));
+  EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head, fourth)),
+                         said_before({head.operation, other(1), other(2)})));
 }
 
 TEST(TcpMessageTest, TheSizeOfAHeadIsKnownFromItsFirstBytes) {
@@ -106,7 +137,7 @@ TEST(TcpMessageTest, TheSizeOfAHeadIsKnownFromItsFirstBytes) {
 TEST(TcpMessageTest, ThereIsOneWayToWriteAHead) {
   TcpHead head = example();
   head.operation_count = 5;
-  const GroupOperation* const said = &head.operation;
+  const SaidOperations said = said_before({other(1), head.operation});
   const std::string good = text_of(
       encode_tcp_head(head, said));  // payload_size takes two bytes, operation_count follows
   EXPECT_FALSE(is_refused(good, said));
@@ -119,16 +150,18 @@ TEST(TcpMessageTest, ThereIsOneWayToWriteAHead) {
   EXPECT_TRUE(is_refused(longer, said));
   EXPECT_TRUE(is_refused(good + '\0', said));
   EXPECT_TRUE(is_refused(text_of(encode_tcp_head(head)), said));  // said before
-  std::string flags = good;
-  flags[2] = static_cast<char>(flags[2] | 0x40);
-  EXPECT_TRUE(is_refused(flags, said));
+  // A head that says its operation says nothing of a place, as does one that has none.
+  std::string new_operation = text_of(encode_tcp_head(head, said_before({other(1)})));
+  EXPECT_FALSE(is_refused(new_operation, said_before({other(1)})));
+  new_operation[2] = static_cast<char>(new_operation[2] | 0x40);
+  EXPECT_TRUE(is_refused(new_operation, said_before({other(1)})));
   TcpHead whole = head;
   whole.offset = 0;
   whole.size = 1000;
   std::string part = text_of(encode_tcp_head(whole, said));
   part[2] = static_cast<char>(part[2] | 0x10);
   EXPECT_TRUE(is_refused(part + "\xe8\x07" + '\0', said));  // a part that is all of it
-  for (const int flag : {0x10, 0x20}) {
+  for (const int flag : {0x10, 0x20, 0x40, 0x80}) {
     TcpHead goodbye;
     goodbye.kind = TcpFrameKind::GOODBYE;
     std::string bytes = text_of(encode_tcp_head(goodbye));

@@ -147,7 +147,7 @@ detail::TcpHead good_head() {
   return head;
 }
 
-std::string bytes_of(const detail::TcpHead& head, const GroupOperation* said = nullptr) {
+std::string bytes_of(const detail::TcpHead& head, const detail::SaidOperations& said = {}) {
   const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head, said);
   return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.size};
 }
@@ -205,7 +205,9 @@ TEST(TcpTransportTest, WhatNobodyAsksForIsNotReadWithoutEnd) {
   std::thread talker([&] {
     const detail::TcpHead head = good_head();
     std::string many = bytes_of(head) + "12345678";
-    const std::string next = bytes_of(head, &head.operation) + "12345678";
+    detail::SaidOperations said;
+    said.remember(head.operation);
+    const std::string next = bytes_of(head, said) + "12345678";
     for (int i = 0; i < 5000; ++i) many += next;
     // Until nobody reads.
     while (rogue.pour(many)) {

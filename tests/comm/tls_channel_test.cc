@@ -24,7 +24,7 @@ using testing::Bytes;
 using ::testing::HasSubstr;
 using testing::pattern;
 
-constexpr std::string_view kGreeting = "xdevtcp2";
+constexpr std::string_view kGreeting = "xdevtcp3";
 
 std::shared_ptr<const TlsKey> key(const std::string& secret = "secret") {
   return TlsKey::make(secret);
@@ -205,11 +205,11 @@ TEST(TlsChannelTest, OneWithoutTlsIsRecognised) {
   EXPECT_TRUE(is_tls({reinterpret_cast<const char*>(dialler.outgoing().data()), 8}));
   put(dialler, "xdev");
   EXPECT_FALSE(dialler.shake_hands());
-  put(dialler, "tcp2 and so on");
+  put(dialler, "tcp3 and so on");
   EXPECT_EQ(trouble_of([&] { dialler.shake_hands(); }), TlsTrouble::OTHER_SIDE_IS_PLAIN);
   TlsChannel listener(key(), TlsChannel::Role::LISTENER, kGreeting);
   EXPECT_TRUE(is_tls({reinterpret_cast<const char*>(listener.outgoing().data()), 8}));
-  put(listener, "xdevtcp2");
+  put(listener, "xdevtcp3");
   EXPECT_EQ(trouble_of([&] { listener.shake_hands(); }), TlsTrouble::OTHER_SIDE_IS_PLAIN);
   TlsChannel elsewhere(key(), TlsChannel::Role::DIALLER, kGreeting);
   put(elsewhere, "SSH-2.0-OpenSSH_9.2");

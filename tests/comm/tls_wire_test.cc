@@ -195,7 +195,7 @@ TEST(TlsWireTest, ATensorIsOnTheWireOnlyWhereNothingIsEncrypted) {
     const std::string& seen = relay.end();
     EXPECT_GT(seen.size(), tensor.size());
     EXPECT_EQ(shows(seen, tensor), !is_encrypted);
-    EXPECT_EQ(seen.find("xdevtcp2") != std::string::npos, !is_encrypted);
+    EXPECT_EQ(seen.find("xdevtcp3") != std::string::npos, !is_encrypted);
   }
 }
 

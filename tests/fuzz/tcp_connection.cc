@@ -21,6 +21,8 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr int kNumRanks = 3;
+/// Different ones, of which the first are forgotten before the last.
+constexpr std::size_t kNumOperations = SaidOperations::kPlaces + 2;
 constexpr const char* kLastWords = "last words";
 /// As little as the kernel gives.
 constexpr int kLeastBufferBytes = 1;
@@ -33,20 +35,20 @@ std::string_view view_of(std::span<const std::byte> bytes) {
 class Heads {
  public:
   [[nodiscard]] std::string next(const TcpHead& head) {
-    const TcpHeadBytes bytes = encode_tcp_head(head, said_ ? &*said_ : nullptr);
-    if (head.kind == TcpFrameKind::MESSAGE) said_ = head.operation;
+    const TcpHeadBytes bytes = encode_tcp_head(head, said_);
+    if (head.kind == TcpFrameKind::MESSAGE) said_.remember(head.operation);
     return std::string(view_of(bytes.view()));
   }
 
  private:
-  std::optional<GroupOperation> said_;
+  SaidOperations said_;
 };
 
 /// Both ends of an encrypted connection, their hands shaken.
 std::pair<std::unique_ptr<TlsChannel>, std::unique_ptr<TlsChannel>> make_channels() {
   static const std::shared_ptr<const TlsKey> key = TlsKey::make("secret", 3);
-  auto ours = std::make_unique<TlsChannel>(key, TlsChannel::Role::LISTENER, "xdevtcp2");
-  auto theirs = std::make_unique<TlsChannel>(key, TlsChannel::Role::DIALLER, "xdevtcp2");
+  auto ours = std::make_unique<TlsChannel>(key, TlsChannel::Role::LISTENER, "xdevtcp3");
+  auto theirs = std::make_unique<TlsChannel>(key, TlsChannel::Role::DIALLER, "xdevtcp3");
   const auto carry = [](TlsChannel& from, TlsChannel& to) {
     const std::span<const std::byte> said = from.outgoing();
     const std::size_t size = std::min(said.size(), to.room().size());
@@ -199,7 +201,7 @@ class Scene {
     head.payload_size = static_cast<std::uint32_t>(payload.size());
     head.size =
         payload.size() + (kind == TcpFrameKind::MESSAGE && !payload.empty() ? input_.below(3) : 0);
-    if (kind == TcpFrameKind::MESSAGE) head.operation.num_values = input_.below(2);
+    if (kind == TcpFrameKind::MESSAGE) head.operation.num_values = input_.below(kNumOperations);
     const std::string all = peer_heads_.next(head) + payload;
     said_ += all;
     peer_.say(all);
@@ -210,7 +212,7 @@ class Scene {
     TcpHead head;
     head.payload_size = static_cast<std::uint32_t>(payload.size());
     head.size = payload.size();
-    head.operation.num_values = input_.below(2);
+    head.operation.num_values = input_.below(kNumOperations);
     connection_->begin_frame(head);
     payload_ = payload;
     num_pushed_ = 0;

@@ -20,7 +20,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-void check_tcp_head(const std::string& text, const GroupOperation* said) {
+void check_tcp_head(const std::string& text, const SaidOperations& said) {
   const std::size_t size = tcp_head_size(bytes_of(text));
   if (size == 0 || size > text.size()) return;
   const std::span<const std::byte> bytes = bytes_of(text).first(size);
@@ -74,11 +74,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace crossdevice::detail;
   crossdevice::fuzz::Input input(data, size);
   const std::size_t what = input.below(4);
+  const std::size_t num_said = what == 3 ? 1 + input.below(2 * SaidOperations::kPlaces) : 0;
   const std::string text = input.rest();
-  if (what == 0) value_or_error([](const auto& it) { check_tcp_head(it, nullptr); }, text);
+  if (what == 0) value_or_error([](const auto& it) { check_tcp_head(it, {}); }, text);
   if (what == 1) value_or_error(check_stop, text);
   if (what == 2) value_or_error(check_ucx_head, text);
-  const crossdevice::GroupOperation said = crossdevice::pack_operation({.kind = "all_reduce"});
-  if (what == 3) value_or_error([&](const auto& it) { check_tcp_head(it, &said); }, text);
+  SaidOperations said;
+  for (std::size_t i = 0; i < num_said; ++i) {
+    said.remember(crossdevice::pack_operation({.kind = "all_reduce", .num_values = i}));
+  }
+  if (what == 3) value_or_error([&](const auto& it) { check_tcp_head(it, said); }, text);
   return 0;
 }

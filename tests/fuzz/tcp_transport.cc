@@ -125,9 +125,8 @@ struct Words {
       head.payload_size = 0;
     }
     are_right = are_right && (oddity == 0 || oddity > 9);
-    const detail::TcpHeadBytes said =
-        detail::encode_tcp_head(head, operation_ ? &*operation_ : nullptr);
-    if (head.kind == TcpFrameKind::MESSAGE) operation_ = head.operation;
+    const detail::TcpHeadBytes said = detail::encode_tcp_head(head, operations_);
+    if (head.kind == TcpFrameKind::MESSAGE) operations_.remember(head.operation);
     bytes.append(reinterpret_cast<const char*>(said.bytes.data()), said.size);
     bytes += payload;
     if (offset_ == size) {
@@ -138,7 +137,7 @@ struct Words {
 
   std::uint64_t number_ = 0;
   std::uint64_t offset_ = 0;
-  std::optional<GroupOperation> operation_;  // of the last message that was said
+  detail::SaidOperations operations_;
 };
 
 /// What the other member says: messages, of which payloads are what was sent, and perhaps why it has stopped.
@@ -150,11 +149,10 @@ class Heard {
       const auto said = std::as_bytes(std::span(bytes_));
       const std::size_t head_size = detail::tcp_head_size(said);
       if (head_size == 0 || said.size() < head_size) return;
-      const TcpHead head =
-          detail::decode_tcp_head(said.first(head_size), operation_ ? &*operation_ : nullptr);
+      const TcpHead head = detail::decode_tcp_head(said.first(head_size), operations_);
       if (said.size() - head_size < head.payload_size) return;
       if (head.kind == TcpFrameKind::MESSAGE) {
-        operation_ = head.operation;
+        operations_.remember(head.operation);
         for (std::size_t i = 0; i < head.payload_size; ++i) {
           FUZZ_EXPECT(bytes_[head_size + i] == right_byte(head.offset + i));
         }
@@ -165,7 +163,7 @@ class Heard {
 
  private:
   std::string bytes_;
-  std::optional<GroupOperation> operation_;  // of the last message
+  detail::SaidOperations operations_;
 };
 
 /// Says and hears at the same time, until the other one ends it.

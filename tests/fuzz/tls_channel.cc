@@ -17,7 +17,7 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::string_view kGreeting = "xdevtcp2";
+constexpr std::string_view kGreeting = "xdevtcp3";
 constexpr std::size_t kBulkBytes = std::size_t{66} << 10;
 /// What tls_channel.h promises of its memory, and more than a hello's answer.
 constexpr std::size_t kMaxOutgoing = 2 * kBulkBytes;

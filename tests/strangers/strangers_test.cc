@@ -417,7 +417,7 @@ TEST_F(StrangersTest, AtTheTransportsDoorWhileMembersMeet) {
         char magic[8] = {};
         if (::poll(&polled, 1, 100) == 1 &&
             ::recv(caller.descriptor(), magic, sizeof magic, MSG_PEEK) == 8 &&
-            std::string(magic, 8) == "xdevtcp2") {
+            std::string(magic, 8) == "xdevtcp3") {
           transports.push_back(port);
         }
       }

@@ -5,13 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "crossdevice/comm/group_operation.h"
 
 #include "comm/detail/tcp_message.h"
 #include "comm/detail/tls_channel.h"
@@ -112,7 +109,7 @@ class TcpConnection {
   std::size_t num_encrypted_ = 0;  // of the frame under way: bytes that outgoing() of tls_ is
 
   TcpHeadBytes out_head_;
-  std::optional<GroupOperation> out_operation_;  // of the last message that has begun
+  SaidOperations out_said_;  // by the messages that have begun
   std::size_t num_head_sent_ = 0;
   std::size_t num_left_ = 0;
   bool is_in_frame_ = false;
@@ -126,11 +123,11 @@ class TcpConnection {
   std::uint64_t num_before_buffer_ = 0;  // bytes that were read ahead and are no longer in it
   struct Looked {                        // for last words
     std::uint64_t up_to = 0;             // of the bytes ever read ahead: a whole frame ends there
-    std::optional<GroupOperation> operation{};  // as operation_, there
+    SaidOperations said{};               // as said_, there
   };
   Looked looked_;
   TcpHead head_;
-  std::optional<GroupOperation> operation_;  // of the last message whose head has come
+  SaidOperations said_;  // by the messages whose heads have come
   bool has_head_ = false;
   std::size_t num_expected_ = 0;
   bool has_ended_ = false;

@@ -28,7 +28,7 @@ struct TcpPair {
 };
 
 /// What each of them begins with.
-inline constexpr std::string_view kTcpGreeting = "xdevtcp2";
+inline constexpr std::string_view kTcpGreeting = "xdevtcp3";
 inline constexpr std::size_t kGreetingMagicBytes = 8;
 inline constexpr std::size_t kChallengeBytes = kGreetingMagicBytes + kNonceBytes;
 inline constexpr std::size_t kHelloBytes = kGreetingMagicBytes + 16 + kNonceBytes + kMacBytes;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What travels on a connection between two members: frames, each a head and a payload. A message is one frame, or several where it is large, so that
-/// "stopped" can come in between. A head has its own size in it, since most need few bytes: small numbers are short, and what is like in the frame
+/// "stopped" can come in between. A head has its own size in it, since most need few bytes: small numbers are short, and what was said a short time
 /// before, or follows from the rest, is not said.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,10 +47,42 @@ struct TcpHeadBytes {
   [[nodiscard]] std::span<const std::byte> view() const { return {bytes.data(), size}; }
 };
 
-/// `said`: the operation of the last message that was said on this connection in this direction, which is not said again; null: none was. Frames of
-/// other kinds have no operation.
-[[nodiscard]] TcpHeadBytes encode_tcp_head(const TcpHead& head,
-                                           const GroupOperation* said = nullptr);
+/// The different operations that were said last on a connection in one direction. A program does the same few in turn (its gradients, a metric, a barrier),
+/// and none of them is said again. Both ends remember the operation of each message, in the same order, so that both hold the same in the same places.
+class SaidOperations {
+ public:
+  static constexpr std::size_t kPlaces = 4;
+
+  [[nodiscard]] std::optional<std::size_t> find(const GroupOperation& operation) const {
+    if (num_said_ != 0 && said_[last_] == operation) return last_;
+    const std::size_t count = std::min(num_said_, kPlaces);
+    for (std::size_t place = 0; place < count; ++place) {
+      if (said_[place] == operation) return place;
+    }
+    return std::nullopt;
+  }
+  /// Null: nothing was said there.
+  [[nodiscard]] const GroupOperation* at(std::size_t place) const {
+    return place < std::min(num_said_, kPlaces) ? &said_[place] : nullptr;
+  }
+  /// Where it is not there, it takes the place of the one that was new longest ago.
+  void remember(const GroupOperation& operation) {
+    if (const std::optional<std::size_t> place = find(operation)) {
+      last_ = *place;
+      return;
+    }
+    last_ = num_said_++ % kPlaces;
+    said_[last_] = operation;
+  }
+
+ private:
+  std::array<GroupOperation, kPlaces> said_{};
+  std::size_t num_said_ = 0;  // that were new
+  std::size_t last_ = 0;      // most messages are of the operation of the one before
+};
+
+/// `said`: before, on this connection in this direction. Frames of other kinds than MESSAGE have no operation.
+[[nodiscard]] TcpHeadBytes encode_tcp_head(const TcpHead& head, const SaidOperations& said = {});
 /// Of the head that begins there; 0: more bytes are needed to know it.
 ///
 /// Errors   WireError: no head begins so.
@@ -58,7 +92,7 @@ struct TcpHeadBytes {
 ///
 /// Errors   WireError.
 [[nodiscard]] TcpHead decode_tcp_head(std::span<const std::byte> bytes,
-                                      const GroupOperation* said = nullptr);
+                                      const SaidOperations& said = {});
 
 /// The payload of STOPPED; long texts are cut.
 [[nodiscard]] std::string encode_stop(const TransportFailure& failure);
