@@ -2,6 +2,7 @@
 /// Reads /proc and /sys.
 #include "collective/machine.h"
 
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/reduce_kernel.h"
+#include "crossdevice/device/tensor.h"
 
 #include "support/byte_size.h"
 
@@ -43,6 +45,28 @@ std::optional<std::string> chosen_in_file(const char* path) {
   return line.substr(begin + 1, end - begin - 1);
 }
 
+/// Whether any of the mapping that the pool's memory lies in is in huge pages, which the pool asks for whatever the system does by itself.
+bool has_pool_huge_pages() {
+  constexpr std::size_t kProbedBytes = std::size_t{8} << 20;
+  const Tensor tensor = Tensor::empty(DType::UINT8, {kProbedBytes}, "CPU:0");
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data());
+  std::ifstream in("/proc/self/smaps");
+  std::string line;
+  bool is_there = false;
+  while (std::getline(in, line)) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> begin >> dash >> end && dash == '-') {
+      is_there = begin <= address && address < end;
+    } else if (is_there && line.starts_with("ShmemPmdMapped:")) {
+      return line.find_first_of("123456789") != std::string::npos;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string describe_machine() {
@@ -57,8 +81,9 @@ std::string describe_machine() {
   }
   text += fmt::format("; {} kernels on {} threads", reduce_kernel_target(),
                       HostThreadPool::instance().num_threads());
-  if (const auto pages = chosen_in_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled")) {
-    text += fmt::format("; huge pages for shared memory: {}", *pages);
+  if (const auto pages = chosen_in_file("/sys/kernel/mm/transparent_hugepage/enabled")) {
+    text += fmt::format("; huge pages for the pool's memory: {}, for ordinary memory: {}",
+                        has_pool_huge_pages() ? "yes" : "no", *pages);
   }
   return text;
 }

@@ -8,7 +8,7 @@
 
 namespace crossdevice::bench {
 
-/// "AMD EPYC, 2 cores, 32 MiB of third-level cache; AVX3 kernels on 2 threads; huge pages for shared memory: advise".
+/// "AMD EPYC, 2 cores, 32 MiB of third-level cache; AVX3 kernels on 2 threads; huge pages for the pool's memory: yes, for ordinary memory: madvise".
 [[nodiscard]] std::string describe_machine();
 
 /// Memory that can be had without swapping; nothing where the system does not say.

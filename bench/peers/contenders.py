@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What keeps the C library from giving memory back to the system, so that the next call need not fetch it, zeroed, again.
-KEPT_ALLOCATIONS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 << 30), "MALLOC_TOP_PAD_": str(64 << 20)}
+# What keeps the C library from giving memory back to the system, so that the next call need not fetch it, zeroed, again; and has it ask for huge pages, as
+# our pool does.
+KEPT_ALLOCATIONS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 << 30), "MALLOC_TOP_PAD_": str(64 << 20),
+                    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 CONGESTION_CONTROL = "reno"  # of all namespaces: kernels have it without a module
 PYTHON_ROUNDS = 3  # their programs take many seconds to start
 BETWEEN_PROCESSES = "between processes only"
@@ -276,6 +278,7 @@ CONTENDERS = (
     Mpi("openmpi-kept", "Open MPI, allocations kept", keeps_allocations=True),
     Mpi("openmpi-kept-packed", "Open MPI, allocations kept, packed by hand", keeps_allocations=True, packs=True),
     Mpi("mpich", "MPICH", flavour="mpich"),
+    Mpi("mpich-kept", "MPICH, allocations kept", flavour="mpich", keeps_allocations=True),
     Mpi("mpich-packed", "MPICH, packed by hand", flavour="mpich", packs=True),
     Gloo("gloo", "Gloo"),
     Gloo("gloo-packed", "Gloo, packed by hand", packs=True),

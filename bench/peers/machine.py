@@ -107,7 +107,8 @@ def describe(present, tools, load):
         "cores": num_cores(),
         "Memory": f"{memory_kib / (1 << 20):.1f} GiB",
         "Kernel": platform.release(),
-        "Huge pages": f"{_first_line(f'{huge_pages}/enabled')}, for shared memory {_first_line(f'{huge_pages}/shmem_enabled')}",
+        "Huge pages": f"ordinary memory {_first_line(f'{huge_pages}/enabled')}, shared memory by itself {_first_line(f'{huge_pages}/shmem_enabled')}, "
+                      f"{_pool_huge_pages(tools)}",
         "TCP congestion control": f"{_first_line('/proc/sys/net/ipv4/tcp_congestion_control')}; in namespaces {_namespaces_control()}",
         "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%F %H:%M UTC"),
         "Commit": commit(),
@@ -118,6 +119,14 @@ def describe(present, tools, load):
         if version:
             facts[contender.title] = version
     return facts
+
+
+def _pool_huge_pages(tools):
+    """Whether the library's pool gets those that it asks for: the first line of crossdevice-bench says so."""
+    done = subprocess.run([tools.program("crossdevice-bench"), "-g", "1", "-b", "8", "-e", "8", "-n", "1", "-w", "0", "--rounds", "1"],
+                          capture_output=True, text=True, check=False)
+    found = re.search(r"huge pages for the pool's memory: (yes|no)", done.stdout)
+    return f"the pool's memory, which asks for them: {found.group(1) if found else 'not known'}"
 
 
 def _namespaces_control():
