@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/// How long 8 bytes take through two shaped links, and how many bytes per second a link carries each way while both ways are full: two workers of
-/// crossdevice-run, in a network namespace each, send each other single messages and then a plain TCP stream, with nothing of the library. Each writes
-/// what it saw to FILE.RANK: link-speed FILE
+/// How long an all-reduce of 8 bytes takes through shaped links, and how many bytes per second a link carries each way while both ways are full: workers
+/// of crossdevice-run, in a network namespace each, send each other single messages in recursive doubling and, where they are two, then a plain TCP stream,
+/// with nothing of the library. Each writes what it saw to FILE.RANK: link-speed FILE
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <stdexcept>
@@ -31,9 +34,8 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 using Seconds = std::chrono::duration<double>;
 
-constexpr std::size_t kMessageBytes = 8;
 constexpr int kNumBlocks = 5;
-constexpr int kExchangesPerBlock = 2000;
+constexpr int kCallsPerBlock = 2000;
 /// How long to look without giving up the core: as long as the library's transports do.
 constexpr std::chrono::microseconds kSpinTime{20};
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16U;
@@ -69,6 +71,14 @@ std::string from_environment(const char* name) {
   return value;
 }
 
+/// Who takes part.
+struct Job {
+  unsigned rank = static_cast<unsigned>(std::stoul(from_environment("CROSSDEVICE_RANK")));
+  unsigned num_workers =
+      static_cast<unsigned>(std::stoul(from_environment("CROSSDEVICE_NUM_WORKERS")));
+  std::string chief = from_environment("CROSSDEVICE_CHIEF_ADDRESS");
+};
+
 /// Until the socket can do one of `events`; which of them it can.
 short wait_for(int socket, int events) {
   pollfd polled{.fd = socket, .events = static_cast<short>(events), .revents = 0};
@@ -78,10 +88,11 @@ short wait_for(int socket, int events) {
   return polled.revents;
 }
 
-/// The first worker listens at the chief's address, and the other connects to it.
-class Chief {
+/// One of the workers listens, and another one connects to it.
+class Listener {
  public:
-  explicit Chief(const std::string& address) {
+  /// The addresses of crossdevice-run's namespaces follow one another, the chief's first. `step`: each has a port of its own, beside the chief's.
+  Listener(const std::string& address, unsigned rank, unsigned step) {
     const std::size_t colon = address.rfind(':');
     if (colon == std::string::npos) throw std::runtime_error("no address: " + address);
     std::string host = address.substr(0, colon);
@@ -91,10 +102,17 @@ class Chief {
     hints.ai_socktype = SOCK_STREAM;
     const int status = ::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found_);
     if (status != 0) throw std::runtime_error(address + ": " + ::gai_strerror(status));
+    if (found_->ai_family != AF_INET) {
+      ::freeaddrinfo(found_);
+      throw std::runtime_error("no address of crossdevice-run --netns: " + address);
+    }
+    auto* const place = reinterpret_cast<sockaddr_in*>(found_->ai_addr);
+    place->sin_addr.s_addr = htonl(ntohl(place->sin_addr.s_addr) + rank);
+    place->sin_port = htons(static_cast<std::uint16_t>(ntohs(place->sin_port) + step));
   }
-  ~Chief() { ::freeaddrinfo(found_); }
-  Chief(const Chief&) = delete;
-  Chief& operator=(const Chief&) = delete;
+  ~Listener() { ::freeaddrinfo(found_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] Socket accept_other() const {
     const Socket server = make_socket();
@@ -144,12 +162,13 @@ std::size_t moved(ssize_t count, const char* what) {
   return 0;
 }
 
-/// Waits as the library's transports do where each worker has a core: looks, and from a moment on lets others run between looks.
+/// Waits as the library's transports do: looks, and lets others run between looks, where each worker has a core from a moment on only.
 class Spinner {
  public:
+  explicit Spinner(bool has_core) : spin_time_(has_core ? kSpinTime : Clock::duration(0)) {}
   void wait() {
     const Clock::duration waited = Clock::now() - begin_;
-    if (waited < kSpinTime) {
+    if (waited < spin_time_) {
       relax();
     } else if (waited < kPatience) {
       std::this_thread::yield();
@@ -159,13 +178,15 @@ class Spinner {
   }
 
  private:
+  Clock::duration spin_time_;
   Clock::time_point begin_ = Clock::now();
 };
 
-/// Both workers send at once and wait for the other's message, as in a step of an all-reduce.
-void exchange(int connection) {
-  std::array<char, kMessageBytes> message{};
-  Spinner spinner;
+/// Both workers send their number at once and wait for the other's, which is the step of an all-reduce.
+std::uint64_t exchange(int connection, std::uint64_t own, bool has_core) {
+  std::array<char, sizeof own> message{};
+  std::memcpy(message.data(), &own, sizeof own);
+  Spinner spinner(has_core);
   for (std::size_t num_sent = 0; num_sent < message.size();) {
     const std::size_t count = moved(::send(connection, message.data() + num_sent,
                                            message.size() - num_sent, MSG_DONTWAIT | MSG_NOSIGNAL),
@@ -180,6 +201,9 @@ void exchange(int connection) {
     if (count < 0) spinner.wait();
     num_read += moved(count, "recv");
   }
+  std::uint64_t theirs = 0;
+  std::memcpy(&theirs, message.data(), sizeof theirs);
+  return theirs;
 }
 
 /// The upper one of two in the middle.
@@ -189,19 +213,34 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Microseconds: the median of some blocks' medians.
-double measure_exchange(int connection) {
-  const int yes = 1;
-  if (::setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
-    fail("TCP_NODELAY");
+/// With whom a worker exchanges numbers, first to last; each step doubles of how many it has heard.
+std::vector<Socket> connect_partners(const Job& job) {
+  std::vector<Socket> connections;
+  for (unsigned step = 0; (1U << step) < job.num_workers; ++step) {
+    const unsigned partner = job.rank ^ (1U << step);
+    const Listener listener(job.chief, std::min(job.rank, partner), step);
+    connections.push_back(job.rank < partner ? listener.accept_other() : listener.connect_to());
+    const int yes = 1;
+    if (::setsockopt(connections.back().get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
+      fail("TCP_NODELAY");
+  }
+  return connections;
+}
+
+/// An all-reduce of 8 bytes in microseconds: the median of some blocks' medians.
+double measure_all_reduce(const Job& job, const std::vector<Socket>& connections) {
+  const bool has_core = job.num_workers <= std::thread::hardware_concurrency();
   std::vector<double> medians;
   for (int block = 0; block < kNumBlocks; ++block) {
     std::vector<double> samples;
-    samples.reserve(kExchangesPerBlock);
-    for (int i = 0; i < kExchangesPerBlock; ++i) {
+    samples.reserve(kCallsPerBlock);
+    for (int i = 0; i < kCallsPerBlock; ++i) {
+      std::uint64_t sum = job.rank + 1;
       const Clock::time_point begin = Clock::now();
-      exchange(connection);
+      for (const Socket& each : connections) sum += exchange(each.get(), sum, has_core);
       samples.push_back(Microseconds(Clock::now() - begin).count());
+      const std::uint64_t n = job.num_workers;
+      if (sum != n * (n + 1) / 2) throw std::runtime_error("a wrong sum: " + std::to_string(sum));
     }
     medians.push_back(median(std::move(samples)));
   }
@@ -260,14 +299,16 @@ double measure_stream(int connection) {
 }
 
 void measure(const std::string& file) {
-  const std::string rank = from_environment("CROSSDEVICE_RANK");
-  const Chief chief(from_environment("CROSSDEVICE_CHIEF_ADDRESS"));
-  const Socket connection = rank == "0" ? chief.accept_other() : chief.connect_to();
-  const double exchange_us = measure_exchange(connection.get());
-  const double bytes_per_second = measure_stream(connection.get());
-  std::ofstream out(file + "." + rank);
-  out << std::fixed << "{\"bytes_per_second\": " << bytes_per_second
-      << ", \"exchange_us\": " << exchange_us << "}\n";
+  const Job job;
+  if (job.num_workers < 2 || !std::has_single_bit(job.num_workers))
+    throw std::runtime_error("recursive doubling needs 2, 4, 8, ... workers");
+  const std::vector<Socket> connections = connect_partners(job);
+  const double all_reduce_us = measure_all_reduce(job, connections);
+  std::ofstream out(file + "." + std::to_string(job.rank));
+  out << std::fixed << "{\"all_reduce_us\": " << all_reduce_us;
+  if (job.num_workers == 2)
+    out << ", \"bytes_per_second\": " << measure_stream(connections.front().get());
+  out << "}\n";
   out.close();
   if (!out) throw std::runtime_error("cannot write " + file);
 }
@@ -276,7 +317,7 @@ void measure(const std::string& file) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fputs("usage: link-speed FILE, as a worker of crossdevice-run -n 2\n", stderr);
+    std::fputs("usage: link-speed FILE, as a worker of crossdevice-run --netns\n", stderr);
     return 2;
   }
   try {

@@ -22,10 +22,10 @@ class Measurement:
     facts: dict = dataclasses.field(default_factory=dict)  # of the machine and all versions, then; empty: nobody has noted them
     busy_share: float | None = None  # of all cores, by others, before
     link_bytes_per_second: float | None = None  # each way
-    spinning_exchange_us: float | None = None  # of 8 bytes between two workers that look for them without sleeping
+    plain_all_reduce_us: float | None = None  # of 8 bytes among the workers, by plain sockets and nothing of the library
 
 
-KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "spinning_exchange_us")
+KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "plain_all_reduce_us")
 
 
 def write_text(path, text):
@@ -37,7 +37,7 @@ def write_text(path, text):
 
 def read(folder, known):
     """{name: Measurement} of the scenes that are known, in their order. Rows that an older state wrote without scenes.json are taken too; what it
-    noted that nobody reads any more is not (link_exchange_us: workers slept until the 8 bytes came, and were woken, which took longer than the link)."""
+    noted that nobody reads any more is not (spinning_exchange_us: of 8 bytes between two workers with a core each, however many shared the cores)."""
     known = list(known)
     rows = {}
     if (folder / "rows.jsonl").exists():

@@ -25,12 +25,11 @@ PREAMBLE = "\n".join((
     "place: a non-temporal copy; by all workers at once). More than 100 % means that ours profits more from the caches than the plain loop does.",
     "- The bound across links is 2(n-1)/n of the bytes over the speed of a plain TCP stream on such a link while both ways are full (as of iperf3 --bidir). "
     "More than 100 % means that the links let some bytes pass at once after a rest, as shapers do.",
-    "- Below 4 KiB, where the links' speed says nothing, the bound across links is log2(n), rounded up, exchanges of 8 bytes, one after the other. In each "
-    "two workers send to each other at once, by plain TCP, and look for the other's message without sleeping. Recursive doubling cannot take less; who sends "
-    "to all others at once makes one step of n-1 messages, and can, which is more than 100 %. Workers that share cores cannot come near: in that exchange "
-    "there are two workers alone.",
-    "- Stream and exchange are measured by a program without any library (bench/peers/link_speed.cc), once, just before the scene's rounds, between two "
-    "namespaces with links made as the scene's."))
+    "- Below 4 KiB, where the links' speed says nothing, the bound across links is an all-reduce of 8 bytes among as many workers on the same cores, by plain "
+    "TCP sockets and nothing else: recursive doubling, in each step of which two workers send to each other at once and look for the other's message, letting "
+    "others run where workers share cores. More than 100 %: another pattern can be faster, such as a message from each to all others.",
+    "- Stream and that all-reduce are measured by a program without any library (bench/peers/link_speed.cc), once, just before the scene's rounds, between "
+    "namespaces with links made as the scene's; the stream between two."))
 
 
 def time_text(us):
@@ -163,8 +162,8 @@ def circumstances(found, head):
     if found.busy_share is not None:
         sentences.append(f"{100 * found.busy_share:.0f} % of the cores were busy before")
     if found.link_bytes_per_second:
-        exchange = f", and 8 bytes are exchanged in {found.spinning_exchange_us:.1f} us" if found.spinning_exchange_us else ""
-        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way{exchange}")
+        plain = f", and plain sockets all-reduce 8 bytes in {found.plain_all_reduce_us:.1f} us" if found.plain_all_reduce_us else ""
+        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way{plain}")
     sentences += found.remarks
     sentences += [f"Not here: {who.listed(title_of(name) for name in names)} ({reason})" for reason, names in found.absent.items()]
     if found.failures:
@@ -228,7 +227,7 @@ def write(folder, head, measurements):
     tables = []
     notes = read_notes(folder, measurements)
     for name, found in measurements.items():
-        table = summary.summarise(found.rows, found.link_bytes_per_second, found.spinning_exchange_us)
+        table = summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)
         tables.append((found.scene, table))
         lines += scene_part(found, table, head, notes.get(name), pictures)
     for title, choose, draw in (("Gradients", drawings.with_gradients, drawings.gradient_charts),

@@ -74,20 +74,19 @@ def key_of(row):
 SMALL_BYTES = 4 << 10
 
 
-def _bound_us(row, bytes_per_second, exchange_us):
+def _bound_us(row, bytes_per_second, plain_all_reduce_us):
     """None: there is none that means anything."""
     n = row["workers"]
-    if row["size_bytes"] < SMALL_BYTES:  # recursive doubling's: of whom a worker has heard doubles at each exchange. Sending to all at once is one step
-        return exchange_us and math.ceil(math.log2(n)) * exchange_us
+    if row["size_bytes"] < SMALL_BYTES:
+        return plain_all_reduce_us
     return 2 * (n - 1) / n * row["size_bytes"] / bytes_per_second * 1e6
 
 
-def summarise(rows, link_bytes_per_second=None, link_exchange_us=None):
+def summarise(rows, link_bytes_per_second=None, plain_all_reduce_us=None):
     """{Key: {contender: Cell}} of one scene's rows.
 
     The limit is the one that ours measured in the same round, in turns with the operation: it is the same for all. Across links it is
-    2(n-1)/n times the bytes over the link's speed, and of small values what recursive doubling takes at least, log2(n) exchanges of 8 bytes, where their
-    time was measured.
+    2(n-1)/n times the bytes over the link's speed, and of small values what 8 bytes take by plain sockets, where that was measured.
     """
     times = collections.defaultdict(lambda: collections.defaultdict(dict))  # [key][contender][round]
     limits = collections.defaultdict(dict)  # [key][round]: microseconds
@@ -95,7 +94,7 @@ def summarise(rows, link_bytes_per_second=None, link_exchange_us=None):
         key = key_of(row)
         times[key][row["contender"]][row["round"]] = row["time_us_median"]
         if link_bytes_per_second:
-            bound = _bound_us(row, link_bytes_per_second, link_exchange_us)
+            bound = _bound_us(row, link_bytes_per_second, plain_all_reduce_us)
             if bound:
                 limits[key][row["round"]] = bound
         elif row["contender"] == OURS and row["limit_gbs"] and row["limit"] != "flat_buffer":

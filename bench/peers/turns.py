@@ -77,8 +77,8 @@ def order_of(contenders, turn):
 
 def measure_link(found, tools):
     try:
-        link = link_speed.measure(tools, found.scene.rate)
-        found.link_bytes_per_second, found.spinning_exchange_us = link.bytes_per_second, link.exchange_us
+        link = link_speed.measure(tools, found.scene.rate, found.scene.workers)
+        found.link_bytes_per_second, found.plain_all_reduce_us = link.bytes_per_second, link.all_reduce_us
     except link_speed.ERRORS as error:
         found.failures.append(SPEED_OF_LINK)
         print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)

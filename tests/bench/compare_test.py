@@ -85,11 +85,10 @@ class SummaryTest(unittest.TestCase):
         table = summary.summarise([row("crossdevice", 0, 200, size_bytes=10000)], 1.5e8, 7.0)
         self.assertAlmostEqual(table[dataclasses.replace(KEY, size_bytes=10000)]["crossdevice"].percent, 50)
 
-    def test_of_small_values_across_links_the_bound_is_the_exchanges(self):
-        for workers, percent in ((4, 50), (5, 75), (2, 25)):  # of 200 us: as many exchanges of 50 us as it takes to hear of all
-            rows = [row("crossdevice", 0, 200, workers=workers)]
-            self.assertAlmostEqual(summary.summarise(rows, 1.5e8, 50.0)[KEY]["crossdevice"].percent, percent)
-            self.assertIsNone(summary.summarise(rows, 1.5e8)[KEY]["crossdevice"].percent)
+    def test_of_small_values_across_links_the_bound_is_what_plain_sockets_take(self):
+        rows = [row("crossdevice", 0, 200)]
+        self.assertAlmostEqual(summary.summarise(rows, 1.5e8, 50.0)[KEY]["crossdevice"].percent, 25)
+        self.assertIsNone(summary.summarise(rows, 1.5e8)[KEY]["crossdevice"].percent)
         table = summary.summarise([row("crossdevice", 0, 200)], 1.5e8)
         self.assertIn("200 us (-)", "\n".join(page.scene_table(table, has_links=True)))
         self.assertNotIn("(-)", "\n".join(page.scene_table(table)))
@@ -263,11 +262,11 @@ class PageTest(unittest.TestCase):
         self.assertEqual([scene.name for scene, _ in drawings.by_workers(every)], ["first", "four"])
         self.assertEqual(drawings.worker_charts(drawings.by_workers(every)[:1]), {})
 
-    def test_the_exchange_of_a_link_is_told(self):
+    def test_what_plain_sockets_take_is_told(self):
         scene = dataclasses.replace(SCENE, rate="1gbit", workers=4)
-        found = measurement.Measurement(scene, rounds("crossdevice", 40, size_bytes=8), facts=FACTS, link_bytes_per_second=1.25e8, spinning_exchange_us=9.64)
+        found = measurement.Measurement(scene, rounds("crossdevice", 40, size_bytes=8), facts=FACTS, link_bytes_per_second=1.25e8, plain_all_reduce_us=19.28)
         text = self.write(found)
-        self.assertIn("- The link carries 1000 Mbit/s each way, and 8 bytes are exchanged in 9.6 us.", text)
+        self.assertIn("- The link carries 1000 Mbit/s each way, and plain sockets all-reduce 8 bytes in 19.3 us.", text)
         self.assertIn("40 us (48 %)", text)
 
     def test_a_scene_that_was_measured_apart_says_when(self):
@@ -321,7 +320,7 @@ class FolderTest(unittest.TestCase):
         self.assertIn("is not noted", (self.folder / "README.md").read_text())
 
     def test_what_an_older_state_noted_and_nobody_reads_is_left_out(self):
-        (self.folder / "scenes.json").write_text(json.dumps({"workers-4": {"link_exchange_us": 33.5, "busy_share": 0.25}}))
+        (self.folder / "scenes.json").write_text(json.dumps({"workers-4": {"spinning_exchange_us": 33.5, "busy_share": 0.25}}))
         self.assertEqual(measurement.read(self.folder, self.known.values()),
                          {"workers-4": measurement.Measurement(self.known["workers-4"], busy_share=0.25)})
 
@@ -472,24 +471,29 @@ class TurnsTest(unittest.TestCase):
 
 
 class LinkTest(unittest.TestCase):
-    """With a program in the place of crossdevice-run that writes what the two workers would."""
+    """With a program in the place of crossdevice-run that writes what the workers would, as many as there are texts."""
 
-    def measure(self, *texts):
+    def measure(self, *texts, num_workers=2):
         with tempfile.TemporaryDirectory() as directory:
             run = pathlib.Path(directory) / "crossdevice-run"
             run.write_text(f"#!{sys.executable}\nimport sys\n"
-                           f"for rank, text in enumerate({texts!r}): open(f'{{sys.argv[-1]}}.{{rank}}', 'w').write(text)\n")
+                           f"num_workers = int(sys.argv[sys.argv.index('-n') + 1])\n"
+                           f"for rank, text in enumerate({texts!r}[-num_workers:]): open(f'{{sys.argv[-1]}}.{{rank}}', 'w').write(text)\n")
             run.chmod(0o755)
-            return link_speed.measure(dataclasses.replace(TOOLS, programs=pathlib.Path(directory)), "1gbit")
+            return link_speed.measure(dataclasses.replace(TOOLS, programs=pathlib.Path(directory)), "1gbit", num_workers)
+
+    PAIR = ('{"bytes_per_second": 1e8, "all_reduce_us": 9.5}', '{"bytes_per_second": 9e7, "all_reduce_us": 9.25}')
 
     def test_the_slower_worker_counts(self):
-        seen = self.measure('{"bytes_per_second": 1e8, "exchange_us": 9.5}', '{"bytes_per_second": 9e7, "exchange_us": 9.25}')
-        self.assertEqual(seen, link_speed.Link(9e7, 9.5))
+        self.assertEqual(self.measure(*self.PAIR), link_speed.Link(9e7, 9.5))
+
+    def test_small_values_are_those_of_all_workers(self):
+        self.assertEqual(self.measure('{"all_reduce_us": 30}', '{"all_reduce_us": 31}', *self.PAIR, num_workers=4), link_speed.Link(9e7, 31))
 
     def test_what_is_no_speed_is_an_error(self):
-        good = '{"bytes_per_second": 1e8, "exchange_us": 9.5}'
-        for bad in ("", "[]", "7", "{}", '{"bytes_per_second": 1e8}', '{"bytes_per_second": 0, "exchange_us": 9.5}',
-                    '{"bytes_per_second": NaN, "exchange_us": 9.5}', '{"bytes_per_second": 1e8, "exchange_us": "x"}'):
+        good = '{"bytes_per_second": 1e8, "all_reduce_us": 9.5}'
+        for bad in ("", "[]", "7", "{}", '{"bytes_per_second": 1e8}', '{"bytes_per_second": 0, "all_reduce_us": 9.5}',
+                    '{"bytes_per_second": NaN, "all_reduce_us": 9.5}', '{"bytes_per_second": 1e8, "all_reduce_us": "x"}'):
             with self.subTest(bad), self.assertRaises(link_speed.ERRORS):
                 self.measure(bad, good)
         with self.assertRaises(link_speed.ERRORS):
