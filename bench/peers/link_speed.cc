@@ -34,8 +34,7 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kNumBlocks = 5;
-constexpr int kCallsPerBlock = 2000;
+constexpr int kNumCalls = 10'000;
 /// How long to look without giving up the core: as long as the library's transports do.
 constexpr std::chrono::microseconds kSpinTime{20};
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16U;
@@ -206,13 +205,6 @@ std::uint64_t exchange(int connection, std::uint64_t own, bool has_core) {
   return theirs;
 }
 
-/// The upper one of two in the middle.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// With whom a worker exchanges numbers, first to last; each step doubles of how many it has heard.
 std::vector<Socket> connect_partners(const Job& job) {
   std::vector<Socket> connections;
@@ -227,24 +219,24 @@ std::vector<Socket> connect_partners(const Job& job) {
   return connections;
 }
 
-/// An all-reduce of 8 bytes in microseconds: the median of some blocks' medians.
-double measure_all_reduce(const Job& job, const std::vector<Socket>& connections) {
+/// What each of some all-reduces of 8 bytes takes this worker, in microseconds. Another one is before each, so that they begin together.
+std::vector<double> time_all_reduces(const Job& job, const std::vector<Socket>& connections) {
   const bool has_core = job.num_workers <= std::thread::hardware_concurrency();
-  std::vector<double> medians;
-  for (int block = 0; block < kNumBlocks; ++block) {
-    std::vector<double> samples;
-    samples.reserve(kCallsPerBlock);
-    for (int i = 0; i < kCallsPerBlock; ++i) {
-      std::uint64_t sum = job.rank + 1;
-      const Clock::time_point begin = Clock::now();
-      for (const Socket& each : connections) sum += exchange(each.get(), sum, has_core);
-      samples.push_back(Microseconds(Clock::now() - begin).count());
-      const std::uint64_t n = job.num_workers;
-      if (sum != n * (n + 1) / 2) throw std::runtime_error("a wrong sum: " + std::to_string(sum));
-    }
-    medians.push_back(median(std::move(samples)));
+  const std::uint64_t n = job.num_workers;
+  const auto all_reduce = [&] {
+    std::uint64_t sum = job.rank + 1;
+    for (const Socket& each : connections) sum += exchange(each.get(), sum, has_core);
+    if (sum != n * (n + 1) / 2) throw std::runtime_error("a wrong sum: " + std::to_string(sum));
+  };
+  std::vector<double> samples;
+  samples.reserve(kNumCalls);
+  for (int i = 0; i < kNumCalls; ++i) {
+    all_reduce();
+    const Clock::time_point begin = Clock::now();
+    all_reduce();
+    samples.push_back(Microseconds(Clock::now() - begin).count());
   }
-  return median(std::move(medians));
+  return samples;
 }
 
 /// What comes while the stream is full: from the first piece after kSkippedTime to the last before kStreamTime.
@@ -303,9 +295,11 @@ void measure(const std::string& file) {
   if (job.num_workers < 2 || !std::has_single_bit(job.num_workers))
     throw std::runtime_error("recursive doubling needs 2, 4, 8, ... workers");
   const std::vector<Socket> connections = connect_partners(job);
-  const double all_reduce_us = measure_all_reduce(job, connections);
+  const std::vector<double> samples = time_all_reduces(job, connections);
   std::ofstream out(file + "." + std::to_string(job.rank));
-  out << std::fixed << "{\"all_reduce_us\": " << all_reduce_us;
+  out << std::fixed << "{\"all_reduces_us\": [";
+  for (std::size_t i = 0; i < samples.size(); ++i) out << (i == 0 ? "" : ", ") << samples[i];
+  out << "]";
   if (job.num_workers == 2)
     out << ", \"bytes_per_second\": " << measure_stream(connections.front().get());
   out << "}\n";

@@ -482,18 +482,20 @@ class LinkTest(unittest.TestCase):
             run.chmod(0o755)
             return link_speed.measure(dataclasses.replace(TOOLS, programs=pathlib.Path(directory)), "1gbit", num_workers)
 
-    PAIR = ('{"bytes_per_second": 1e8, "all_reduce_us": 9.5}', '{"bytes_per_second": 9e7, "all_reduce_us": 9.25}')
+    PAIR = ('{"bytes_per_second": 1e8, "all_reduces_us": [9.5, 8, 7]}', '{"bytes_per_second": 9e7, "all_reduces_us": [9.25, 30, 8]}')
 
-    def test_the_slower_worker_counts(self):
+    def test_the_slower_worker_counts_in_each_call(self):
         self.assertEqual(self.measure(*self.PAIR), link_speed.Link(9e7, 9.5))
 
     def test_small_values_are_those_of_all_workers(self):
-        self.assertEqual(self.measure('{"all_reduce_us": 30}', '{"all_reduce_us": 31}', *self.PAIR, num_workers=4), link_speed.Link(9e7, 31))
+        self.assertEqual(self.measure('{"all_reduces_us": [1, 2, 31]}', '{"all_reduces_us": [31, 2, 1]}', *self.PAIR, num_workers=4),
+                         link_speed.Link(9e7, 31))
 
     def test_what_is_no_speed_is_an_error(self):
-        good = '{"bytes_per_second": 1e8, "all_reduce_us": 9.5}'
-        for bad in ("", "[]", "7", "{}", '{"bytes_per_second": 1e8}', '{"bytes_per_second": 0, "all_reduce_us": 9.5}',
-                    '{"bytes_per_second": NaN, "all_reduce_us": 9.5}', '{"bytes_per_second": 1e8, "all_reduce_us": "x"}'):
+        good = '{"bytes_per_second": 1e8, "all_reduces_us": [9.5]}'
+        for bad in ("", "[]", "7", "{}", '{"bytes_per_second": 1e8}', '{"bytes_per_second": 0, "all_reduces_us": [9.5]}',
+                    '{"bytes_per_second": NaN, "all_reduces_us": [9.5]}', '{"bytes_per_second": 1e8, "all_reduces_us": "x"}',
+                    '{"bytes_per_second": 1e8, "all_reduces_us": [9.5, 9]}', '{"bytes_per_second": 1e8, "all_reduces_us": []}'):
             with self.subTest(bad), self.assertRaises(link_speed.ERRORS):
                 self.measure(bad, good)
         with self.assertRaises(link_speed.ERRORS):
