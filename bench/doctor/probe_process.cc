@@ -27,10 +27,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kWait{10};  // a process in the kernel's hands may not end at once
+constexpr std::chrono::milliseconds kTurn{2};
+
 /// A child and what it writes.
 class ProbeProcess {
  public:
   explicit ProbeProcess(const Probe& probe) {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const std::string program = std::filesystem::read_symlink("/proc/self/exe");
     std::array<int, 2> out{};
     std::array<int, 2> error{};
@@ -80,7 +84,15 @@ class ProbeProcess {
       int status = 0;
       if (::waitpid(pid_, &status, WNOHANG) == pid_) return status;
       if (Clock::now() >= deadline) return std::nullopt;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(kTurn);
+    }
+  }
+  /// A probe that is killed cannot wait for its own workers, which end with it: they are ours then.
+  static void wait_for_its_workers(Clock::time_point deadline) {
+    for (;;) {
+      const pid_t ended = ::waitpid(-1, nullptr, WNOHANG);
+      if (ended < 0 || Clock::now() >= deadline) return;
+      if (ended == 0) std::this_thread::sleep_for(kTurn);
     }
   }
 
@@ -134,7 +146,9 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
   const auto limit = std::chrono::duration_cast<Clock::duration>(timeout);
   const bool has_ended = process.read_to_the_end(Clock::now() + limit);
   if (!has_ended) process.kill();
-  const std::optional<int> status = process.wait(Clock::now() + std::chrono::seconds(2));
+  const Clock::time_point deadline = Clock::now() + kWait;
+  const std::optional<int> status = process.wait(deadline);
+  if (!has_ended) ProbeProcess::wait_for_its_workers(deadline);
   if (!has_ended || !status.has_value()) {
     return failure(probe, End::CRASH,
                    fmt::format("has not ended after {:g} s, and was stopped (--timeout-seconds "
