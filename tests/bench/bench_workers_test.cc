@@ -51,16 +51,6 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// The workers of a job that crossdevice-bench has started: its children without the janitor, which is the first.
-std::vector<pid_t> workers_of(pid_t job) {
-  std::ifstream file("/proc/" + std::to_string(job) + "/task/" + std::to_string(job) + "/children");
-  std::vector<pid_t> all;
-  // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
-  for (pid_t pid = 0; file >> pid;) all.push_back(pid);
-  if (!all.empty()) all.erase(all.begin());
-  return all;
-}
-
 TEST_F(BenchWorkersTest, OneTableAndOneFile) {
   RunningJob job(arguments({"--workers", "2"}), CROSSDEVICE_BENCH_PROGRAM);
   EXPECT_EQ(job.finish(), 0) << job.err;
@@ -163,7 +153,7 @@ TEST_F(BenchWorkersTest, AWorkerThatFailsEndsAllWithItsStatus) {
   RunningJob job({"--workers", "3", "-b", "8", "-e", "8", "-n", "1000000000"},
                  CROSSDEVICE_BENCH_PROGRAM);
   ASSERT_TRUE(job.read_until("(elements)"));
-  const std::vector<pid_t> workers = workers_of(job.pid());
+  const std::vector<pid_t> workers = job.workers();
   ASSERT_EQ(workers.size(), 3U);
   ASSERT_EQ(::kill(workers[0], SIGKILL), 0);
   EXPECT_EQ(job.finish(), 128 + SIGKILL);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,16 @@ class RunningJob {
   RunningJob& operator=(const RunningJob&) = delete;
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  /// Its children without the janitor, which is the first.
+  [[nodiscard]] std::vector<pid_t> workers() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
+                       "/children");
+    std::vector<pid_t> all;
+    // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
+    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+    if (!all.empty()) all.erase(all.begin());
+    return all;
+  }
   void send(int number) const { EXPECT_EQ(::kill(pid_, number), 0); }
 
   /// Reads until standard output has `text` `times` times; false where it ends before.
