@@ -93,15 +93,21 @@ inline int exchange(Cluster& cluster) {
   return 0;
 }
 
+/// What a worker that has heard of a failure returns, after all others have: else they might hear first that this one has gone.
+inline int after_the_others(int result) {
+  await_the_others();
+  return result;
+}
+
 /// The worker of that rank ends without a word in the middle.
 inline int lose(Cluster& cluster, int victim) {
   const auto transport = connected(cluster);
-  return expect_error(StatusCode::UNAVAILABLE, "is gone", victim, [&] {
+  return after_the_others(expect_error(StatusCode::UNAVAILABLE, "is gone", victim, [&] {
     for (int round = 0;; ++round) {
       if (round == 10 && cluster.rank() == victim) ::kill(::getpid(), SIGKILL);
       rotate(*transport, kMiB, soon());
     }
-  });
+  }));
 }
 
 /// It is stopped, so its connections stay.
@@ -109,18 +115,18 @@ inline int silence(Cluster& cluster) {
   const auto transport = connected(cluster);
   meet(*transport);
   if (cluster.rank() == 1) ::kill(::getpid(), SIGSTOP);
-  return expect_error(StatusCode::DEADLINE_EXCEEDED, "waiting for rank 1 (", 1, [&] {
-    rotate(*transport, 24 * kMiB, Deadline::after(std::chrono::seconds(3)));
-  });
+  return after_the_others(expect_error(
+      StatusCode::DEADLINE_EXCEEDED, "waiting for rank 1 (", 1,
+      [&] { rotate(*transport, 24 * kMiB, Deadline::after(std::chrono::seconds(3))); }));
 }
 
 inline int abort_all(Cluster& cluster) {
   const auto transport = connected(cluster);
-  return expect_error(StatusCode::ABORTED, "enough", 0, [&] {
+  return after_the_others(expect_error(StatusCode::ABORTED, "enough", 0, [&] {
     meet(*transport);
     if (cluster.rank() == 0) cluster.abort_collective_ops("enough");
     for (;;) rotate(*transport, kMiB, soon());
-  });
+  }));
 }
 
 /// Ends in good order, but too early for the others.
@@ -130,10 +136,10 @@ inline int leave(Cluster& cluster) {
     meet(*transport);
     return 0;
   }
-  return expect_error(StatusCode::UNAVAILABLE, "is gone: it has left", 2, [&] {
+  return after_the_others(expect_error(StatusCode::UNAVAILABLE, "is gone: it has left", 2, [&] {
     meet(*transport);  // one of them may hear of it here
     for (;;) rotate(*transport, kMiB, soon());
-  });
+  }));
 }
 
 /// One never connects.
@@ -167,8 +173,9 @@ inline int go_before_connecting(Cluster& cluster, bool in_order) {
     if (!in_order) ::kill(::getpid(), SIGKILL);
     return 0;
   }
-  return expect_error(StatusCode::UNAVAILABLE, in_order ? "is gone: it has left" : "is gone: ", 1,
-                      [&] { connect_to_all(*transport); });
+  return after_the_others(expect_error(StatusCode::UNAVAILABLE,
+                                       in_order ? "is gone: it has left" : "is gone: ", 1,
+                                       [&] { connect_to_all(*transport); }));
 }
 
 /// Rank 1 connects, says what it has to say, and goes, while rank 2 waits for rank 0, which comes later.

@@ -9,7 +9,9 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <sstream>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -22,8 +24,30 @@ namespace crossdevice::testing {
 namespace {
 
 constexpr const char* kWorkVariable = "TEST_WORK";
+constexpr const char* kPipeVariable = "TEST_PIPE";
 
-pid_t start_worker(const std::vector<std::string>& own_variables) {
+/// Ends when none of the workers that have got its other end has it open any more.
+class CommonPipe {
+ public:
+  CommonPipe() { EXPECT_EQ(::pipe2(ends_.data(), O_CLOEXEC), 0); }
+  ~CommonPipe() { ::close(ends_[0]); }
+  CommonPipe(const CommonPipe&) = delete;
+  CommonPipe& operator=(const CommonPipe&) = delete;
+
+  /// Which ends a worker is to get.
+  [[nodiscard]] std::vector<int> ends(bool is_awaited) const {
+    return is_awaited ? std::vector<int>{ends_[0], ends_[1]} : std::vector<int>{ends_[0]};
+  }
+  /// All workers have been started.
+  void close_writer() const { ::close(ends_[1]); }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
+/// `inherited`: descriptors that it gets.
+pid_t start_worker(const std::vector<std::string>& own_variables,
+                   const std::vector<int>& inherited) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     variables.emplace_back(*variable);
@@ -35,10 +59,16 @@ pid_t start_worker(const std::vector<std::string>& own_variables) {
   environment.push_back(nullptr);
   std::string program = "/proc/self/exe";
   std::array<char*, 2> arguments = {program.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  EXPECT_EQ(::posix_spawn_file_actions_init(&actions), 0);
+  for (const int each : inherited) {
+    EXPECT_EQ(::posix_spawn_file_actions_adddup2(&actions, each, each), 0);
+  }
   pid_t process = 0;
-  EXPECT_EQ(::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(),
+  EXPECT_EQ(::posix_spawn(&process, program.c_str(), &actions, nullptr, arguments.data(),
                           environment.data()),
             0);
+  ::posix_spawn_file_actions_destroy(&actions);
   return process;
 }
 
@@ -83,6 +113,17 @@ int worker_main(int argc, char** argv, const Works& works,
   return RUN_ALL_TESTS();
 }
 
+void await_the_others() {
+  std::istringstream numbers(std::getenv(kPipeVariable));
+  int reader = -1;
+  int writer = -1;
+  numbers >> reader;
+  if (numbers >> writer) ::close(writer);
+  char nothing = 0;
+  while (::read(reader, &nothing, 1) < 0 && errno == EINTR) {
+  }
+}
+
 std::string to_string(Machines machines) {
   switch (machines) {
     case Machines::ONE:
@@ -100,6 +141,7 @@ std::string to_string(Machines machines) {
 std::vector<int> run_workers(const std::string& work, int num_workers, int stopped,
                              Machines machines) {
   const detail::ReservedPort port;
+  const CommonPipe pipe;
   std::vector<pid_t> processes;
   processes.reserve(static_cast<std::size_t>(num_workers));
   for (int rank = 0; rank < num_workers; ++rank) {
@@ -112,8 +154,12 @@ std::vector<int> run_workers(const std::string& work, int num_workers, int stopp
       variables.push_back(std::string(kHostIdVariable) + "=machine " +
                           std::to_string(rank * number_of(machines, num_workers) / num_workers));
     }
-    processes.push_back(start_worker(variables));
+    const std::vector<int> ends = pipe.ends(/*is_awaited=*/rank != stopped);
+    std::string& text = variables.emplace_back(std::string(kPipeVariable) + "=");
+    for (const int end : ends) text += std::to_string(end) + " ";
+    processes.push_back(start_worker(variables, ends));
   }
+  pipe.close_writer();
   std::vector<int> results(processes.size());
   for (int rank = 0; rank < num_workers; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
