@@ -99,20 +99,23 @@ int silence(Cluster& cluster, int victim) {
 }
 
 int be_late(Cluster& cluster) {
+  const std::shared_ptr<Cluster> afterwards = cluster.subgroup({0, 1, 2});
   cluster.barrier();
   if (cluster.rank() == 1) {
     cluster.set_operation("reading data");
-    // Until the others have given up, which breaks the cluster.
+    afterwards->barrier();
+    // The others have given up, which breaks the cluster.
     try {
-      std::this_thread::sleep_for(std::chrono::seconds(4));
       cluster.barrier();
     } catch (const DeadlineExceededError&) {
       return 0;
     }
     return 1;
   }
-  return expect_error<DeadlineExceededError>(" s: waiting for rank 1 (", 1,
-                                             [&] { cluster.barrier(2); });
+  const int result = expect_error<DeadlineExceededError>(" s: waiting for rank 1 (", 1,
+                                                         [&] { cluster.barrier(4); });
+  afterwards->barrier();
+  return result;
 }
 
 int differ(Cluster& cluster) {
