@@ -376,18 +376,20 @@ void goes_on_after_an_exception(Cluster& cluster) {
 
 /// A worker that does not come is named, on every worker that waits.
 void one_stays_away(Cluster& cluster) {
-  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 2}));
+  // For so long that heartbeats have said what each does: else who is slow to say it at the end is taken for late.
+  MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 6}));
   if (cluster.rank() == 2) {
     // Until the others have given up.
     EXPECT_THROW(cluster.barrier(60), AbortedError);
     return;
   }
-  EXPECT_THAT(thrown<DeadlineExceededError>([&] {
+  // On a busy machine one of them hears that the other has given the job up for it.
+  EXPECT_THAT(thrown<OpError>([&] {
                 strategy.run([](ReplicaContext& context) {
                   (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
                 });
               }),
-              HasSubstr("rank 2"));
+              HasSubstr("timed out: waiting for rank 2"));
 }
 
 /// Workers that make different calls.

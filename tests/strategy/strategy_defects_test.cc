@@ -93,7 +93,7 @@ TEST(StrategyDefects, D31_OneDeadlineCoversTheWaitAndTheReductionAndEndsThisCall
   EXPECT_LT(*ops->seen.at(1).timeout_seconds, 50.0);
   EXPECT_THROW(strategy.run([](ReplicaContext& c) {
     if (c.replica_id_in_sync_group() == 0) {
-      (void)c.all_reduce("SUM", scalar_of(1.0F, c.device()), {.timeout_seconds = 0.02});
+      (void)c.all_reduce("SUM", scalar_of(1.0F, c.device()), {.timeout_seconds = 50});
     } else {
       c.merge_call([](Strategy&) {});  // another call, so that neither waits for ever
     }
