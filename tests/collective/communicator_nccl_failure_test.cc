@@ -237,10 +237,10 @@ TEST_F(CommunicatorNcclFailure, ADeadlineEndsWhatWaitsForAWorkerThatDoesNotCome)
                                EXPECT_NE(await_failure(worker.world), "nobody has found anything");
                                return;
                              }
-                             call(worker, {.timeout_seconds = 0.2});
+                             call(worker, {.timeout_seconds = 1});
                              EXPECT_THAT(await_failure(worker.world),
                                          AllOf(HasSubstr("#2 (1 value, "),
-                                               HasSubstr("timed out after 0.2 s")));
+                                               HasSubstr("timed out after 1 s")));
                              EXPECT_THROW(call(worker, kSoon), FailedPreconditionError);
                              EXPECT_THROW(worker.world.barrier(kSoon), FailedPreconditionError);
                              EXPECT_EQ(elements(worker.one), std::vector<float>(kCount, 1.0F));
@@ -280,7 +280,7 @@ TEST_F(CommunicatorNcclFailure, ALaunchThatDoesNotComeBackEndsAtItsDeadline) {
                      emulated_cuda().calls().inject({.function = "nccl.all_reduce",
                                                      .kind = testing::FaultKind::HANG_OPERATION});
                      worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
-                                             {.timeout_seconds = 0.2});
+                                             {.timeout_seconds = 1});
                      EXPECT_THAT(await_failure(worker.world), HasSubstr("timed out"));
                      emulated_cuda().release_everything();
                    }),

@@ -129,6 +129,7 @@ TEST(GpuWatchdogTest, TheDeadlineNamesTheOperationAndWhoDidNotCome) {
   watched.ends = {fast.record(), slow.record()};
   watched.devices = {"GPU:0", "GPU:2"};
   watched.failed = failure.callback();
+  EXPECT_TRUE(emulated_cuda().synchronize(fast.handle()));
   watch(std::move(watched));
   ASSERT_TRUE(failure.await());
   EXPECT_EQ(failure.text(),

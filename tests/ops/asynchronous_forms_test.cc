@@ -34,12 +34,16 @@ class GatedOps : public ReductionToOneDevice {
     open_.notify_all();
   }
   void fail_next() { fail_.store(true); }
+  /// Until an operation is in flight.
+  void await_begin() const { has_begun_.wait(false); }
   std::vector<std::size_t> order;  // sizes of the values reduced, in order
 
  protected:
   Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
                                  const Destinations& destinations,
                                  const CommunicationOptions& options) override {
+    has_begun_.store(true);
+    has_begun_.notify_all();
     open_.wait(false);
     order.push_back(value.values()[0].num_elements());
     if (fail_.exchange(false)) throw UnavailableError("the link is down");
@@ -47,6 +51,7 @@ class GatedOps : public ReductionToOneDevice {
   }
 
  private:
+  std::atomic<bool> has_begun_{false};
   std::atomic<bool> open_{false};
   std::atomic<bool> fail_{false};
 };
@@ -194,9 +199,10 @@ TEST(AsynchronousForms, ThatWaitForABlockingCallOfTheirObjectCanBeCancelled) {
   TwoVectors blocking_data(1), data(2);
   std::thread blocking([&] { (void)ops.reduce(ReduceOp::SUM, blocking_data.value(), "CPU:0"); });
   const PerReplica value = data.value();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has its turn
+  ops.await_begin();
   PendingBatch pending = ops.reduce_into_async(ReduceOp::SUM, value, value);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the progress thread waits for its
+  // The progress thread waits for its turn by then, most likely.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   pending.cancel();
   EXPECT_TRUE(pending.is_done());
   EXPECT_EQ(elements(value.values()[0]), std::vector<float>(2, 1.0f));
