@@ -2,7 +2,7 @@
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
 //   faulty_worker FAULT RANK HEARTBEAT      FAULT: none, cut (its network), kill. HEARTBEAT: how many seconds it may be missed. Prints what ended the worker, and
-//                                           after how many milliseconds.
+//                                           after how many milliseconds; then it stays until SIGUSR1, for the others are not to hear of its end.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -41,6 +41,20 @@ void cut_network() {
   ::close(any);
 }
 
+/// What await_word() takes; for every thread that is begun afterwards.
+sigset_t blocked_word() {
+  sigset_t word;
+  sigemptyset(&word);
+  sigaddset(&word, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &word, nullptr);
+  return word;
+}
+
+void await_word(const sigset_t& word) {
+  int number = 0;
+  ::sigwait(&word, &number);
+}
+
 void suffer(const std::string& fault) {
   if (fault == "cut") cut_network();
   if (fault == "kill") ::kill(::getpid(), SIGKILL);
@@ -58,6 +72,7 @@ std::string names_of(const cd::OpError& error) {
 const char* kind_of(const cd::OpError& error) { return cd::to_string(error.code()).data(); }
 
 int run(const std::string& fault, int faulty_rank, double heartbeat_seconds) {
+  const sigset_t word = blocked_word();
   const std::shared_ptr<cd::Cluster> cluster =
       cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = heartbeat_seconds});
   cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
@@ -82,6 +97,7 @@ int run(const std::string& fault, int faulty_rank, double heartbeat_seconds) {
         std::printf("%s names %s after %lld ms\n", kind_of(error), names_of(error).c_str(),
                     static_cast<long long>(took.count()));
         std::fflush(stdout);
+        await_word(word);
         return 0;
       }
       for (std::size_t i = 0; i < count; ++i) {

@@ -35,6 +35,10 @@ std::map<int, std::string> run_job(int workers, const std::string& fault, int fa
   RunningJob job({"-n", std::to_string(workers), "--netns", std::to_string(workers), "--keep-going",
                   "--", CROSSDEVICE_FAULTY_WORKER, fault, std::to_string(faulty_rank),
                   std::to_string(kHeartbeatSeconds)});
+  if (fault != "none") {  // each has said what it has heard, and may leave
+    EXPECT_TRUE(job.read_until("\n", fault == "kill" ? workers - 1 : workers)) << job.err;
+    job.send(SIGUSR1);
+  }
   status = job.finish();
   std::map<int, std::string> lines;
   std::istringstream stream(job.out);
