@@ -13,6 +13,7 @@
 ///   INSTANTIATE_TEST_SUITE_P(Engines, EngineConformance, ::testing::Values(EngineCase{"shared_memory", 3, ...}));
 #pragma once
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <cstddef>
@@ -53,7 +54,17 @@ TEST_P(EngineConformance, ACallWithoutBytesIsACall) {
     if (cluster.rank() == 1) request.op = ReduceOp::MAX;
     const CallOutcome outcome =
         outcome_of_call([&] { engine.all_reduce(request, std::span(&value, 1)); });
+    end.arrive_and_wait();  // who is late hears of this, and not that the others have gone
     EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << outcome.text;
+  });
+}
+
+/// On a machine so busy that others do not come in time either, they are named, too; but not always.
+inline constexpr int kTriesToBeInTime = 10;
+
+inline bool are_others_named(const std::vector<CallOutcome>& outcomes, int missing) {
+  return std::ranges::any_of(outcomes, [&](const CallOutcome& each) {
+    return std::ranges::any_of(each.culprits, [&](int rank) { return rank != missing; });
   });
 }
 
@@ -64,27 +75,34 @@ TEST_P(EngineConformance, ADeadlineNamesWhoDidNotCome) {
       missing = missing == 1 ? last_rank() : 1;
       const std::string what = std::string(call.name) + " of " + std::to_string(count) + ": ";
       const int root = root_of(call, missing);
-      std::barrier<> end(static_cast<std::ptrdiff_t>(num_ranks()));
-      run([&](CollectiveEngine& engine, Cluster& cluster) {
-        const int rank = cluster.rank();
-        const CallMemory memory(count, num_ranks(), static_cast<std::size_t>(rank));
-        CallOutcome outcome;
-        if (rank != missing) {
-          outcome = outcome_of_call(
-              [&] { call.make(engine, request_within(0.2, call.name), memory, root); });
-        }
-        end.arrive_and_wait();  // who has nothing more to do is not gone
-        if (waits(call, rank, root, missing)) {
-          EXPECT_EQ(outcome.code, StatusCode::DEADLINE_EXCEEDED) << what << outcome.text;
-          EXPECT_THAT(outcome.text, ::testing::HasSubstr("rank " + std::to_string(missing)))
-              << what;
-          EXPECT_EQ(outcome.culprits, std::vector<int>{missing}) << what << outcome.text;
-        }
-        EXPECT_TRUE(memory.are_inputs(CallMemory::kBefore)) << what;
-        if (outcome.inputs_intact && call.waits == EngineCall::Waits::ALL_FOR_ALL) {
-          EXPECT_TRUE(memory.is_in_place(CallMemory::kBefore)) << what;
-        }
-      });
+      std::vector<CallOutcome> outcomes(num_ranks());
+      const auto try_once = [&] {
+        std::barrier<> turn(static_cast<std::ptrdiff_t>(num_ranks()));
+        run([&](CollectiveEngine& engine, Cluster& cluster) {
+          const auto rank = static_cast<std::size_t>(cluster.rank());
+          const CallMemory memory(count, num_ranks(), rank);
+          CallOutcome& outcome = outcomes[rank];
+          turn.arrive_and_wait();
+          if (cluster.rank() != missing) {
+            outcome = outcome_of_call(
+                [&] { call.make(engine, request_within(0.2, call.name), memory, root); });
+          }
+          turn.arrive_and_wait();  // who has nothing more to do is not gone
+          EXPECT_TRUE(memory.are_inputs(CallMemory::kBefore)) << what;
+          if (outcome.inputs_intact && call.waits == EngineCall::Waits::ALL_FOR_ALL) {
+            EXPECT_TRUE(memory.is_in_place(CallMemory::kBefore)) << what;
+          }
+        });
+      };
+      try_once();
+      for (int i = 1; i < kTriesToBeInTime && are_others_named(outcomes, missing); ++i) try_once();
+      for (int rank = 0; rank <= last_rank(); ++rank) {
+        if (!waits(call, rank, root, missing)) continue;
+        const CallOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+        EXPECT_EQ(outcome.code, StatusCode::DEADLINE_EXCEEDED) << what << outcome.text;
+        EXPECT_THAT(outcome.text, ::testing::HasSubstr("rank " + std::to_string(missing))) << what;
+        EXPECT_EQ(outcome.culprits, std::vector<int>{missing}) << what << outcome.text;
+      }
     }
   }
 }
@@ -129,20 +147,29 @@ TEST_P(EngineConformance, ADeadlineOfOneEndsTheWaitOfAll) {
   for (const EngineCall& call : engine_calls()) {
     if (call.waits != EngineCall::Waits::ALL_FOR_ALL) continue;
     const std::string what = std::string(call.name) + ": ";
-    std::barrier<> end(static_cast<std::ptrdiff_t>(num_ranks()));
-    run([&](CollectiveEngine& engine, Cluster& cluster) {
-      const CallMemory memory(1000, num_ranks(), static_cast<std::size_t>(cluster.rank()));
-      CallOutcome outcome;
-      if (cluster.rank() != 1) {
-        CollectiveRequest request = request_within(0.2, call.name);
-        if (cluster.rank() != 0) request.deadline = Deadline::never();
-        outcome = outcome_of_call([&] { call.make(engine, request, memory, 0); });
-      }
-      end.arrive_and_wait();
-      if (cluster.rank() == 1) return;
+    std::vector<CallOutcome> outcomes(num_ranks());
+    const auto try_once = [&] {
+      std::barrier<> turn(static_cast<std::ptrdiff_t>(num_ranks()));
+      run([&](CollectiveEngine& engine, Cluster& cluster) {
+        const auto rank = static_cast<std::size_t>(cluster.rank());
+        const CallMemory memory(1000, num_ranks(), rank);
+        turn.arrive_and_wait();
+        if (rank != 1) {
+          CollectiveRequest request = request_within(0.2, call.name);
+          if (rank != 0) request.deadline = Deadline::never();
+          outcomes[rank] = outcome_of_call([&] { call.make(engine, request, memory, 0); });
+        }
+        turn.arrive_and_wait();
+      });
+    };
+    try_once();
+    for (int i = 1; i < kTriesToBeInTime && are_others_named(outcomes, 1); ++i) try_once();
+    for (std::size_t rank = 0; rank < num_ranks(); ++rank) {
+      if (rank == 1) continue;
+      const CallOutcome& outcome = outcomes[rank];
       EXPECT_EQ(outcome.code, StatusCode::DEADLINE_EXCEEDED) << what << outcome.text;
       EXPECT_EQ(outcome.culprits, std::vector<int>{1}) << what << outcome.text;
-    });
+    }
   }
 }
 
@@ -226,6 +253,7 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
         differing = differing == 0 ? last_rank() : 0;
         const std::string what = std::string(call.name) + " of " + std::to_string(count) +
                                  ", another " + difference.name + ": ";
+        std::barrier<> end(static_cast<std::ptrdiff_t>(num_ranks()));
         run([&](CollectiveEngine& engine, Cluster& cluster) {
           const bool differs = cluster.rank() == differing;
           const CallMemory memory(differs && is_another_size ? count + 1 : count, num_ranks(),
@@ -240,6 +268,7 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
           }
           const CallOutcome outcome =
               outcome_of_call([&] { made->make(engine, request, memory, 0); });
+          end.arrive_and_wait();
           EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << what << outcome.text;
           EXPECT_THAT(outcome.text, ::testing::HasSubstr("different calls")) << what;
           EXPECT_TRUE(outcome.inputs_intact) << what;
@@ -251,12 +280,14 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
 }
 
 TEST_P(EngineConformance, EveryCallAfterAFailureIsRefused) {
+  std::barrier<> end(static_cast<std::ptrdiff_t>(num_ranks()));
   run([&](CollectiveEngine& engine, Cluster& cluster) {
     const CallMemory memory(1000, num_ranks(), static_cast<std::size_t>(cluster.rank()));
     CollectiveRequest different = request_within(kPatienceSeconds);
     different.fingerprint = cluster.rank() == 1 ? 4 : 5;
     const CallOutcome outcome =
         outcome_of_call([&] { engine_calls()[0].make(engine, different, memory, 0); });
+    end.arrive_and_wait();
     EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << outcome.text;
     for (const EngineCall& call : engine_calls()) {
       const CallOutcome later = outcome_of_call(

@@ -430,6 +430,7 @@ TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
                         EXPECT_THAT(error.what(), ::testing::HasSubstr(" MAX of 1 float32 values"));
                         EXPECT_TRUE(error.inputs_intact());
                       }
+                      cluster.barrier(kPatience);  // who is late hears of it, too
                       EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));
                       EXPECT_THROW(collectives.barrier(request_of(ReduceOp::SUM)),
                                    FailedPreconditionError);
@@ -462,6 +463,7 @@ TEST_P(TwoLevelCollectivesTest, CallsOfDifferentLevelsAreToldApart) {
                             }
                           },
                           InternalError);
+                      cluster.barrier(kPatience);
                       EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, 5000, rank, 0)));
                     }),
                 no_errors(n));
@@ -470,31 +472,33 @@ TEST_P(TwoLevelCollectivesTest, CallsOfDifferentLevelsAreToldApart) {
 }
 
 TEST_P(TwoLevelCollectivesTest, WhoDoesNotComeIsNamedOnAllThatWait) {
+  constexpr int kTries = 10;  // a machine so busy that others do not come in time names them, too
   const std::size_t n = num_ranks();
   for (const std::size_t missing : {0UL, n - 1}) {
     for (const std::size_t count : {1UL, 50'000UL}) {
-      std::atomic<std::size_t> num_waiting{n - 1};
-      EXPECT_EQ(run(GetParam(),
-                    [&](TwoLevelCollectives& collectives, Cluster& cluster) {
-                      const auto rank = static_cast<std::size_t>(cluster.rank());
-                      if (rank == missing) {
-                        while (num_waiting.load() > 0) std::this_thread::yield();
-                        return;
-                      }
-                      const Tensor tensor = numbers(DType::FLOAT32, count, rank, 0);
-                      const std::vector<Value> values = {{{tensor}, {tensor}}};
-                      EXPECT_EQ(check_error<DeadlineExceededError>(
-                                    "timed out: waiting for rank " + std::to_string(missing),
-                                    {static_cast<int>(missing)},
-                                    [&] {
-                                      collectives.all_reduce(request_of(ReduceOp::SUM, 0.2),
-                                                             views(values));
-                                    }),
-                                0);
-                      EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));
-                      --num_waiting;
-                    }),
-                no_errors(n));
+      std::atomic<int> num_wrong{1};
+      for (int i = 0; i < kTries && num_wrong.load() > 0; ++i) {
+        num_wrong = 0;
+        EXPECT_EQ(run(GetParam(),
+                      [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                        const auto rank = static_cast<std::size_t>(cluster.rank());
+                        const Tensor tensor = numbers(DType::FLOAT32, count, rank, 0);
+                        const std::vector<Value> values = {{{tensor}, {tensor}}};
+                        cluster.barrier(kPatience);
+                        if (rank != missing) {
+                          num_wrong += check_error<DeadlineExceededError>(
+                              "timed out: waiting for rank " + std::to_string(missing),
+                              {static_cast<int>(missing)}, [&] {
+                                collectives.all_reduce(request_of(ReduceOp::SUM, 0.2),
+                                                       views(values));
+                              });
+                          EXPECT_TRUE(equal(tensor, numbers(DType::FLOAT32, count, rank, 0)));
+                        }
+                        cluster.barrier(kPatience);
+                      }),
+                  no_errors(n));
+      }
+      EXPECT_EQ(num_wrong.load(), 0);
     }
   }
 }
@@ -551,6 +555,7 @@ int reduce_until(Cluster& cluster, const std::string& text, int victim, int sign
     }
   });
   if (killer.joinable()) killer.join();
+  testing::await_the_others();  // else they might hear first that this one has gone
   return result;
 }
 
@@ -578,7 +583,12 @@ TEST_P(TwoLevelProcesses, AStoppedWorkerIsNamedOnAll) {
   const int victim = GetParam() == testing::Machines::TWO ? 5 : 1;
   std::vector<int> results = all_well(6);
   results[static_cast<std::size_t>(victim)] = -SIGKILL;
-  EXPECT_EQ(run_workers("stop " + std::to_string(victim), 6, victim, GetParam()), results);
+  constexpr int kTries = 5;  // where others are not in time either, they are named, too
+  std::vector<int> ends;
+  for (int i = 0; i < kTries && ends != results; ++i) {
+    ends = run_workers("stop " + std::to_string(victim), 6, victim, GetParam());
+  }
+  EXPECT_EQ(ends, results);
 }
 
 }  // namespace
