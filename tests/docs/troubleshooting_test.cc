@@ -33,6 +33,7 @@ namespace cd = crossdevice;
 using cd::ReduceOp;
 using cd::detail::ReservedPort;
 using crossdevice::testing::all_well;
+using crossdevice::testing::await_the_others;
 using crossdevice::testing::LogKeeper;
 using crossdevice::testing::LoopbackListener;
 using crossdevice::testing::run_workers;
@@ -283,12 +284,14 @@ int dead(cd::Cluster& joined) {
 }
 
 int different(cd::Cluster& joined) {
-  return with_others(
-      joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops, const cd::PerReplica&) {
-        const std::size_t count = cluster.rank() == 1 ? 999 : 1000;
-        const cd::PerReplica other{cd::Tensor::zeros(cd::DType::FLOAT32, {count}, "CPU:0")};
-        return is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, other, other); })) ? 0 : 1;
-      });
+  return with_others(joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops,
+                                const cd::PerReplica&) {
+    const std::size_t count = cluster.rank() == 1 ? 999 : 1000;
+    const cd::PerReplica other{cd::Tensor::zeros(cd::DType::FLOAT32, {count}, "CPU:0")};
+    const bool told = is_told(what_is_said([&] { ops.reduce_into(ReduceOp::SUM, other, other); }));
+    await_the_others();  // who is late is to hear of it, and not that this one has gone
+    return told ? 0 : 1;
+  });
 }
 
 /// What docs/troubleshooting.md says of equal texts: these differ in the fingerprint alone.
@@ -306,6 +309,7 @@ int different_within(cd::Cluster& joined) {
     cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
     const std::string said =
         what_is_said([&] { ops.batch_reduce_into(ReduceOp::SUM, batch, options); });
+    cluster->barrier();
     const std::regex call("batch_reduce #1 (SUM of [^(]*)\\(fingerprint ([0-9a-f]+)\\)");
     const std::vector<std::smatch> calls(std::sregex_iterator(said.begin(), said.end(), call), {});
     if (calls.size() == 2 && calls[0][1] == calls[1][1] && calls[0][2] != calls[1][2]) return true;

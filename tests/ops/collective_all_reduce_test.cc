@@ -25,6 +25,7 @@
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/device/progress.h"
 
+#include "ops/worker_replicas.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice {
@@ -37,61 +38,6 @@ Devices devices_of(std::size_t count) {
   devices.reserve(count);
   for (std::size_t i = 0; i < count; ++i) devices.emplace_back("CPU:" + std::to_string(i));
   return Devices(std::span<const Device>(devices));
-}
-
-/// What element i of replica r of a job is, before a reduction.
-float element(std::size_t replica, std::size_t i, int round) {
-  return static_cast<float>((replica + 1) * 3 + i % 101) + static_cast<float>(round);
-}
-
-float expected_sum(std::size_t num_replicas, std::size_t i, int round) {
-  float sum = 0;
-  for (std::size_t r = 0; r < num_replicas; ++r) sum += element(r, i, round);
-  return sum;
-}
-
-/// Where workers' replicas lie: in the pool, in memory of the program's own, or here and there, by rank.
-enum class Memory { POOL, OWN, EITHER };
-bool is_from_pool(Memory memory, const Cluster& cluster) {
-  return memory == Memory::POOL || (memory == Memory::EITHER && cluster.rank() % 2 == 0);
-}
-
-/// A worker's replicas, filled; from the pool, or from memory of the program's own.
-struct Replicas {
-  std::vector<std::vector<float>> own;
-  PerReplica value;
-};
-Replicas replicas(const Cluster& cluster, std::size_t num_devices, std::size_t count, int round,
-                  bool from_pool) {
-  Replicas made;
-  std::vector<Tensor> tensors;
-  for (std::size_t d = 0; d < num_devices; ++d) {
-    const std::size_t replica = static_cast<std::size_t>(cluster.rank()) * num_devices + d;
-    std::vector<float> elements(count);
-    for (std::size_t i = 0; i < count; ++i) elements[i] = element(replica, i, round);
-    const Device device("CPU:" + std::to_string(d));
-    if (from_pool) {
-      tensors.push_back(Tensor::copy_of(std::span<const float>(elements), Shape({count}), device));
-    } else {
-      made.own.push_back(std::move(elements));
-      tensors.push_back(Tensor::view(std::span<float>(made.own.back()), device));
-    }
-  }
-  made.value = PerReplica(tensors);
-  return made;
-}
-
-bool is_sum(const DistributedValues& value, std::size_t num_replicas, int round, float divisor) {
-  for (const Tensor& tensor : value.values()) {
-    std::size_t i = 0;
-    for (const float got : tensor.span<const float>()) {
-      const float wanted = expected_sum(num_replicas, i++, round) / divisor;
-      if (got == wanted) continue;
-      std::cerr << "element " << i - 1 << ": " << got << ", expected " << wanted << '\n';
-      return false;
-    }
-  }
-  return true;
 }
 
 int reduce(Cluster& cluster, const std::vector<std::size_t>& numbers_of_devices,
@@ -465,13 +411,14 @@ int cancel_one(Cluster& cluster, bool is_cancelled_by_all) {
 int differ(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const Replicas mine = replicas(cluster, 1, cluster.rank() == 2 ? 5001 : 5000, 1, true);
-  return expect_error<InternalError>(
-             "workers make different calls", -1,
-             [&] { ops.reduce_into(ReduceOp::SUM, mine.value, mine.value); }) +
-         (mine.value.values()[0].span<const float>()[0] ==
-                  element(static_cast<std::size_t>(cluster.rank()), 0, 1)
-              ? 0
-              : 2);
+  const int result = expect_error<InternalError>("workers make different calls", -1, [&] {
+    ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
+  });
+  await_the_others();  // who is late is to hear of it, and not that this one has gone
+  return result + (mine.value.values()[0].span<const float>()[0] ==
+                           element(static_cast<std::size_t>(cluster.rank()), 0, 1)
+                       ? 0
+                       : 2);
 }
 
 /// Packs are reduced from the last value to the first, in place; only the first differs.
@@ -492,6 +439,7 @@ int differ_in_the_last_pack(Cluster& cluster) {
   } catch (const InternalError& error) {
     if (!error.inputs_intact()) result = 2;
   }
+  await_the_others();
   for (const Replicas& each : mine) {
     if (each.value.values()[0].span<const float>()[0] !=
         element(static_cast<std::size_t>(cluster.rank()), 0, 1)) {
@@ -504,9 +452,11 @@ int differ_in_the_last_pack(Cluster& cluster) {
 int gather_along_different_axes(Cluster& cluster) {
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   const PerReplica value{Tensor::zeros(DType::FLOAT32, Shape({2, 2}), Device("CPU:0"))};
-  return expect_error<InternalError>("workers make different calls", -1, [&] {
+  const int result = expect_error<InternalError>("workers make different calls", -1, [&] {
     (void)ops.gather(value, "CPU:0", cluster.rank() == 1 ? 1 : 0);
   });
+  await_the_others();
+  return result;
 }
 
 /// Rank 1 has two devices, the others one; then everybody has one, but rank 2 another group_size.

@@ -317,6 +317,7 @@ void rt1_rt3(Cluster& cluster) {
                 }
               }),
               HasSubstr("workers make different calls"));
+  await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
 /// Groups {1, 2} and {3, 4} -> 3 and 7, beside a group of all.

@@ -403,6 +403,7 @@ void calls_differ(Cluster& cluster) {
                 });
               }),
               HasSubstr("workers make different calls"));
+  await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
 void several_strategies(Cluster& cluster) {
