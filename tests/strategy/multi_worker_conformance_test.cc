@@ -405,6 +405,7 @@ void expect_unavailable_without(Cluster& cluster, F&& call) {
   cluster.barrier();  // the first is over on all
   if (cluster.rank() == 1) std::_Exit(0);
   EXPECT_THAT(thrown<UnavailableError>(call), HasSubstr("rank 1"));
+  await_the_others();  // they are to hear of that one, and not of this one's end
 }
 
 void s41_variable(Cluster& cluster) {

@@ -286,6 +286,7 @@ void one_throws(Cluster& cluster) {
   EXPECT_THAT(thrown<AbortedError>([&] { (void)strategy.make_variable(scalar_of(1.0F, cpu(0))); }),
               HasSubstr("no such batch"));
   EXPECT_THAT(thrown<AbortedError>([&] { cluster.barrier(); }), HasSubstr("no such batch"));
+  await_the_others();  // they are to hear of that one, and not of this one's end
 }
 
 /// A difference among one worker's replicas is that worker's error, which the others hear of.
@@ -302,6 +303,7 @@ void replicas_of_one_differ(Cluster& cluster) {
     EXPECT_THAT(thrown<AbortedError>([&] { strategy.run(step); }),
                 ::testing::AllOf(HasSubstr("run failed: "), HasSubstr("rank 0")));
   }
+  await_the_others();
 }
 
 void one_dies(Cluster& cluster) {
@@ -318,6 +320,7 @@ void one_dies(Cluster& cluster) {
   EXPECT_THAT(thrown<UnavailableError>(
                   [&] { (void)strategy.reduce("SUM", scalar_of(1.0F, cpu(0)), std::nullopt); }),
               HasSubstr("rank 1"));
+  await_the_others();
 }
 
 float sum_of_ones(Strategy& strategy) {
@@ -390,6 +393,7 @@ void one_stays_away(Cluster& cluster) {
                 });
               }),
               HasSubstr("timed out: waiting for rank 2"));
+  await_the_others();
 }
 
 /// Workers that make different calls.
