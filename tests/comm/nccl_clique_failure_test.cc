@@ -311,7 +311,7 @@ TEST_F(NcclCliqueFailureTest, WhoIsStuckInALaunchComesOutAndHearsWhy) {
   emulated_cuda().calls().clear();
   inject({.function = "nccl.group_end",
           .kind = FaultKind::DELAY_CALL,
-          .delay = std::chrono::milliseconds(300)});
+          .delay = std::chrono::seconds(2)});
   std::string said;
   std::thread launcher([&] { said = thrown([&] { all_reduce(*clique, lanes, 2); }); });
   ASSERT_TRUE(emulated_cuda().calls().await_count("nccl.all_reduce", 2, kLong));
