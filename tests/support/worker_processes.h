@@ -69,7 +69,7 @@ enum class Machines { ONE, TWO, THREE, ONE_EACH };
 [[nodiscard]] std::vector<int> run_workers(const std::string& work, int num_workers,
                                            int stopped = -1, Machines machines = Machines::ONE);
 
-/// In a worker: returns when every other one has called this, too, or has ended; but for the one that is `stopped`. Who leaves only then is not what the others
+/// In a worker, once: returns when every other one has called this, too, or has ended; but for the one that is `stopped`. Who leaves only then is not what the others
 /// hear of before what they are to hear.
 void await_the_others();
 
