@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "crossdevice/core/usable_cores.h"
+
 #include "bench/awaited_file.h"
 #include "bench/running_job.h"
 
@@ -71,7 +73,7 @@ TEST(CrossdeviceRunTest, BoundWorkersHaveCoresOfTheirOwn) {
   EXPECT_EQ(lines_of(unbound.out, 0), lines_of(one.out, 0));  // all of them
   RunningJob two(shell(2, say, {"--bind"}));
   ASSERT_EQ(two.finish(), 0) << two.err;
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  if (detail::usable_cores().size() < 2) GTEST_SKIP() << "one core";
   EXPECT_NE(lines_of(two.out, 0), lines_of(two.out, 1));
 }
 
