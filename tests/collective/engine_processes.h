@@ -31,6 +31,8 @@ namespace crossdevice::testing {
 inline constexpr std::chrono::milliseconds kDeathTime{kIsSanitized ? 5000 : 1000};
 /// For how long a worker does calls before something happens to it.
 inline constexpr std::chrono::milliseconds kCallsTime{150};
+/// In seconds: the workers hear meanwhile what each of them does, by two heartbeats at least. So who is slow to say it at the end is not taken for stopped.
+inline constexpr double kTwoBeats = 6;
 inline constexpr std::size_t kProcessCount = std::size_t{1} << 20;
 
 /// Sends itself that signal at a time that all know: one clock serves all processes of a machine.
@@ -89,6 +91,7 @@ inline void lose(Cluster& cluster, const EngineMaker& make, int victim) {
   EXPECT_THAT(outcome.text, ::testing::HasSubstr("is gone"));
   EXPECT_EQ(outcome.culprits, std::vector<int>{victim}) << outcome.text;
   EXPECT_TRUE(large.are_inputs(CallMemory::kBefore) && small.are_inputs(CallMemory::kBefore));
+  await_the_others();  // else they might hear first that this one has gone
 }
 
 /// All but the victim, who meet. Not through the cluster, whose chief a stopped member may be: each leaves a file.
@@ -135,7 +138,7 @@ inline void stop(Cluster& cluster, const EngineMaker& make, int victim, CallMemo
   CallOutcome outcome;
   {
     const Blow blow(cluster, victim, SIGSTOP);
-    outcome = call_until_failure(*engine, large, small, 1);
+    outcome = call_until_failure(*engine, large, small, kTwoBeats);
   }
   if (cluster.rank() == victim) {
     EXPECT_NE(outcome.text, "");
