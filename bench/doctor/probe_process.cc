@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/core/trace.h"
+
 #include "support/program.h"
 
 namespace crossdevice::doctor {
@@ -174,6 +176,8 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
 }
 
 int serve_probe(const Probe& probe) {
+  // A timeline that is asked for is the program's, and not to be replaced by the probe's. The variable stays: the probe of the environment shows it.
+  detail::trace_state = 0;
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Finding& finding : probe.run()) array.push_back(to_json(finding));
   using Handler = nlohmann::ordered_json::error_handler_t;  // file names need not be UTF-8

@@ -15,7 +15,8 @@ namespace crossdevice::doctor {
 /// Errors   std::runtime_error: no process can be started.
 [[nodiscard]] Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeout);
 
-/// The other side of it: runs the probe and writes what it finds to standard output; the exit code.
+/// The other side of it: runs the probe and writes what it finds to standard output; the exit code. Before anything else of the process: the probe's
+/// bars go to no timeline.
 [[nodiscard]] int serve_probe(const Probe& probe);
 
 }  // namespace crossdevice::doctor

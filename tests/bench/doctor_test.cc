@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // crossdevice-doctor as users start it: its report, and what it says where something falls short.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -173,6 +175,28 @@ TEST(DoctorTest, AVariableThatNobodyReads) {
   EXPECT_EQ(std::count_if(findings.begin(), findings.end(),
                           [](const Finding& each) { return each.name == "unknown variable"; }),
             1);
+}
+
+/// Not one that is there, and not one with a name of its own for each process.
+TEST(DoctorTest, ATimelineThatIsAskedForIsLeftToThePrograms) {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::path(::testing::TempDir()) / ("doctor_trace_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const std::string path = (folder / "t.json").string();
+  std::ofstream(path) << "the program's";
+  for (const std::string& name : {path, path + ".%p"}) {
+    const Findings findings = find("environment,copies,all-reduce-hosts,all-reduce-shared-memory",
+                                   {"CROSSDEVICE_TRACE=" + name}, 0);
+    EXPECT_THAT(named(findings, "environment").text, HasSubstr("CROSSDEVICE_TRACE=" + name));
+    EXPECT_EQ(named(findings, "all-reduce, one process").status, Status::OK);
+  }
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), "the program's");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+  fs::remove_all(folder);
 }
 
 TEST(DoctorTest, ASecretThatTheLibraryWouldRefuse) {
