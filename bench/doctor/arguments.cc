@@ -22,7 +22,7 @@ constexpr const char* kHead =
 
 constexpr const char* kFooter = R"(
 Each line has a mark: ok; - for what is not here and not needed; ! for what works, but not as well as it could; FAIL for what does not work and
-is needed. What is to be done stands at the end. What is taken only when asked for, as UCX is, is never a FAIL where it was not.
+is needed; ? for what was not run: where a variable holds what it may not, whatever uses the library ends with that, and says nothing of this machine. What is to be done stands at the end. What is taken only when asked for, as UCX is, is never a FAIL where it was not.
 
 Started by a launcher it says what that launcher left for this worker. What it reduces it reduces among processes of its own on this machine.
 

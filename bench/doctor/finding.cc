@@ -8,7 +8,8 @@
 namespace crossdevice::doctor {
 namespace {
 
-constexpr std::array kStatuses{Status::OK, Status::ABSENT, Status::SHORTFALL, Status::FAILURE};
+constexpr std::array kStatuses{Status::OK, Status::ABSENT, Status::SKIPPED, Status::SHORTFALL,
+                               Status::FAILURE};
 
 Status status_from(const std::string& word) {
   const auto* const found = std::find_if(kStatuses.begin(), kStatuses.end(),
@@ -25,6 +26,8 @@ const char* to_string(Status status) {
       return "ok";
     case Status::ABSENT:
       return "absent";
+    case Status::SKIPPED:
+      return "skipped";
     case Status::SHORTFALL:
       return "shortfall";
     case Status::FAILURE:

@@ -13,6 +13,7 @@ namespace crossdevice::doctor {
 enum class Status : std::uint8_t {
   OK,
   ABSENT,     ///< not here, and nothing needs it
+  SKIPPED,    ///< not looked at, because of a failure elsewhere
   SHORTFALL,  ///< what is required works, but slower, or only in part
   FAILURE,    ///< something that is required does not work
 };
@@ -30,7 +31,7 @@ struct Finding {
 /// What one probe has found, in the order in which it is shown.
 using Findings = std::vector<Finding>;
 
-/// "ok", "absent", "shortfall", "failure".
+/// "ok", "absent", "skipped", "shortfall", "failure".
 [[nodiscard]] const char* to_string(Status status);
 
 /// Whether all that is required works.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 
 #include "doctor/arguments.h"
 #include "doctor/probe.h"
@@ -29,6 +30,16 @@ doctor::Colours colours_of_output() {
   return wanted && ::isatty(STDOUT_FILENO) != 0 ? doctor::Colours::YES : doctor::Colours::NO;
 }
 
+/// Whether no variable holds what it may not.
+bool has_valid_settings() {
+  try {
+    (void)environment();
+    return true;
+  } catch (const ValueError&) {
+    return false;
+  }
+}
+
 bool is_wanted(const doctor::Probe& probe, const doctor::Arguments& arguments) {
   return arguments.only.empty() || std::find(arguments.only.begin(), arguments.only.end(),
                                              probe.name) != arguments.only.end();
@@ -41,11 +52,16 @@ int examine(const doctor::Arguments& arguments) {
     fmt::print("{}", text);
     std::fflush(stdout);  // each line as soon as it is known
   };
+  const bool is_valid = has_valid_settings();
   doctor::Findings findings;
   show(doctor::report_head());
   for (const doctor::Probe& probe : doctor::all_probes()) {
-    if (!is_wanted(probe, arguments)) continue;
-    doctor::Findings found = doctor::run_in_process(probe, arguments.timeout);
+    // The one cause stands alone, and is seen also by who asks for something else.
+    const bool is_cause = !is_valid && probe.settings == doctor::Settings::JUDGED;
+    if (!is_cause && !is_wanted(probe, arguments)) continue;
+    doctor::Findings found = !is_valid && probe.settings == doctor::Settings::READ
+                                 ? doctor::skipped(probe)
+                                 : doctor::run_in_process(probe, arguments.timeout);
     for (const doctor::Finding& finding : found) show(doctor::report_line(finding, colours));
     std::move(found.begin(), found.end(), std::back_inserter(findings));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "crossdevice/core/environment.h"
 
@@ -23,19 +24,23 @@ constexpr const char* kCopiesAreIll =
 
 constexpr std::array kProbes{
     Probe{"machine", probe_machine, "processor", kReadSystem},
-    Probe{"limits", probe_limits, "open files", kReadSystem},
+    Probe{"limits", probe_limits, "open files", kReadSystem, Need::ALWAYS, Settings::NOT_READ},
     Probe{"environment", probe_environment, "environment",
-          "env | grep CROSSDEVICE_ shows what is set: unset what is not needed"},
+          "env | grep CROSSDEVICE_ shows what is set: unset what is not needed", Need::ALWAYS,
+          Settings::JUDGED},
     Probe{"launcher", probe_launcher, "launcher",
           "CROSSDEVICE_LAUNCHER=none looks at no launcher; or say it yourself: CROSSDEVICE_RANK, "
-          "CROSSDEVICE_NUM_WORKERS and CROSSDEVICE_CHIEF_ADDRESS"},
+          "CROSSDEVICE_NUM_WORKERS and CROSSDEVICE_CHIEF_ADDRESS",
+          Need::ALWAYS, Settings::NOT_READ},
     Probe{"shared-memory", probe_shared_memory, "shared memory",
           "free -h and ulimit -v show whether memory is short, docker run --security-opt "
-          "seccomp=unconfined whether a container's profile refuses it"},
+          "seccomp=unconfined whether a container's profile refuses it",
+          Need::ALWAYS, Settings::NOT_READ},
     Probe{"foreign-memory", probe_foreign_memory, "process_vm_readv", "nothing: nobody needs it",
-          Need::WHEN_ASKED_FOR},
+          Need::WHEN_ASKED_FOR, Settings::NOT_READ},
     Probe{"network", probe_network, "network",
-          "ip addr shows whether the loopback is up and which interfaces have addresses"},
+          "ip addr shows whether the loopback is up and which interfaces have addresses",
+          Need::ALWAYS, Settings::NOT_READ},
     Probe{"devices", probe_devices, "GPUs", kGpusAreIll},
     Probe{"nccl", probe_nccl, "NCCL",
           "set CROSSDEVICE_NCCL_LIBRARY to another libnccl.so.2, of version 2.14 or newer; ldd "
@@ -44,7 +49,7 @@ constexpr std::array kProbes{
     Probe{"ucx", probe_ucx, "UCX",
           "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; ucx_info -d shows what "
           "UCX itself makes of this machine",
-          Need::WHEN_ASKED_FOR},
+          Need::WHEN_ASKED_FOR, Settings::NOT_READ},
     Probe{"copies", probe_copies, "copies", kCopiesAreIll},
     Probe{
         "all-reduce-hosts", probe_host_all_reduce, "all-reduce, one process",
@@ -91,6 +96,15 @@ const Probe* find_probe(std::string_view name) {
   const auto* const found = std::find_if(kProbes.begin(), kProbes.end(),
                                          [&](const Probe& each) { return name == each.name; });
   return found == kProbes.end() ? nullptr : found;
+}
+
+Findings skipped(const Probe& probe) {
+  const auto* const judge = std::find_if(kProbes.begin(), kProbes.end(), [](const Probe& each) {
+    return each.settings == Settings::JUDGED;
+  });
+  return {{.name = probe.finding,
+           .status = Status::SKIPPED,
+           .text = std::string("not run: see ") + judge->finding}};
 }
 
 Findings weighed(const Probe& probe, End end, Findings findings) {

@@ -17,6 +17,13 @@ enum class Need : std::uint8_t {
   WHEN_ASKED_FOR,  ///< it is never taken unasked
 };
 
+/// Whether a probe asks for environment(), and ends where a variable holds what it may not.
+enum class Settings : std::uint8_t {
+  READ,
+  NOT_READ,
+  JUDGED,  ///< by it: the probe that says which variable it is
+};
+
 struct Probe {
   const char* name;   ///< "shared-memory"
   Findings (*run)();  ///< may throw, crash or hang: it has a process of its own
@@ -24,6 +31,7 @@ struct Probe {
       finding;  ///< its main one's name, and that of what is found where it throws, crashes or hangs
   const char* advice;  ///< for that; else it is the findings' own
   Need need = Need::ALWAYS;
+  Settings settings = Settings::READ;
 };
 
 /// How the process of a probe ended.
@@ -35,6 +43,9 @@ enum class End : std::uint8_t {
 
 /// Failures of what nobody needs become shortfalls.
 [[nodiscard]] Findings weighed(const Probe& probe, End end, Findings findings);
+
+/// What is found without running it where a variable holds what it may not.
+[[nodiscard]] Findings skipped(const Probe& probe);
 
 /// All of them, in the order of the report.
 [[nodiscard]] std::span<const Probe> all_probes();

@@ -32,6 +32,8 @@ Mark mark_of(Status status) {
       return {"ok", "\033[32m"};
     case Status::ABSENT:
       return {"-", "\033[2m"};
+    case Status::SKIPPED:
+      return {"?", "\033[2m"};
     case Status::SHORTFALL:
       return {"!", "\033[33m"};
     case Status::FAILURE:
