@@ -21,6 +21,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "run/system_error.h"
 #include "run/trace_clocks.h"
 
 namespace crossdevice::run {
@@ -47,6 +48,22 @@ bool is_written(const std::string& part) {
   const bool is_locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   (void)::close(file);
   return is_locked;
+}
+
+/// That the parts can be written beside it, and then itself. Leaves it as it is, or is not: another job may be about to write it.
+///
+/// Errors   std::runtime_error.
+void require_writable(const std::string& path) {
+  const std::string what = "write a timeline to " + path;
+  const int whole = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);  // waits for no reader
+  if (whole < 0 && errno != ENOENT) throw system_failure(what);
+  if (whole >= 0) (void)::close(whole);
+  constexpr mode_t kMode = 0666;
+  const std::string beside = fmt::format("{}.{}.try", path, ::getpid());
+  const int part = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kMode);
+  if (part < 0) throw system_failure(what);
+  (void)::close(part);
+  (void)::unlink(beside.c_str());
 }
 
 std::vector<std::pair<int, std::string>> ranked_parts(const std::string& path) {
@@ -102,6 +119,19 @@ std::string read_clocks(const std::string& part, TraceClocks& clocks) {
   return own;
 }
 
+/// merge_traces() into a file, over what is there.
+std::vector<std::size_t> write_merged(const std::vector<std::string>& parts,
+                                      const std::string& path) {
+  errno = 0;
+  std::ofstream file(path, std::ios::trunc);
+  if (!file) throw system_failure("write " + path);
+  std::vector<std::size_t> num_events = merge_traces(parts, file);
+  file.close();
+  // A stream does not say why; what it called last that failed does.
+  if (!file) throw system_failure("write " + path, errno != 0 ? errno : EIO);
+  return num_events;
+}
+
 }  // namespace
 
 std::string trace_part_pattern(const std::string& path) {
@@ -152,11 +182,8 @@ void merge_trace_files(const std::vector<std::string>& parts, const std::string&
   if (std::filesystem::exists(path, error)) {
     throw std::runtime_error(path + " is there already: the result comes first, and is a new file");
   }
-  std::ofstream file(path);
   try {
-    const std::vector<std::size_t> num_events = merge_traces(parts, file);
-    file.close();
-    if (!file) throw std::runtime_error("cannot write " + path);
+    const std::vector<std::size_t> num_events = write_merged(parts, path);
     const auto empty = std::ranges::find(num_events, std::size_t{0});
     if (empty != num_events.end()) {
       const auto which = static_cast<std::size_t>(empty - num_events.begin());
@@ -177,6 +204,7 @@ JobTrace::JobTrace(std::string path) : path_(std::move(path)) {
     fmt::print(stderr, "crossdevice-run: another job writes to {}: this one's timeline is {}\n",
                taken, path_);
   }
+  require_writable(path_);
   std::error_code error;
   for (const std::string& part : find_trace_parts(path_)) std::filesystem::remove(part, error);
 }
@@ -192,10 +220,7 @@ void JobTrace::finish(int num_workers) const {
     std::set<int> ranks;
     for (const auto& [rank, part] : ranked_parts(path_)) ranks.insert(rank);
     const std::vector<std::string> parts = find_trace_parts(path_);
-    std::ofstream file(path_, std::ios::trunc);
-    merge_traces(parts, file);
-    file.close();
-    if (!file) throw std::runtime_error("cannot write it");
+    (void)write_merged(parts, path_);
     for (const std::string& part : parts) {
       std::error_code error;
       if (std::filesystem::remove(part, error) || !error) continue;

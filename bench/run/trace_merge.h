@@ -32,6 +32,8 @@ void merge_trace_files(const std::vector<std::string>& parts, const std::string&
 class JobTrace {
  public:
   /// `path` empty: nothing is traced. Removes what an earlier job has left.
+  ///
+  /// Errors   std::runtime_error: `path`, or files beside it, cannot be written. Nothing is removed then.
   explicit JobTrace(std::string path);
 
   /// "CROSSDEVICE_TRACE=...", for the workers; none where nothing is traced.

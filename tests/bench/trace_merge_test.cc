@@ -2,10 +2,12 @@
 // One timeline of several workers: out of files that end anywhere, of machines with other clocks, and of a real job.
 #include "run/trace_merge.h"
 
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -305,6 +307,38 @@ TEST_F(TraceMergeTest, APartThatCannotBeRemovedDoesNotHideTheTimeline) {
   EXPECT_THAT(job.err, HasSubstr("is complete; its part " + part + " cannot be removed"));
   EXPECT_THAT(job.err, ::testing::Not(HasSubstr("no timeline")));
   EXPECT_TRUE(std::filesystem::exists(whole));
+}
+
+TEST_F(TraceMergeTest, ATimelineThatCannotBeWrittenIsRefusedBeforeTheJob) {
+  const std::string ran = path("ran");
+  const auto refusal = [&](const std::string& whole) {
+    RunningJob job({"-n", "1", "--trace", whole, "--", "touch", ran});
+    EXPECT_EQ(job.finish(), 3) << whole;
+    EXPECT_FALSE(std::filesystem::exists(ran)) << whole;
+    EXPECT_THAT(job.err, HasSubstr(whole));
+    return job.err;
+  };
+  EXPECT_THAT(refusal(path("no_folder/t.json")), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal(path("")), HasSubstr("Is a directory"));
+  // The result's name is as long as names can be, so those of the parts are too long.
+  EXPECT_THAT(refusal(path(std::string(NAME_MAX, 'x'))), HasSubstr("File name too long"));
+}
+
+/// Until the new one is whole.
+TEST_F(TraceMergeTest, AJobBeginsWithoutTouchingTheTimelineBeforeIt) {
+  const std::string whole = write("whole.json", "before");
+  const JobTrace over(whole);
+  const JobTrace beside(path("new.json"));
+  EXPECT_EQ(std::filesystem::file_size(whole), 6U);
+  const auto entries = std::filesystem::directory_iterator(path(""));
+  EXPECT_EQ(std::distance(std::filesystem::begin(entries), std::filesystem::end(entries)), 1);
+}
+
+TEST_F(TraceMergeTest, AResultThatCannotBeWrittenHasItsReason) {
+  const std::string one = write("one", "[\n" + bar("one", 10));
+  RunningJob job({"--merge-trace", path("no_folder/t.json"), one});
+  EXPECT_EQ(job.finish(), 3);
+  EXPECT_THAT(job.err, HasSubstr("No such file or directory"));
 }
 
 TEST_F(TraceMergeTest, AWorkerThatLeavesNothingIsNamed) {
