@@ -221,7 +221,7 @@ class Gloo(Contender):
 
     def version(self, tools):
         version = None if self.packs else package_version("libgloo0")
-        return version and f"{version} (Debian's, built without AVX)"
+        return version and f"{version} (Debian's, built without AVX; its ring algorithm, whatever the size)"  # as gloo_peer.cc asks for
 
 
 @dataclasses.dataclass(frozen=True)

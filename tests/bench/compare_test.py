@@ -557,6 +557,13 @@ class ScenesTest(unittest.TestCase):
                         command = contender.command(scene, TOOLS, ["--json", "f"])
                     self.assertEqual("--packed" in command, contender.packs)
 
+    def test_gloos_version_says_which_of_its_algorithms_is_measured(self):
+        with unittest.mock.patch.object(contenders, "package_version", return_value="7.8"):
+            versions = {each.name: each.version(None) for each in contenders.CONTENDERS if isinstance(each, contenders.Gloo)}
+        self.assertRegex(versions["gloo"], r"^7\.8 \(.*\bring algorithm\b")
+        self.assertRegex(versions["gloo-reno"], r"\bring algorithm\b")
+        self.assertIn("Algorithm::RING", (BENCH / "peers" / "gloo_peer.cc").read_text(encoding="utf-8"))
+
     def test_in_one_process_ours_takes_its_own_ops(self):
         ours = contenders.CONTENDERS[0]
         self.assertEqual(ours.command(dataclasses.replace(SCENE, workers=0, devices=2), TOOLS, ["-n", "5"]), ["/bin/crossdevice-bench", "-n", "5", "-g", "2"])
