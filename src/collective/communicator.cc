@@ -6,7 +6,6 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,8 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/operation_kind.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/gpu_device.h"
 
@@ -84,10 +85,11 @@ class Side {
     stand_in_ =
         is_input ? input.stand_in_ : Tensor::empty(given_.dtype(), given_.shape(), place.device);
   }
-  [[nodiscard]] bool is_there() const { return is_there_; }
   [[nodiscard]] const Tensor& tensor() const { return is_there_ ? given_ : stand_in_; }
-  void put_back() const {
+  /// Whether there was something to wait for.
+  [[nodiscard]] bool put_back() const {
     if (!is_there_) copy(given_, stand_in_);
+    return !is_there_;
   }
 
  private:
@@ -108,18 +110,38 @@ struct Communicator::State {
   std::mutex mutex;  // a call
   std::uint64_t num_calls = 0;
 
-  using Call = detail::NcclCall;
+  struct Call : detail::NcclCall {
+    const detail::OperationKind& kind;
+  };
   /// Numbers the calls that all workers make.
-  [[nodiscard]] Call call(std::string_view kind, ReduceOp op, const CommunicatorOptions& options) {
+  [[nodiscard]] Call call(const detail::OperationKind& kind, ReduceOp op,
+                          const CommunicatorOptions& options) {
+    // Refused like a wrong argument: it is no operation that fails.
+    if (nccl != nullptr) nccl->require_usable();
     const std::optional<double> timeout_seconds = options.timeout_seconds.has_value()
                                                       ? options.timeout_seconds
                                                       : environment().default_timeout_seconds;
-    return {.request = {.kind = kind,
-                        .sequence = ++num_calls,
-                        .op = op,
-                        .deadline = Deadline::after_timeout_seconds(timeout_seconds),
-                        .deterministic = options.deterministic},
-            .timeout_seconds = timeout_seconds};
+    return {{.request = {.kind = kind.name,
+                         .sequence = ++num_calls,
+                         .op = op,
+                         .deadline = Deadline::after_timeout_seconds(timeout_seconds),
+                         .deterministic = options.deterministic},
+             .timeout_seconds = timeout_seconds},
+            kind};
+  }
+  /// `body()` as one operation: a bar, and counted. `tensor`: this worker's input; null: there is none.
+  template <class Body>
+  void run(const Call& call, const Tensor& tensor, Body body) const {
+    const std::size_t size_bytes = tensor ? tensor.size_bytes() : 0;
+    const TraceSpan span(call.kind.name.data(), "operation", [&] {
+      TraceArguments about{.sequence = call.request.sequence, .num_bytes = size_bytes};
+      if (tensor) {
+        about.dtype = to_string(tensor.dtype());
+        about.tracks = &Devices(tensor.device()).trace_tracks();
+      }
+      return about;
+    });
+    detail::run_counted(call.kind, size_bytes, body);
   }
   /// Equal on all workers for equal calls: where tensors lie does not count.
   [[nodiscard]] bool takes_nccl() const { return nccl != nullptr; }
@@ -140,27 +162,29 @@ struct Communicator::State {
       throw;
     }
   }
-  /// The last part of a call that writes `output`.
-  void finish(const Side& output, bool is_by_nccl) const {
-    if (output.is_there()) return;
-    output.put_back();
-    if (is_by_nccl) nccl->require_usable();  // else what was waited for may be an abort
+  /// Behind a call of NCCL that has waited for its output: that may have been for an abort, which the watchdog has counted.
+  void require_done(bool is_by_nccl, bool has_waited) const {
+    if (is_by_nccl && has_waited) nccl->require_usable();
   }
   /// `work(input, output)` with what stands for them where they are reached; `output` null: there is none. A copy that fails is no call yet, so that the
   /// others' calls are still compared with the right one of this worker.
   template <class Work>
   void with_sides(const Call& call, bool is_by_nccl, const Tensor& input, const Tensor& output,
                   int root, Work work) {
-    const Place& place = is_by_nccl ? gpu : hosts;
-    const Side from(place, input, Side::Holds::ITS_ELEMENTS);
-    const Side to(place, output, from);
-    if (is_by_nccl) {
-      work(from.tensor(), to.tensor());
-    } else {
-      on_hosts(call, detail::operation_of(call.request, input, root),
-               [&] { work(from.tensor(), to.tensor()); });
-    }
-    finish(to, is_by_nccl);
+    bool has_waited = false;
+    run(call, input, [&] {
+      const Place& place = is_by_nccl ? gpu : hosts;
+      const Side from(place, input, Side::Holds::ITS_ELEMENTS);
+      const Side to(place, output, from);
+      if (is_by_nccl) {
+        work(from.tensor(), to.tensor());
+      } else {
+        on_hosts(call, detail::operation_of(call.request, input, root),
+                 [&] { work(from.tensor(), to.tensor()); });
+      }
+      has_waited = to.put_back();
+    });
+    require_done(is_by_nccl, has_waited);
   }
 };
 
@@ -197,7 +221,7 @@ void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& ou
                          input.num_elements());
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
-  const State::Call call = state_->call("all_reduce", op, options);
+  const State::Call call = state_->call(detail::kAllReduce, op, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
     if (is_by_nccl) return state_->nccl->all_reduce(call, from, to);
     const CollectiveValue value{std::span<const Tensor>(&from, 1), std::span<const Tensor>(&to, 1)};
@@ -214,7 +238,7 @@ void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor
                          input.num_elements() / num_ranks);
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
-  const State::Call call = state_->call("reduce_scatter", op, options);
+  const State::Call call = state_->call(detail::kReduceScatter, op, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
     if (is_by_nccl) return state_->nccl->reduce_scatter(call, from, to);
     state_->engine->reduce_scatter(call.request, from, to);
@@ -227,7 +251,7 @@ void Communicator::all_gather(const Tensor& input, const Tensor& output,
                          input.num_elements() * static_cast<std::size_t>(num_workers()));
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl();
-  const State::Call call = state_->call("all_gather", ReduceOp::SUM, options);
+  const State::Call call = state_->call(detail::kAllGather, ReduceOp::SUM, options);
   state_->with_sides(call, is_by_nccl, input, output, 0, [&](const Tensor& from, const Tensor& to) {
     if (is_by_nccl) return state_->nccl->all_gather(call, from, to);
     state_->engine->all_gather(call.request, from, to);
@@ -239,17 +263,21 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
   detail::require_output("broadcast", tensor, tensor.dtype(), tensor.num_elements());
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl();
-  const State::Call call = state_->call("broadcast", ReduceOp::SUM, options);
+  const State::Call call = state_->call(detail::kBroadcast, ReduceOp::SUM, options);
   const bool is_root = root == rank();
-  const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
-                  is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING);
-  if (is_by_nccl) {
-    state_->nccl->broadcast(call, here.tensor(), root);
-  } else {
-    state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
-                     [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
-  }
-  if (!is_root) state_->finish(here, is_by_nccl);
+  bool has_waited = false;
+  state_->run(call, tensor, [&] {
+    const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
+                    is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING);
+    if (is_by_nccl) {
+      state_->nccl->broadcast(call, here.tensor(), root);
+    } else {
+      state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
+                       [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
+    }
+    has_waited = !is_root && here.put_back();
+  });
+  state_->require_done(is_by_nccl, has_waited);
 }
 
 void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output, int root,
@@ -262,7 +290,7 @@ void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output
   }
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
-  const State::Call call = state_->call("reduce", op, options);
+  const State::Call call = state_->call(detail::kReduce, op, options);
   state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
                      [&](const Tensor& from, const Tensor& to) {
                        if (is_by_nccl) {
@@ -282,7 +310,7 @@ void Communicator::gather(const Tensor& input, const Tensor& output, int root,
   }
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl();
-  const State::Call call = state_->call("gather", ReduceOp::SUM, options);
+  const State::Call call = state_->call(detail::kGather, ReduceOp::SUM, options);
   state_->with_sides(call, is_by_nccl, input, is_root ? output : Tensor(), root,
                      [&](const Tensor& from, const Tensor& to) {
                        if (is_by_nccl) {
@@ -294,9 +322,11 @@ void Communicator::gather(const Tensor& input, const Tensor& output, int root,
 
 void Communicator::barrier(const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
-  const State::Call call = state_->call("barrier", ReduceOp::SUM, options);
-  state_->on_hosts(call, {.kind = call.request.kind, .sequence = call.request.sequence},
-                   [&] { state_->engine->barrier(call.request); });
+  const State::Call call = state_->call(detail::kBarrier, ReduceOp::SUM, options);
+  state_->run(call, Tensor(), [&] {
+    state_->on_hosts(call, {.kind = call.request.kind, .sequence = call.request.sequence},
+                     [&] { state_->engine->barrier(call.request); });
+  });
 }
 
 }  // namespace crossdevice

@@ -16,11 +16,13 @@
 #include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/default_devices.h"
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
 
@@ -66,6 +68,12 @@ struct Buffers {
   bool is_in_place = false;        ///< the input's elements change
 };
 
+/// Of calls that had been counted when they were enqueued.
+class LateFailures final : public FailureListener {
+ public:
+  void operation_failed(std::exception_ptr error) override { count_late_failure(error); }
+};
+
 std::byte* at(const Tensor& tensor, std::size_t offset_bytes) {
   return static_cast<std::byte*>(tensor.data()) + offset_bytes;
 }
@@ -107,6 +115,7 @@ struct NcclCollectives::State {
   Device device;
   int compute_capability;
   std::shared_ptr<NcclClique> clique;
+  std::shared_ptr<LateFailures> late_failures = std::make_shared<LateFailures>();
   std::atomic<bool> is_on_hosts = false;
   std::unique_ptr<CallComparison> comparison;  // null: this process alone. Ends first
 
@@ -194,6 +203,7 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
   const GpuOperation operation{
       .record = {call.request.kind, call.request.sequence, 1, input.size_bytes()},
       .timeout_seconds = call.timeout_seconds,
+      .listener = late_failures,
       .is_in_place = buffers.is_in_place};
   try {
     run.begin();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/active_operation.h"
 
-#include <chrono>
-
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
@@ -56,21 +54,14 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
                           .tracks = &name.devices.trace_tracks()};
   });
   queue_.set_active(this);
-  is_timed_ = kind_.is_timed(name.size_bytes);
-  if (is_timed_) start_ = Deadline::Clock::now();
+  time_.start(kind_, name.size_bytes);
 }
 
 void ActiveOperation::count() {
   if (is_counted_) return;
   is_counted_ = true;
   span_.reset();
-  if (!is_timed_) {
-    kind_.count(record_.size_bytes);
-    return;
-  }
-  const auto taken =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now() - start_);
-  kind_.count(record_.size_bytes, static_cast<std::uint64_t>(taken.count()));
+  time_.count(kind_, record_.size_bytes);
 }
 
 ActiveOperation::~ActiveOperation() {

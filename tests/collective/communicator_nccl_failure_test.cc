@@ -7,12 +7,14 @@
 #include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "crossdevice/collective/communicator.h"
+#include "crossdevice/core/counters.h"
 #include "crossdevice/core/error.h"
 
 #include "support/gpu_values.h"
@@ -285,6 +287,40 @@ TEST_F(CommunicatorNcclFailure, ALaunchThatDoesNotComeBackEndsAtItsDeadline) {
                      emulated_cuda().release_everything();
                    }),
       no_errors(1));
+}
+
+TEST_F(CommunicatorNcclFailure, WhatFailsLaterIsCountedOnce) {
+  const auto timeouts = [] { return counter_value("crossdevice_timeouts_total"); };
+  const auto failures = [] {
+    return counter_value("crossdevice_operation_failures_total", "kind=\"all_reduce\"");
+  };
+  const auto calls = [] { return counter_value("crossdevice_operations_total"); };
+  const double timeouts_before = timeouts();
+  const double failures_before = failures();
+  const double calls_before = calls();
+  EXPECT_EQ(
+      run_clusters(1,
+                   [&](const ClusterPtr& cluster) {
+                     Worker worker(cluster);
+                     emulated_cuda().calls().inject({.function = "nccl.all_reduce",
+                                                     .kind = testing::FaultKind::HANG_OPERATION});
+                     worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
+                                             {.timeout_seconds = 0.2});
+                     EXPECT_THAT(await_failure(worker.world), HasSubstr("timed out"));
+                     // Refused: no operations, and no failures of their own.
+                     EXPECT_THROW(worker.world.all_reduce(ReduceOp::SUM, worker.one, kSoon),
+                                  FailedPreconditionError);
+                     EXPECT_THROW(worker.world.barrier(kSoon), FailedPreconditionError);
+                     emulated_cuda().release_everything();
+                   }),
+      no_errors(1));
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (timeouts() == timeouts_before && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::yield();  // the watchdog tells the calls first, and then whoever counts
+  }
+  EXPECT_EQ(timeouts() - timeouts_before, 1);
+  EXPECT_EQ(failures() - failures_before, 1);
+  EXPECT_EQ(calls() - calls_before, 1);
 }
 #endif
 

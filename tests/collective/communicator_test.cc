@@ -3,6 +3,8 @@
 #include "crossdevice/collective/communicator.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <tuple>
@@ -10,7 +12,10 @@
 
 #include <gtest/gtest.h>
 
+#include "crossdevice/core/counter.h"
+#include "crossdevice/core/counters.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 
 #include "support/worker_processes.h"
 
@@ -133,6 +138,99 @@ int different_counts(Cluster& joined) {
   return out == std::vector<float>(part, -1) ? 0 : 3;
 }
 
+/// Bars of operations, in their order.
+struct Operation {
+  std::string name;
+  std::uint64_t num_bytes;
+  int num_around;
+
+  friend bool operator==(const Operation&, const Operation&) = default;
+};
+std::vector<Operation> operations;
+int num_open = 0;
+constexpr detail::SpanHook kHook{
+    .push =
+        [](const detail::TraceEvent& event) noexcept {
+          if (std::string(event.category) == "operation") {
+            operations.push_back({event.name, event.arguments.num_bytes, num_open});
+          }
+          ++num_open;
+        },
+    .pop = []() noexcept { --num_open; }};
+
+/// How much the counters have grown since.
+class Growth {
+ public:
+  [[nodiscard]] double of(const std::string& name, const std::string& labels = {}) const {
+    double before = 0;
+    for (const CounterSample& each : before_) {
+      if (each.name == name && (labels.empty() || each.labels == labels)) before += each.value;
+    }
+    return counter_value(name, labels) - before;
+  }
+
+ private:
+  std::vector<CounterSample> before_ = counters();
+};
+
+/// `call` is one operation of `kind` with so many bytes, on the timeline and among the counters.
+void expect_one(const std::string& kind, std::uint64_t num_bytes,
+                const std::function<void()>& call) {
+  const Growth growth;
+  operations.clear();
+  detail::set_span_hook(&kHook);
+  call();
+  detail::set_span_hook(nullptr);
+  EXPECT_EQ(operations, (std::vector<Operation>{{kind, num_bytes, 0}}));
+  const std::string labels = "kind=\"" + kind + "\"";
+  EXPECT_EQ(growth.of("crossdevice_operations_total"), 1) << kind;
+  EXPECT_EQ(growth.of("crossdevice_operations_total", labels), 1) << kind;
+  EXPECT_EQ(growth.of("crossdevice_operation_bytes_total"), num_bytes) << kind;
+  EXPECT_EQ(growth.of("crossdevice_operation_bytes_total", labels), num_bytes) << kind;
+  EXPECT_GT(growth.of("crossdevice_operation_seconds_total", labels), 0) << kind;  // of the first
+  EXPECT_EQ(growth.of("crossdevice_operation_failures_total"), 0) << kind;
+}
+
+void every_call_is_observed(Cluster& joined) {
+  Communicator world(shared(joined));
+  const auto ranks = static_cast<std::size_t>(world.num_workers());
+  std::vector<float> part(100, 1);
+  std::vector<float> row(100 * ranks, 1);
+  const std::uint64_t row_bytes = 400 * ranks;
+  expect_one("all_reduce", 400, [&] { world.all_reduce(ReduceOp::SUM, view(part)); });
+  expect_one("reduce_scatter", row_bytes,
+             [&] { world.reduce_scatter(ReduceOp::SUM, view(row), view(part)); });
+  expect_one("all_gather", 400, [&] { world.all_gather(view(part), view(row)); });
+  expect_one("broadcast", 400, [&] { world.broadcast(view(part), 0); });
+  expect_one("reduce", 400, [&] { world.reduce(ReduceOp::SUM, view(part), view(part), 0); });
+  expect_one("gather", 400, [&] { world.gather(view(part), view(row), 0); });
+  expect_one("barrier", 0, [&] { world.barrier(); });
+
+  const Growth growth;
+  std::vector<float> wrong(100 * ranks + 1);
+  EXPECT_THROW(world.all_gather(view(part), view(wrong)), ValueError);
+  EXPECT_THROW(world.barrier({.timeout_seconds = -1.0}), ValueError);
+  detail::counter_state = detail::CounterState::OFF;
+  world.all_reduce(ReduceOp::SUM, view(part));
+  world.broadcast(view(part), 0);
+  detail::counter_state = detail::CounterState::ON;
+  EXPECT_EQ(growth.of("crossdevice_operations_total"), 0);
+}
+
+/// Nobody else comes to rank 0's barrier.
+void a_timeout_is_counted(Cluster& joined) {
+  Communicator world(shared(joined));
+  world.barrier();
+  const Growth growth;
+  if (world.rank() == 0) {
+    EXPECT_THROW(world.barrier({.timeout_seconds = 0.05}), DeadlineExceededError);
+    EXPECT_EQ(growth.of("crossdevice_operations_total", "kind=\"barrier\""), 1);
+    EXPECT_EQ(growth.of("crossdevice_operation_failures_total", "kind=\"barrier\""), 1);
+    EXPECT_EQ(growth.of("crossdevice_timeouts_total"), 1);
+  }
+  joined.barrier();
+}
+
 class CommunicatorTest : public ::testing::TestWithParam<std::tuple<int, Machines>> {
  protected:
   [[nodiscard]] static int num_workers() { return std::get<0>(GetParam()); }
@@ -151,6 +249,15 @@ INSTANTIATE_TEST_SUITE_P(Workers, CommunicatorTest,
 
 TEST_P(CommunicatorTest, DoesEverything) { EXPECT_EQ(run("everything"), all_well(num_workers())); }
 
+TEST_P(CommunicatorTest, EveryCallIsABarAndIsCountedOnce) {
+  EXPECT_EQ(run("every_call_is_observed"), all_well(num_workers()));
+}
+
+TEST_P(CommunicatorTest, ATimeoutIsCounted) {
+  if (num_workers() == 1) return;
+  EXPECT_EQ(run("a_timeout_is_counted"), all_well(num_workers()));
+}
+
 TEST_P(CommunicatorTest, DifferentCallsAreAnErrorOnAll) {
   if (num_workers() == 1) return;
   EXPECT_EQ(run("different_counts"), all_well(num_workers()));
@@ -160,7 +267,10 @@ TEST_P(CommunicatorTest, DifferentCallsAreAnErrorOnAll) {
 }  // namespace crossdevice
 
 int main(int argc, char** argv) {
-  return crossdevice::testing::worker_main(argc, argv,
-                                           {{"everything", crossdevice::everything},
-                                            {"different_counts", crossdevice::different_counts}});
+  return crossdevice::testing::worker_main(
+      argc, argv,
+      {{"everything", crossdevice::everything},
+       {"different_counts", crossdevice::different_counts},
+       {"every_call_is_observed", crossdevice::every_call_is_observed},
+       {"a_timeout_is_counted", crossdevice::a_timeout_is_counted}});
 }

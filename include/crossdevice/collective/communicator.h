@@ -46,7 +46,7 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 ///          keeps some in NCCL and others on hosts, these end what the whole job waits for (Cluster::abort_collective_ops), with the same text.
 /// Threads  calls are serialised. Threads that communicate at the same time use a communicator each.
 /// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives. By NCCL one call of it, and one kernel more for MEAN; gather() is one message
-///          from each worker.
+///          from each worker. Each call is counted, and a bar of a timeline, by its name (core/counters.h, core/trace.h).
 class CROSSDEVICE_EXPORT Communicator {
  public:
   /// Of hosts. Collective. `deadline`: for all that the members do here together.

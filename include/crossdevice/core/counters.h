@@ -28,8 +28,9 @@ struct CROSSDEVICE_EXPORT CounterSample {
 
 /// Everything that this process counts, ordered by name and labels:
 ///
-///   crossdevice_operations_total{kind}, _operation_bytes_total{kind}, _operation_seconds_total{kind}   calls of ops that have ended, well or not; one
-///       replica's bytes; how long they took: of calls of less than 16 KiB, after a thread's first 16, one in 16 is timed and counts 16 times
+///   crossdevice_operations_total{kind}, _operation_bytes_total{kind}, _operation_seconds_total{kind}   calls of ops, and of Communicator, that have
+///       ended, well or not; one replica's bytes, or this worker's input; how long they took: of calls of less than 16 KiB, after a thread's first 16, one in
+///       16 is timed and counts 16 times
 ///   crossdevice_operation_failures_total{kind}, crossdevice_timeouts_total    of these, the ones that threw, and that threw DeadlineExceededError
 ///   crossdevice_reductions_total{algorithm}, _reduction_bytes_total{algorithm}    how it was done; a batch may be several
 ///   crossdevice_waits_total{for}, crossdevice_wait_seconds_total{for}    times that this process waited for other workers longer than spinning takes
@@ -37,7 +38,8 @@ struct CROSSDEVICE_EXPORT CounterSample {
 ///
 /// With CROSSDEVICE_COUNTERS=0 nothing is counted: only the pools have values then.
 ///
-/// Operations on GPUs are counted when they are enqueued, and so is their time; a failure that is found later counts as one.
+/// Operations on GPUs are counted when they are enqueued, and so is their time; a failure that is found later counts as one. What is refused - for its arguments,
+/// or on a communicator that is broken - is no operation.
 ///
 /// Threads  any; while others count, values read together may not belong together.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<CounterSample> counters();

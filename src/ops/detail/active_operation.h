@@ -11,11 +11,11 @@
 #include "crossdevice/collective/direct_reduce.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/ops/communication_options.h"
 
-#include "ops/detail/operation_kind.h"
 #include "ops/detail/operation_queue.h"
 #include "ops/detail/pending_batch_state.h"
 
@@ -105,8 +105,7 @@ class ActiveOperation {
   ActiveOperation* outer_;  // null unless nested
   const OperationKind& kind_;
   bool is_counted_ = false;
-  bool is_timed_ = false;
-  Deadline::Clock::time_point start_;  // where it is timed
+  OperationTime time_;  // not of a nested one
   bool in_place_;
   bool outputs_written_ = false;
   OperationRecord record_;

@@ -15,10 +15,9 @@
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/operation_kind.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/pending_batch.h"
-
-#include "ops/detail/operation_kind.h"
 
 namespace crossdevice::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/detail/operation_kind.h"
+#include "crossdevice/core/operation_kind.h"
 
 #include "crossdevice/core/error.h"
 
@@ -15,6 +15,10 @@ constinit const OperationKind kReduce("reduce", "kind=\"reduce\"");
 constinit const OperationKind kBatchReduce("batch_reduce", "kind=\"batch_reduce\"");
 constinit const OperationKind kBroadcast("broadcast", "kind=\"broadcast\"");
 constinit const OperationKind kGather("gather", "kind=\"gather\"");
+constinit const OperationKind kAllReduce("all_reduce", "kind=\"all_reduce\"");
+constinit const OperationKind kReduceScatter("reduce_scatter", "kind=\"reduce_scatter\"");
+constinit const OperationKind kAllGather("all_gather", "kind=\"all_gather\"");
+constinit const OperationKind kBarrier("barrier", "kind=\"barrier\"");
 
 void OperationKind::count_failure(const std::exception_ptr& error) const noexcept {
   failures.add();
@@ -31,7 +35,8 @@ void count_late_failure(const std::exception_ptr& error) noexcept {
   try {
     std::rethrow_exception(error);
   } catch (const OpError& known) {
-    for (const OperationKind* each : {&kReduce, &kBatchReduce, &kBroadcast, &kGather}) {
+    for (const OperationKind* each : {&kReduce, &kBatchReduce, &kBroadcast, &kGather, &kAllReduce,
+                                      &kReduceScatter, &kAllGather, &kBarrier}) {
       if (known.operation().kind == each->name) found = each;
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): it does not say
