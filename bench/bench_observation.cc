@@ -5,9 +5,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include "crossdevice/collective/reduction_span.h"
 #include "crossdevice/core/counter.h"
 #include "crossdevice/core/counters.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/crossdevice.h"
 
@@ -109,7 +111,11 @@ void SmallestCallAsItIs(benchmark::State& state) {
 }
 BENCHMARK(SmallestCallAsItIs)->ArgName("counters")->Arg(1)->Arg(0);
 
-/// As many spans that nobody wants as that call opens, and what it counts: an operation and a reduction, each with its bytes.
+constinit const cd::detail::OperationKind kOperation("bench", "kind=\"bench\"");
+constinit const cd::detail::ReductionAlgorithm kAlgorithm("bench", "algorithm=\"bench\"");
+
+/// As many spans that nobody wants as that call opens, and what it counts: an operation, whose time it takes as often as there, and a reduction, each with its
+/// bytes. With nothing between: what it costs the call is the difference of the call's own rows.
 void WhatItObserves(benchmark::State& state) {
   const Counted counted(state.range(0) != 0);
   const int num_spans = SmallestCall().num_spans();
@@ -118,12 +124,12 @@ void WhatItObserves(benchmark::State& state) {
       const cd::TraceSpan span("span", "bench", [] { return cd::TraceArguments{.num_bytes = 8}; });
       benchmark::ClobberMemory();
     }
-    for (int i = 0; i < 2; ++i) {
-      if (!cd::detail::is_counted()) continue;
-      cd::detail::ThreadCounters counters;
-      counters.add(kCounter);
-      counters.add(kCounter, 8);
-    }
+    cd::detail::OperationTime time;
+    time.start(kOperation, 8);
+    benchmark::ClobberMemory();
+    cd::detail::ReductionSpan::count(kAlgorithm, 8);
+    benchmark::ClobberMemory();
+    time.count(kOperation, 8);
     benchmark::ClobberMemory();
   }
   state.counters["spans"] = num_spans;

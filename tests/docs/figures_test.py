@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """README's tables say what was measured, rounded to the digits that they show: those beside other libraries what the rows of the page give that they name,
-with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name.
+with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So does docs/observing.md of each time.
 
     figures_test.py ROOT
 """
@@ -265,11 +265,30 @@ def check_limits(text):
     return wrong, num_figures, path.name
 
 
+OBSERVATION = ("bench_observation --benchmark_color=false --benchmark_min_time=0.1 --benchmark_repetitions=9 "
+               "--benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true")
+# Whose medians the times of docs/observing.md are, in their order there.
+OBSERVED = ("SmallestCallAsItIs/counters:1", "SmallestCallAsItIs/counters:0")
+
+
+def check_observing(text):
+    path = ROOT / "docs" / re.search(r"\]\((\.\./bench/results/[^/)]+\.md)\)", text).group(1)
+    record = Record(path)
+    shown = re.findall(r"[0-9][0-9,.]*\s+(?:ns|us|ms|s)\b", text)
+    try:
+        expected = [(float(record.search(OBSERVATION, rf"^{name}_median +([0-9.]+) ns")) * 1e-3, "time") for name in OBSERVED]
+    except LookupError as error:
+        return [f"docs/observing.md: {path.name}: {error.args[0]}"], 0, path.name
+    wrong = complaints_of_figures(", ".join(shown), expected)
+    if len(shown) > len(expected):
+        wrong.append(f"has the times {shown}: OBSERVED of figures_test.py says where {len(expected)} come from: add the others")
+    return [f"docs/observing.md: {each}" for each in wrong], len(expected), path.name
+
+
 def main():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     failed = False
-    for check in (check_peers, check_limits):
-        wrong, count, name = check(text)
+    for check, page in ((check_peers, "README.md"), (check_limits, "README.md"), (check_observing, "docs/observing.md")):
+        wrong, count, name = check((ROOT / page).read_text(encoding="utf-8"))
         print("\n".join(wrong) or f"{count} figures are as {name} has them")
         failed = failed or bool(wrong) or count == 0
     return 1 if failed else 0
