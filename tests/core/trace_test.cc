@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/core/counter.h"
 #include "crossdevice/core/counters.h"
 
 #include "core/detail/trace_file.h"
@@ -209,6 +210,9 @@ TEST(TraceTest, WhatDoesNotFitIsDroppedCountedAndSaid) {
                              const TraceSpan span("many");
                            }
                            if (counter_value("crossdevice_trace_dropped_total") != kMore) _exit(3);
+                           // Read, not counted.
+                           detail::counter_state = detail::CounterState::OFF;
+                           if (counter_value("crossdevice_trace_dropped_total") != kMore) _exit(4);
                          }),
             0);
   const nlohmann::json events = nlohmann::json::parse(text_of(path));

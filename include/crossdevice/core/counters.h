@@ -35,8 +35,9 @@ struct CROSSDEVICE_EXPORT CounterSample {
 ///   crossdevice_reductions_total{algorithm}, _reduction_bytes_total{algorithm}    how it was done; a batch may be several
 ///   crossdevice_waits_total{for}, crossdevice_wait_seconds_total{for}    times that this process waited for other workers longer than spinning takes
 ///   crossdevice_pool_*{device}    memory_pool.h's statistics of every pool that is in use
+///   crossdevice_trace_dropped_total    where a timeline is written: bars that there was no room for (trace.h)
 ///
-/// With CROSSDEVICE_COUNTERS=0 nothing is counted: only the pools have values then.
+/// With CROSSDEVICE_COUNTERS=0 nothing is counted: what has values then is not counted but read, the pools and the timeline's.
 ///
 /// Operations on GPUs are counted when they are enqueued, and so is their time; a failure that is found later counts as one. What is refused - for its arguments,
 /// or on a communicator that is broken - is no operation.
