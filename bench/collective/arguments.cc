@@ -89,7 +89,7 @@ void declare_what(CLI::App& app, Raw& raw) {
                  "The first N GPUs, or N host devices where there is no GPU")
       ->group(what)
       ->excludes(devices)
-      ->check(CLI::PositiveNumber);
+      ->check(programs::above_zero());
   app.add_option("-r,--root", raw.root,
                  "Position in --devices of the root of reduce, broadcast and gather")
       ->group(what)
@@ -150,7 +150,7 @@ void declare_sizes(CLI::App& app, Raw& raw) {
   app.add_option("--tensors", raw.num_tensors,
                  "Tensors that a batch_reduce without --gradients is cut into")
       ->group(sizes)
-      ->check(CLI::PositiveNumber)
+      ->check(programs::above_zero())
       ->capture_default_str();
 }
 
@@ -158,7 +158,7 @@ void declare_how(CLI::App& app, Raw& raw) {
   const std::string how = "How to run";
   app.add_option("-n,--iters", raw.iterations, "Timed calls per row")
       ->group(how)
-      ->check(CLI::PositiveNumber)
+      ->check(programs::above_zero())
       ->capture_default_str();
   app.add_option("-w,--warmup_iters", raw.warmup, "Untimed calls before")
       ->group(how)
@@ -174,7 +174,7 @@ void declare_how(CLI::App& app, Raw& raw) {
       ->capture_default_str();
   app.add_option("--num-packs", raw.num_packs, "num_packs of the ops")
       ->group(how)
-      ->check(CLI::NonNegativeNumber)
+      ->check(programs::not_negative())
       ->capture_default_str();
   app.add_option("--all-reduce-spec", raw.all_reduce_spec,
                  "all_reduce_spec of --ops multi_worker: xring#2, nccl:64k:pscpu/pscpu#2, ...; its "

@@ -73,7 +73,7 @@ void add_secret_file(Findings& findings) {
                          ? fmt::format("chmod 600 {}", path)
                          : fmt::format(
                                "put the same file on every machine, for its owner only: "
-                               "(umask 077; head -c 32 /dev/urandom | xxd -p -c 64 > {})",
+                               "(umask 077; head -c 32 /dev/urandom | base64 > {})",
                                path);
   }
   findings.push_back(std::move(finding));

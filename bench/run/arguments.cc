@@ -206,6 +206,9 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   if (arguments.hosts.empty() && arguments.port > 0) {
     throw programs::ArgumentError("--port needs --hosts");
   }
+  if (arguments.hosts.empty() && app.count("--remote-shell") > 0) {
+    throw programs::ArgumentError("--remote-shell needs --hosts");
+  }
   if (arguments.hosts.empty() && arguments.num_workers > kMaxWorkers) {
     throw programs::ArgumentError(
         fmt::format("--workers: expected at most {} on one machine, got {}", kMaxWorkers,

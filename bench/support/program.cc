@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include <fmt/core.h>
 
@@ -12,9 +13,21 @@
 
 namespace crossdevice::programs {
 
+namespace {
+
+/// A table that was lost, on a full disk for instance, is no success.
+void require_written_output() {
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!is_written) throw std::runtime_error("standard output could not be written");
+}
+
+}  // namespace
+
 int run_program(std::string_view name, const std::function<int()>& body) {
   try {
-    return body();
+    const int code = body();
+    require_written_output();
+    return code;
   } catch (const ArgumentError& error) {
     fmt::print(stderr, "{}: {}\n(see {} --help)\n", name, error.what(), name);
     return kExitBadArguments;

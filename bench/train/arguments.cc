@@ -64,7 +64,7 @@ void declare_data(CLI::App& app, Raw& raw) {
       ->capture_default_str();
   app.add_option("--train-images", raw.max_train_images,
                  "Use only the first N images to train with")
-      ->check(CLI::PositiveNumber);
+      ->check(programs::above_zero());
   app.add_option("--devices", raw.devices,
                  "Devices of each worker with commas between, CPU:0,CPU:1 (default: 4 host "
                  "devices, one where there are several workers)");
@@ -78,18 +78,18 @@ void declare_data(CLI::App& app, Raw& raw) {
 
 void declare_training(CLI::App& app, TrainingOptions& training) {
   app.add_option("--epochs", training.epochs, "Passes over the training images")
-      ->check(CLI::PositiveNumber)
+      ->check(programs::above_zero())
       ->capture_default_str();
   app.add_option("--batch-size", training.batch_size, "Images per step, of all replicas together")
-      ->check(CLI::PositiveNumber)
+      ->check(programs::above_zero())
       ->capture_default_str();
   app.add_option("--hidden", training.hidden_widths,
                  "Widths of the hidden layers, with commas between")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(programs::above_zero())
       ->capture_default_str();
   app.add_option("--learning-rate", training.rate, "Rate of the first step; falls linearly to 0")
-      ->check(CLI::NonNegativeNumber)
+      ->check(programs::not_negative())
       ->capture_default_str();
   app.add_option("--momentum", training.momentum, "Momentum")
       ->check(CLI::Range(0.0, 1.0))
@@ -105,7 +105,7 @@ void declare_elastic(CLI::App& app, Raw& raw) {
   app.add_option("--min-workers", raw.elastic.min_workers,
                  "With --elastic: go on with no fewer workers (default: more than half of those "
                  "that were there)")
-      ->check(CLI::PositiveNumber);
+      ->check(programs::above_zero());
 }
 
 Devices devices_of(const std::string& names, int num_workers) {

@@ -5,7 +5,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,6 +31,17 @@ AllReduceAlgorithm algorithm_of(const std::string& name) {
       "tuning: algorithm must be exchange, doubling, shuffle, rechd or ring, not \"{}\"", name));
 }
 
+/// A name that is misspelt says nothing, and is meant to.
+void require_object_of(const nlohmann::json& value, const char* what,
+                       std::initializer_list<std::string_view> known) {
+  if (!value.is_object()) throw ValueError(fmt::format("tuning: {} must be a JSON object", what));
+  for (const auto& [name, ignored] : value.items()) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw ValueError(fmt::format("tuning: {} has no \"{}\", but {}", what, name,
+                                 fmt::join(known, ", ")));
+  }
+}
+
 double positive(const nlohmann::json& links, const char* name) {
   const double value = links.at(name).get<double>();
   if (std::isfinite(value) && value > 0) return value;
@@ -45,6 +58,7 @@ std::vector<AllReduceTuning::Pin> pins_of(const nlohmann::json& entries) {
   std::vector<AllReduceTuning::Pin> pins;
   pins.reserve(entries.size());
   for (const nlohmann::json& entry : entries) {
+    require_object_of(entry, "an entry of all_reduce", {"algorithm", "up_to_bytes"});
     AllReduceTuning::Pin pin{.up_to_bytes = kNoLimit,
                              .algorithm = algorithm_of(entry.at("algorithm").get<std::string>())};
     if (const auto limit = entry.find("up_to_bytes"); limit != entry.end()) {
@@ -205,9 +219,12 @@ double predict_all_reduce_seconds(AllReduceAlgorithm algorithm, std::size_t num_
 AllReduceTuning parse_all_reduce_tuning(std::string_view json) {
   try {
     const nlohmann::json root = nlohmann::json::parse(json);
-    if (!root.is_object()) throw ValueError("tuning: must be a JSON object");
+    require_object_of(root, "the file", {"links", "all_reduce"});
     AllReduceTuning tuning;
     if (const auto links = root.find("links"); links != root.end()) {
+      require_object_of(*links, "links",
+                        {"latency_seconds", "ring_bytes_per_second", "mesh_bytes_per_second",
+                         "message_seconds"});
       tuning.links = LinkModel{.latency_seconds = positive(*links, "latency_seconds"),
                                .ring_bytes_per_second = positive(*links, "ring_bytes_per_second"),
                                .mesh_bytes_per_second = positive(*links, "mesh_bytes_per_second"),

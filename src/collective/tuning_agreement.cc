@@ -34,7 +34,11 @@ AllReduceTuning read_tuning_file() {
   if (!in || text.str().size() > kMaxTuningBytes) {
     throw ValueError(fmt::format("CROSSDEVICE_TUNING_FILE: {} cannot be read", file));
   }
-  return parse_all_reduce_tuning(text.str());
+  try {
+    return parse_all_reduce_tuning(text.str());
+  } catch (const ValueError& error) {
+    throw ValueError(fmt::format("CROSSDEVICE_TUNING_FILE: {}: {}", file, error.what()));
+  }
 }
 
 }  // namespace

@@ -51,6 +51,13 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+TEST_F(BenchWorkersTest, ATableThatIsLostIsNoSuccess) {
+  RunningJob job({"-c", std::string(CROSSDEVICE_BENCH_PROGRAM) + " -g 1 -b 8 -e 8 > /dev/full"},
+                 "/bin/sh");
+  EXPECT_EQ(job.finish(), 3);
+  EXPECT_EQ(job.err, "crossdevice-bench: standard output could not be written\n");
+}
+
 TEST_F(BenchWorkersTest, OneTableAndOneFile) {
   RunningJob job(arguments({"--workers", "2"}), CROSSDEVICE_BENCH_PROGRAM);
   EXPECT_EQ(job.finish(), 0) << job.err;

@@ -2,6 +2,7 @@
 // Interned devices and lists of them: one handle per device, however it is spelled; what is present.
 #include "crossdevice/device/device.h"
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <set>
@@ -206,6 +207,20 @@ TEST(DevicesTest, OrderAndRepetitionsCount) {
   EXPECT_FALSE(ab.has_duplicates());
   EXPECT_TRUE(aab.has_duplicates());
   EXPECT_EQ((std::unordered_set<Devices>{ab, ba, aab, Devices{}, Devices{"CPU:0"}}).size(), 5u);
+}
+
+TEST(DevicesTest, WhatIsKnownAtRunTimeIsARange) {
+  const auto size_of = [](const Devices& devices) { return devices.size(); };
+  const std::vector<std::string> names{"CPU:0", "CPU:1"};
+  const std::vector<Device> devices{"CPU:0", "CPU:1"};
+  const Devices ab{"CPU:0", "CPU:1"};
+  EXPECT_EQ(Devices(names), ab);
+  EXPECT_EQ(Devices(devices), ab);
+  EXPECT_EQ(Devices(std::array{"CPU:0", "CPU:1"}), ab);
+  EXPECT_EQ(size_of(names), 2U);
+  EXPECT_EQ(size_of(std::vector<std::string>{}), 0U);
+  EXPECT_EQ(Devices(std::string("CPU:1")), Devices{"CPU:1"});
+  EXPECT_THROW((void)size_of(std::vector<std::string>{"CPU:0", "nonsense"}), ValueError);
 }
 
 TEST(DevicesTest, SameSetIgnoresOrderAndRepetitions) {

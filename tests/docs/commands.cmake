@@ -125,7 +125,7 @@ run([[crossdevice-run --hosts node1:2,node2:2 -- ./my_trainer]]
 
 # docs/observing.md
 run_with(mpirun.openmpi [[CROSSDEVICE_TRACE=t.%p.json mpirun.openmpi -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
-run_with(mpirun.openmpi [[crossdevice-run --merge-trace job.json t.*.json]] MAKES_JSON job.json) # what the line above it leaves
+run_with(mpirun.openmpi [[crossdevice-run --merge-trace all.json t.*.json]] MAKES_JSON all.json) # what the line above it leaves
 
 # docs/troubleshooting.md, docs/extending.md, docs/gpus.md
 run([[crossdevice-doctor]] SAYS "All that is required works.")

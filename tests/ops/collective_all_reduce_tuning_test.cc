@@ -68,7 +68,9 @@ TEST(CollectiveAllReduceTuning, AFileOfRank0PinsTheAlgorithmForAll) {
                          "mesh_bytes_per_second": 1e3}})",
            "ring, ",
            ": 1 MiB a pack, 145810.1 us expected, 4.1 % of it for no bytes (256 KiB 14.7 %");
-  run_with("nonsense", "rank 0: tuning: ", "");
+  const std::string at_fault = "rank 0: CROSSDEVICE_TUNING_FILE: " + file + ": tuning: ";
+  run_with("nonsense", at_fault + "[json.exception.parse_error.101]", "");
+  run_with(R"({"lnks": {}})", at_fault + R"(the file has no "lnks", but links, all_reduce)", "");
   std::filesystem::remove(file);
   ::setenv("TEST_EXPECTED", "rank 0: CROSSDEVICE_TUNING_FILE: ", 1);
   EXPECT_EQ(run_workers("obey tuning", 2, -1, Machines::ONE_EACH), all_well(2));

@@ -13,9 +13,13 @@
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "crossdevice/core/export.h"
 
@@ -79,7 +83,7 @@ class CROSSDEVICE_EXPORT Device {
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// An interned list of devices; order and repetitions count. Never a list of strings: `{{"GPU:0",
-/// "GPU:1"}}` is two devices.
+/// "GPU:1"}}` is two devices. What is known at run time only is a range of names or of devices: `std::vector<std::string>`, `std::vector<Device>`.
 ///
 /// Memory   as Device: a list that was seen before is looked up.
 /// Threads  any.
@@ -93,6 +97,14 @@ class CROSSDEVICE_EXPORT Devices {
   explicit Devices(std::span<const Device> devices);
   // NOLINTNEXTLINE(google-explicit-constructor): where several may stand, so may one
   Devices(const Device& device);
+  /// Errors   ValueError: as Device of a name that is none.
+  template <class Range>
+  requires(!std::is_convertible_v<const Range&, Device> &&
+           std::is_convertible_v<decltype(*std::begin(std::declval<const Range&>())), Device>)
+      // NOLINTNEXTLINE(google-explicit-constructor): as a list in braces
+      Devices(const Range& devices)
+      : Devices(std::span<const Device>(
+            std::vector<Device>(std::begin(devices), std::end(devices)))) {}
 
   [[nodiscard]] std::size_t size() const { return view().size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }
