@@ -37,8 +37,8 @@ void require_object_of(const nlohmann::json& value, const char* what,
   if (!value.is_object()) throw ValueError(fmt::format("tuning: {} must be a JSON object", what));
   for (const auto& [name, ignored] : value.items()) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw ValueError(fmt::format("tuning: {} has no \"{}\", but {}", what, name,
-                                 fmt::join(known, ", ")));
+    throw ValueError(
+        fmt::format("tuning: {} has no \"{}\", but {}", what, name, fmt::join(known, ", ")));
   }
 }
 
@@ -222,9 +222,9 @@ AllReduceTuning parse_all_reduce_tuning(std::string_view json) {
     require_object_of(root, "the file", {"links", "all_reduce"});
     AllReduceTuning tuning;
     if (const auto links = root.find("links"); links != root.end()) {
-      require_object_of(*links, "links",
-                        {"latency_seconds", "ring_bytes_per_second", "mesh_bytes_per_second",
-                         "message_seconds"});
+      require_object_of(
+          *links, "links",
+          {"latency_seconds", "ring_bytes_per_second", "mesh_bytes_per_second", "message_seconds"});
       tuning.links = LinkModel{.latency_seconds = positive(*links, "latency_seconds"),
                                .ring_bytes_per_second = positive(*links, "ring_bytes_per_second"),
                                .mesh_bytes_per_second = positive(*links, "mesh_bytes_per_second"),

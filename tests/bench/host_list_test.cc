@@ -107,8 +107,11 @@ TEST(HostListTest, TheCommandLine) {
       },
       "the hosts have only 6 slots");
   expect_refused([] { (void)parse({"-n", "1", "--port", "7", "--", "prog"}); }, "needs --hosts");
-  expect_refused([] { (void)parse({"-n", "1", "--remote-shell", "ssh", "--", "prog"}); },
-                 "--remote-shell needs --hosts");
+  expect_refused(
+      [] {
+        (void)parse({"-n", "1", "--remote-shell", "ssh", "--", "prog"});
+      },
+      "--remote-shell needs --hosts");
   expect_refused([] { (void)parse({"--hosts", "", "--", "prog"}); }, "--hosts");
   expect_refused(
       [] {

@@ -103,8 +103,8 @@ class CROSSDEVICE_EXPORT Devices {
            std::is_convertible_v<decltype(*std::begin(std::declval<const Range&>())), Device>)
       // NOLINTNEXTLINE(google-explicit-constructor): as a list in braces
       Devices(const Range& devices)
-      : Devices(std::span<const Device>(
-            std::vector<Device>(std::begin(devices), std::end(devices)))) {}
+      : Devices(
+            std::span<const Device>(std::vector<Device>(std::begin(devices), std::end(devices)))) {}
 
   [[nodiscard]] std::size_t size() const { return view().size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }
