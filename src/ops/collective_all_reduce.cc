@@ -191,7 +191,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
   std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
-  std::uint64_t num_requests = 0;
+  std::uint64_t num_unknown = 0;  // calls that have begun here, and of which others may not know
   detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
 
   /// Equal on all workers for equal calls.
@@ -215,14 +215,15 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     }
   }
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
-  /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many requests and
-  /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count.
+  /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many failed and
+  /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count. Calls that succeed
+  /// do not count, so that equal ones have equal fingerprints, which a transport need say once only.
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
                                           const detail::ActiveOperation& active,
                                           std::uint64_t particulars = 0) {
     Fingerprint fingerprint;
-    fingerprint.add(++num_requests, active.num_skipped(), particulars);
+    fingerprint.add(num_unknown++, active.num_skipped(), particulars);
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
@@ -230,6 +231,8 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
             .deterministic = options.deterministic || call.deterministic,
             .fingerprint = fingerprint.value()};
   }
+  /// After request(), once every worker has come to all that the call does together: however it ends here now, all are behind the same calls.
+  void set_known() { --num_unknown; }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(const detail::ActiveOperation& active) const {
     if (cluster) cluster->set_completed(active.record().sequence);
@@ -352,11 +355,13 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
                           .nccl = nccl.get(),
                           .fingerprint = all.fingerprint},
                          active);
+    set_known();
     return result;
   }
   const auto all_reduce = [&](const PerReplica& inputs, const Mirrored& outputs) {
     const CollectiveValue shared{inputs.values(), outputs.values()};
     workers->engine().all_reduce(all, std::span<const CollectiveValue>(&shared, 1));
+    set_known();
   };
   if (is_on_hosts(value, result)) {
     all_reduce(value, result);
@@ -406,6 +411,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
       ++num_packs_done;
       ++request.fingerprint;  // the next pack is another part
     }
+    state_->set_known();
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto& [value, destinations] = pairs[i];
       if (!value.is_sparse()) continue;
@@ -470,6 +476,7 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
   Mirrored result;
   workers->engine().share(
       request("reduce sparse", op, call, active), tensors, [&](const RemoteTensors& all) {
+        set_known();
         std::vector<IndexedSlices> everybodys;
         for (const std::vector<RemoteTensor>& theirs : all) {
           for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
@@ -499,6 +506,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
   const PerReplica shown = detail::on_hosts(value);
   state_->workers->engine().share(request, shown.values(), [&](const RemoteTensors& all) {
+    state_->set_known();
     std::vector<Tensor> everybodys;
     for (const std::vector<RemoteTensor>& theirs : all) {
       for (const RemoteTensor& tensor : theirs) {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// How CollectiveAllReduce tells its calls apart among workers that are processes: equal ones cost few bytes, a failed one is never taken for the next.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include "support/worker_processes.h"
+
+namespace crossdevice {
+namespace {
+
+using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+
+/// By all connections of this process.
+std::uint64_t num_bytes_sent() {
+  constexpr int kDescriptors = 1024;
+  std::uint64_t num_bytes = 0;
+  for (int descriptor = 0; descriptor < kDescriptors; ++descriptor) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+      num_bytes += info.tcpi_bytes_sent;
+    }
+  }
+  return num_bytes;
+}
+
+/// Three kinds of calls in turn, of 8 bytes each.
+void make_equal_calls(Cluster& cluster) {
+  constexpr int kNumTurns = 100;
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  std::array<float, 2> values{};
+  const Tensor tensor = Tensor::view(std::span(values), "CPU:0");
+  const std::vector<PerReplica> batch{PerReplica{tensor}};
+  const auto make_calls = [&] {
+    ops.reduce_into(ReduceOp::SUM, PerReplica{tensor}, PerReplica{tensor});
+    ops.reduce_into(ReduceOp::MAX, PerReplica{tensor}, PerReplica{tensor});
+    ops.batch_reduce_into(ReduceOp::SUM, batch);
+  };
+  make_calls();
+  const std::uint64_t before = num_bytes_sent();
+  for (int turn = 0; turn < kNumTurns; ++turn) make_calls();
+  const std::uint64_t per_call = (num_bytes_sent() - before) / (3 * kNumTurns);
+  // Values, a head of some 8 bytes, and a heartbeat here and there; an operation that is said has 56 bytes.
+  EXPECT_GE(per_call, 8U);
+  EXPECT_LT(per_call, 32U);
+  await_the_others();
+}
+
+TEST(CollectiveAllReduceCalls, EqualOnesSayOnceWhatTheyAre) {
+  EXPECT_EQ(run_workers("make equal calls", 2, -1, Machines::ONE_EACH), all_well(2));
+}
+
+/// Rank 1 makes a call in vain, of which rank 0 hears nothing; then both make one.
+void fail_alone(Cluster& cluster) {
+  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  std::vector<float> values(2, 1.0F);
+  const std::vector<PerReplica> batch{PerReplica{Tensor::view(std::span(values), "CPU:0")}};
+  ops.batch_reduce_into(ReduceOp::SUM, batch);
+  EXPECT_EQ(values[0], 2);
+  if (cluster.rank() == 1) {
+    EXPECT_THROW(ops.batch_reduce_into(ReduceOp::SUM, batch, {.timeout_seconds = 1e-9}),
+                 DeadlineExceededError);
+  }
+  try {
+    ops.batch_reduce_into(ReduceOp::SUM, batch);
+    ADD_FAILURE() << "one worker's second call has been taken for the other's third";
+  } catch (const OpError& error) {
+    EXPECT_NE(std::string(error.what()).find("workers make different calls"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(values[0], 2);
+  await_the_others();
+}
+
+TEST(CollectiveAllReduceCalls, OneThatFailedOnAWorkerAloneIsNotTakenForTheNext) {
+  for (const Machines machines : {Machines::ONE, Machines::ONE_EACH}) {
+    EXPECT_EQ(run_workers("fail alone", 2, -1, machines), all_well(2)) << to_string(machines);
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  return crossdevice::testing::worker_main(argc, argv,
+                                           {{"make equal calls", crossdevice::make_equal_calls},
+                                            {"fail alone", crossdevice::fail_alone}});
+}
