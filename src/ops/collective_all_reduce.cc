@@ -191,7 +191,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
   std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
-  std::uint64_t num_unknown = 0;  // calls that have begun here, and of which others may not know
+  std::uint64_t num_unknown = 0;   // calls that have begun here, and of which others may not know
   detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
 
   /// Equal on all workers for equal calls.
