@@ -2,6 +2,7 @@
 /// From CLI11's ways of saying how parsing ended to ours.
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +15,7 @@ namespace crossdevice::programs {
 inline CLI::Validator number_that(const char* must_be, bool (*is_so)(double)) {
   return {[must_be, is_so](std::string& text) -> std::string {
             double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && is_so(value)) return {};
+            if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && is_so(value)) return {};
             return "expected a number " + std::string(must_be) + ", not " + text;
           },
           ""};

@@ -26,7 +26,7 @@ void require_written_output() {
 int run_program(std::string_view name, const std::function<int()>& body) {
   try {
     const int code = body();
-    require_written_output();
+    if (code == 0) require_written_output();
     return code;
   } catch (const ArgumentError& error) {
     fmt::print(stderr, "{}: {}\n(see {} --help)\n", name, error.what(), name);

@@ -191,7 +191,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   std::shared_ptr<Cluster> cluster;
   std::optional<Communicator> workers;  // none: this worker is alone
   std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
-  std::uint64_t num_unknown = 0;   // calls that have begun here, and of which others may not know
+  std::uint64_t num_unknown = 0;   // parts of calls that have begun here, which others may wait for
   detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
 
   /// Equal on all workers for equal calls.
@@ -215,15 +215,18 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     }
   }
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
-  /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many failed and
+  /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many failed parts and
   /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count. Calls that succeed
   /// do not count, so that equal ones have equal fingerprints, which a transport need say once only.
+  /// `num_parts`: each is followed by set_known().
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
                                           const detail::ActiveOperation& active,
-                                          std::uint64_t particulars = 0) {
+                                          std::uint64_t particulars = 0,
+                                          std::size_t num_parts = 1) {
     Fingerprint fingerprint;
-    fingerprint.add(num_unknown++, active.num_skipped(), particulars);
+    fingerprint.add(num_unknown, active.num_skipped(), particulars);
+    num_unknown += num_parts;
     return {.kind = kind,
             .sequence = active.record().sequence,
             .op = op,
@@ -231,7 +234,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
             .deterministic = options.deterministic || call.deterministic,
             .fingerprint = fingerprint.value()};
   }
-  /// After request(), once every worker has come to all that the call does together: however it ends here now, all are behind the same calls.
+  /// Every worker has come to all that a part of a call does together: however it ends here now, all are behind the same parts.
   void set_known() { --num_unknown; }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(const detail::ActiveOperation& active) const {
@@ -242,15 +245,14 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     if (!workers.has_value() || nccl != nullptr) return {};
     return workers->engine().rank_pack_sizes();
   }
-  void reduce_pack(const CollectiveRequest& request, const Pack& pack, const DenseBatch& batch,
-                   detail::ActiveOperation& active);
+  void reduce_pack(const CollectiveRequest& request, const Pack& pack, bool is_last,
+                   const DenseBatch& batch, detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
                                       const Destinations& destinations,
                                       const CommunicationOptions& call,
                                       detail::ActiveOperation& active);
-  [[nodiscard]] Mirrored reduce_sparse(ReduceOp op, const PerReplica& value,
+  [[nodiscard]] Mirrored reduce_sparse(const CollectiveRequest& request, const PerReplica& value,
                                        const Destinations& destinations,
-                                       const CommunicationOptions& call,
                                        detail::ActiveOperation& active);
 };
 
@@ -327,9 +329,16 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
                                                     const CommunicationOptions& options) {
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
-  Mirrored result = value.is_sparse()
-                        ? state_->reduce_sparse(op, value, destinations, options, active)
-                        : state_->reduce_dense(op, value, destinations, options, active);
+  Mirrored result;
+  if (!value.is_sparse()) {
+    result = state_->reduce_dense(op, value, destinations, options, active);
+  } else if (state_->workers.has_value()) {
+    const CollectiveRequest request = state_->request("reduce sparse", op, options, active);
+    result = state_->reduce_sparse(request, value, destinations, active);
+  } else {
+    result =
+        detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
+  }
   state_->complete(active);
   return result;
 }
@@ -338,13 +347,17 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
                                                   const Destinations& destinations,
                                                   const CommunicationOptions& call,
                                                   detail::ActiveOperation& active) {
-  const Tensor& first = value.values()[0];
-  Mirrored result = destinations.make_result(result_dtype(op, first.dtype()), first.shape(), value);
+  const auto make_result = [&] {
+    const Tensor& first = value.values()[0];
+    return destinations.make_result(result_dtype(op, first.dtype()), first.shape(), value);
+  };
   if (!workers.has_value()) {
+    Mirrored result = make_result();
     detail::reduce_components(op, {}, value, result, active);
     return result;
   }
   const CollectiveRequest all = request("reduce", op, call, active);
+  Mirrored result = make_result();
   active.require_time_left();
   active.set_written();
   if (takes_nccl(op, value, destinations, call)) {
@@ -379,7 +392,16 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
   }
   detail::ActiveOperation& active = active_operation();
-  for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
+  std::size_t num_sparse = 0;
+  for (const ValueDestinationPair& pair : pairs) {
+    state_->require_components(pair.value);
+    if (pair.value.is_sparse()) ++num_sparse;
+  }
+  const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
+  // The dense values are one part, each sparse one is another.
+  const CollectiveRequest whole =
+      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack),
+                      1 + num_sparse);
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -391,9 +413,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
         .add(value, results[i], active.item_of(pairs[i]));
   }
   active.set_written();
-  const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
-  CollectiveRequest request =
-      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack));
+  CollectiveRequest request = whole;
   std::size_t num_packs_done = 0;
   try {
     if (!by_nccl.items.empty()) {
@@ -406,16 +426,22 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
                             .fingerprint = request.fingerprint},
                            active);
     }
-    for (const Pack& pack : state_->known_packs.packs(on_engine.sizes, bytes_per_pack)) {
-      state_->reduce_pack(request, pack, on_engine, active);
+    const std::span<const Pack> packs =
+        state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
+    if (packs.empty()) state_->set_known();
+    for (const Pack& pack : packs) {
+      state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, active);
       ++num_packs_done;
-      ++request.fingerprint;  // the next pack is another part
+      ++request.fingerprint;  // the next pack is not this one
     }
-    state_->set_known();
+    request.kind = "reduce sparse";
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto& [value, destinations] = pairs[i];
       if (!value.is_sparse()) continue;
-      results[i] = state_->reduce_sparse(op, value, destinations, options, active);
+      Fingerprint fingerprint;
+      fingerprint.add(whole.fingerprint, i);
+      request.fingerprint = fingerprint.value();
+      results[i] = state_->reduce_sparse(request, value, destinations, active);
       active.complete_item(active.item_of(pairs[i]), results[i]);
     }
   } catch (const OpError& error) {
@@ -428,7 +454,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
 
 /// Through the workers' engine; copies of no more than one pack's values exist at a time.
 void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, const Pack& pack,
-                                             const DenseBatch& batch,
+                                             bool is_last, const DenseBatch& batch,
                                              detail::ActiveOperation& active) {
   const TraceSpan span("pack of values", "pack", [&pack] {
     return TraceArguments{.num_bytes = pack.num_elements() * size_in_bytes(pack.dtype),
@@ -449,6 +475,7 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
     shared.push_back({staged[r]->inputs().values(), staged[r]->outputs().values()});
   }
   workers->engine().all_reduce(request, shared);
+  if (is_last) set_known();
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
     const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
     if (!staged.empty() && staged[r].has_value()) staged[r]->put_back(*item.result);
@@ -456,13 +483,10 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
   }
 }
 
-Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica& value,
+Mirrored CollectiveAllReduce::State::reduce_sparse(const CollectiveRequest& request,
+                                                   const PerReplica& value,
                                                    const Destinations& destinations,
-                                                   const CommunicationOptions& call,
                                                    detail::ActiveOperation& active) {
-  if (!workers.has_value()) {
-    return detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
-  }
   const Device target =
       destinations.devices()[0].is_host() ? destinations.devices()[0] : Device(kHost);
   const PerReplica shown = detail::on_hosts(value);
@@ -474,22 +498,21 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
     tensors.push_back(tensor_of(slices.dense_shape, slices.values.device()));
   }
   Mirrored result;
-  workers->engine().share(
-      request("reduce sparse", op, call, active), tensors, [&](const RemoteTensors& all) {
-        set_known();
-        std::vector<IndexedSlices> everybodys;
-        for (const std::vector<RemoteTensor>& theirs : all) {
-          for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
-            everybodys.push_back({view_of(theirs[i], target), view_of(theirs[i + 1], target),
-                                  shape_of(theirs[i + 2])});
-          }
-        }
-        require_concatenable(everybodys);
-        use_in_time(*cluster, [&] {
-          result = detail::sparse_reduce(op, PerReplica(std::move(everybodys)), target,
-                                         destinations, active);
-        });
-      });
+  workers->engine().share(request, tensors, [&](const RemoteTensors& all) {
+    set_known();
+    std::vector<IndexedSlices> everybodys;
+    for (const std::vector<RemoteTensor>& theirs : all) {
+      for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
+        everybodys.push_back({view_of(theirs[i], target), view_of(theirs[i + 1], target),
+                              shape_of(theirs[i + 2])});
+      }
+    }
+    require_concatenable(everybodys);
+    use_in_time(*cluster, [&] {
+      result = detail::sparse_reduce(request.op, PerReplica(std::move(everybodys)), target,
+                                     destinations, active);
+    });
+  });
   return result;
 }
 
