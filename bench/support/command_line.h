@@ -15,7 +15,8 @@ namespace crossdevice::programs {
 inline CLI::Validator number_that(const char* must_be, bool (*is_so)(double)) {
   return {[must_be, is_so](std::string& text) -> std::string {
             double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && is_so(value)) return {};
+            if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && is_so(value))
+              return {};
             return "expected a number " + std::string(must_be) + ", not " + text;
           },
           ""};

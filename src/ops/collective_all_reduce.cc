@@ -336,8 +336,7 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
     const CollectiveRequest request = state_->request("reduce sparse", op, options, active);
     result = state_->reduce_sparse(request, value, destinations, active);
   } else {
-    result =
-        detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
+    result = detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
   }
   state_->complete(active);
   return result;
@@ -399,9 +398,8 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   }
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   // The dense values are one part, each sparse one is another.
-  const CollectiveRequest whole =
-      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack),
-                      1 + num_sparse);
+  const CollectiveRequest whole = state_->request(
+      "batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack), 1 + num_sparse);
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -426,8 +424,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
                             .fingerprint = request.fingerprint},
                            active);
     }
-    const std::span<const Pack> packs =
-        state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
+    const std::span<const Pack> packs = state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
     if (packs.empty()) state_->set_known();
     for (const Pack& pack : packs) {
       state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, active);
@@ -503,8 +500,8 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(const CollectiveRequest& requ
     std::vector<IndexedSlices> everybodys;
     for (const std::vector<RemoteTensor>& theirs : all) {
       for (std::size_t i = 0; i + 2 < theirs.size(); i += kTensorsPerSlices) {
-        everybodys.push_back({view_of(theirs[i], target), view_of(theirs[i + 1], target),
-                              shape_of(theirs[i + 2])});
+        everybodys.push_back(
+            {view_of(theirs[i], target), view_of(theirs[i + 1], target), shape_of(theirs[i + 2])});
       }
     }
     require_concatenable(everybodys);

@@ -132,9 +132,9 @@ TEST(CollectiveAllReduceCalls, SparseValuesOfDifferentBatchesAreNotMixed) {
 }  // namespace crossdevice
 
 int main(int argc, char** argv) {
-  return crossdevice::testing::worker_main(argc, argv,
-                                           {{"make equal calls", crossdevice::make_equal_calls},
-                                            {"fail alone", crossdevice::fail_alone},
-                                            {"cut batches differently",
-                                             crossdevice::cut_batches_differently}});
+  return crossdevice::testing::worker_main(
+      argc, argv,
+      {{"make equal calls", crossdevice::make_equal_calls},
+       {"fail alone", crossdevice::fail_alone},
+       {"cut batches differently", crossdevice::cut_batches_differently}});
 }
