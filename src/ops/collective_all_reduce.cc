@@ -122,6 +122,12 @@ std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 
   return fingerprint.value();
 }
 
+std::size_t num_sparse(std::span<const ValueDestinationPair> pairs) {
+  return static_cast<std::size_t>(
+      std::count_if(pairs.begin(), pairs.end(),
+                    [](const ValueDestinationPair& pair) { return pair.value.is_sparse(); }));
+}
+
 /// Another worker's tensor, to be read until its owner's operation ends.
 Tensor view_of(const RemoteTensor& tensor, const Device& device) {
   if (tensor.data == nullptr) return Tensor::empty(tensor.dtype, tensor.shape, device);
@@ -391,15 +397,12 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
   }
   detail::ActiveOperation& active = active_operation();
-  std::size_t num_sparse = 0;
-  for (const ValueDestinationPair& pair : pairs) {
-    state_->require_components(pair.value);
-    if (pair.value.is_sparse()) ++num_sparse;
-  }
+  for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   // The dense values are one part, each sparse one is another.
-  const CollectiveRequest whole = state_->request(
-      "batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack), 1 + num_sparse);
+  const CollectiveRequest whole =
+      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack),
+                      1 + num_sparse(pairs));
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
