@@ -27,7 +27,7 @@ class ArgumentError : public std::runtime_error {
 };
 
 /// Runs `body` and returns its exit code; what it throws becomes one line on standard error and kExitBadArguments
-/// (ArgumentError, ValueError) or kExitFailed (anything else), and so does standard output that could not be written.
+/// (ArgumentError, ValueError) or kExitFailed (anything else), and so does a success whose standard output could not be written.
 [[nodiscard]] int run_program(std::string_view name, const std::function<int()>& body);
 
 }  // namespace crossdevice::programs

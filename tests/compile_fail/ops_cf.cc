@@ -27,6 +27,7 @@ void accepted(cd::CrossDeviceOps& ops, const cd::PerReplica& value, const cd::Te
   (void)cd::Shape{run_time_size, 3};
   (void)cd::IndexedSlices{.values = tensor, .indices = tensor, .dense_shape = {run_time_size, 3}};
   (void)cd::Devices{{"CPU:0", "CPU:1"}};
+  (void)cd::Devices(names);
 }
 
 #if defined(A_NULL_STREAM_LITERAL)  // error: deleted function

@@ -41,12 +41,13 @@ void make_equal_calls(Cluster& cluster) {
   constexpr int kNumTurns = 100;
   CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
   std::array<float, 256> values{};
+  values.fill(static_cast<float>(cluster.rank()));
   const Tensor tensor = Tensor::view(std::span(values), "CPU:0");
   const std::vector<PerReplica> batch{PerReplica{tensor}};
   const auto make_calls = [&] {
-    ops.reduce_into(ReduceOp::SUM, PerReplica{tensor}, PerReplica{tensor});
+    ops.reduce_into(ReduceOp::MEAN, PerReplica{tensor}, PerReplica{tensor});
     ops.reduce_into(ReduceOp::MAX, PerReplica{tensor}, PerReplica{tensor});
-    ops.batch_reduce_into(ReduceOp::SUM, batch);
+    ops.batch_reduce_into(ReduceOp::MEAN, batch);
   };
   make_calls();
   const std::uint64_t before = num_bytes_sent();
@@ -55,6 +56,7 @@ void make_equal_calls(Cluster& cluster) {
   // A head has some 8 bytes, and a heartbeat comes here and there; an operation that is said has 56 bytes.
   EXPECT_GE(per_call, sizeof values);
   EXPECT_LT(per_call, sizeof values + 32);
+  for (const float value : values) EXPECT_EQ(value, 0.5F);
   await_the_others();
 }
 
@@ -68,7 +70,7 @@ void fail_alone(Cluster& cluster) {
   std::vector<float> values(2, 1.0F);
   const std::vector<PerReplica> batch{PerReplica{Tensor::view(std::span(values), "CPU:0")}};
   ops.batch_reduce_into(ReduceOp::SUM, batch);
-  EXPECT_EQ(values[0], 2);
+  EXPECT_EQ(values, std::vector<float>(2, 2.0F));
   if (cluster.rank() == 1) {
     EXPECT_THROW(ops.batch_reduce_into(ReduceOp::SUM, batch, {.timeout_seconds = 1e-9}),
                  DeadlineExceededError);
@@ -80,7 +82,7 @@ void fail_alone(Cluster& cluster) {
     EXPECT_NE(std::string(error.what()).find("make different calls"), std::string::npos)
         << error.what();
   }
-  EXPECT_EQ(values[0], 2);
+  EXPECT_EQ(values, std::vector<float>(2, 2.0F));
   await_the_others();
 }
 
@@ -104,7 +106,11 @@ void cut_batches_differently(Cluster& cluster) {
   const std::vector<ValueDestinationPair> both{{PerReplica{one_row(values[0])}, "CPU:0"},
                                                {PerReplica{one_row(values[1])}, "CPU:0"}};
   const std::vector<Mirrored> sums = ops.batch_reduce(ReduceOp::SUM, both);
-  EXPECT_EQ(sums[1].slices()[0].values.span<const float>().back(), 2);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (const float value : sums[i].slices()[0].values.span<const float>()) {
+      EXPECT_EQ(value, values[i]) << i;
+    }
+  }
   try {
     if (cluster.rank() == 0) {
       (void)ops.batch_reduce(ReduceOp::SUM, both);

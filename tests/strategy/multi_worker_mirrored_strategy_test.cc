@@ -382,8 +382,9 @@ void one_stays_away(Cluster& cluster) {
   // For so long that heartbeats have said what each does: else who is slow to say it at the end is taken for late.
   MultiWorkerMirroredStrategy strategy(on_workers(cluster, 1, {.timeout_seconds = 6}));
   if (cluster.rank() == 2) {
-    // Until the others have given up.
+    // Until the others have given up: who is late is to hear of it, and not that this one has gone.
     EXPECT_THROW(cluster.barrier(60), AbortedError);
+    await_the_others();
     return;
   }
   // On a busy machine one of them hears that the other has given the job up for it.

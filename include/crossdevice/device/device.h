@@ -83,9 +83,11 @@ class CROSSDEVICE_EXPORT Device {
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// An interned list of devices; order and repetitions count. Never a list of strings: `{{"GPU:0",
-/// "GPU:1"}}` is two devices. What is known at run time only is a range of names or of devices: `std::vector<std::string>`, `std::vector<Device>`.
+/// "GPU:1"}}` is two devices. What is known at run time only is made one where it says so:
+/// `Devices(names)` of a range of names or of devices, such as a `std::vector<std::string>`.
 ///
-/// Memory   as Device: a list that was seen before is looked up.
+/// Memory   as Device: a list that was seen before is looked up. A range that is no array of devices
+///          is made one first.
 /// Threads  any.
 class CROSSDEVICE_EXPORT Devices {
  public:
@@ -100,11 +102,9 @@ class CROSSDEVICE_EXPORT Devices {
   /// Errors   ValueError: as Device of a name that is none.
   template <class Range>
   requires(!std::is_convertible_v<const Range&, Device> &&
-           std::is_convertible_v<decltype(*std::begin(std::declval<const Range&>())), Device>)
-      // NOLINTNEXTLINE(google-explicit-constructor): as a list in braces
-      Devices(const Range& devices)
-      : Devices(
-            std::span<const Device>(std::vector<Device>(std::begin(devices), std::end(devices)))) {}
+           std::is_convertible_v<decltype(*std::begin(std::declval<const Range&>())),
+                                 Device>) explicit Devices(const Range& devices)
+      : Devices(of_range(devices)) {}
 
   [[nodiscard]] std::size_t size() const { return view().size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }
@@ -134,6 +134,15 @@ class CROSSDEVICE_EXPORT Devices {
   [[nodiscard]] std::size_t hash() const { return std::hash<const void*>{}(record_); }
 
  private:
+  template <class Range>
+  [[nodiscard]] static Devices of_range(const Range& devices) {
+    if constexpr (std::is_convertible_v<const Range&, std::span<const Device>>) {
+      return Devices(std::span<const Device>(devices));
+    } else {
+      const std::vector<Device> list(std::begin(devices), std::end(devices));
+      return Devices(std::span<const Device>(list));
+    }
+  }
   [[nodiscard]] int last_bare_host_index() const;
 
   const detail::DeviceListRecord* record_;
