@@ -123,10 +123,17 @@ def describe(present, tools, load):
 
 def _pool_huge_pages(tools):
     """Whether the library's pool gets those that it asks for: the first line of crossdevice-bench says so."""
-    done = subprocess.run([tools.program("crossdevice-bench"), "-g", "1", "-b", "8", "-e", "8", "-n", "1", "-w", "0", "--rounds", "1"],
-                          capture_output=True, text=True, check=False)
-    found = re.search(r"huge pages for the pool's memory: (yes|no)", done.stdout)
-    return f"the pool's memory, which asks for them: {found.group(1) if found else 'not known'}"
+    done = subprocess.run([tools.program("crossdevice-bench"), "-g", "1", "-b", "8", "-e", "8", "-n", "1", "-w", "0"],
+                          capture_output=True, text=True, check=True)
+    return f"the pool's memory, which asks for them: {pool_huge_pages_in(done.stdout)}"
+
+
+def pool_huge_pages_in(table):
+    """"yes" or "no", as the first line of a table of crossdevice-bench has it."""
+    found = re.search(r"huge pages for the pool's memory: (yes|no)", table)
+    if not found:
+        raise ValueError(f"crossdevice-bench does not say whether the pool has huge pages: {table[:200]!r}")
+    return found.group(1)
 
 
 def _namespaces_control():

@@ -101,7 +101,7 @@ def verdict_against(table, reference):
     whom = "" if reference == summary.OURS else f" of {title_of(reference)}"
     lines = []
     for verdict, heading in ((summary.Verdict.CONTENDER, f"A peer is ahead{whom} here (its time in how many times ours):"),
-                             (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree:")):
+                             (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree or there was one only:")):
         if found[verdict]:
             lines += [heading, "", *ratio_list(found[verdict]), ""]
     ours = found[summary.Verdict.REFERENCE]

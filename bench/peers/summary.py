@@ -25,7 +25,7 @@ class Verdict(enum.Enum):
 
     CONTENDER = "the contender, in every round or by the sign test"
     REFERENCE = "the reference, in every round or by the sign test"
-    UNDECIDED = "the rounds disagree"
+    UNDECIDED = "the rounds disagree, or there was one only"
 
 
 # What chance may do at most, on both sides together, for the sign test to decide: of 20 rounds 15 on one side.
@@ -48,7 +48,9 @@ class Spread:
     rounds: tuple = dataclasses.field(default=(), compare=False)  # what it was made of
 
     def verdict(self):
-        """Of ratios to the reference."""
+        """Of ratios to the reference. A single round decides nothing."""
+        if len(self.rounds) < 2:
+            return Verdict.UNDECIDED
         below = sum(value < 1 for value in self.rounds)
         above = sum(value > 1 for value in self.rounds)
         if self.high < 1 or (below > above and is_beyond_chance(below, len(self.rounds))):

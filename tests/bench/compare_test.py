@@ -94,10 +94,16 @@ class SummaryTest(unittest.TestCase):
         self.assertNotIn("(-)", "\n".join(page.scene_table(table)))
 
     def test_rounds_that_disagree_decide_nothing(self):
-        self.assertIs(summary.Spread(0.8, 0.7, 0.99).verdict(), summary.Verdict.CONTENDER)
-        self.assertIs(summary.Spread(0.8, 0.7, 1.0).verdict(), summary.Verdict.UNDECIDED)
-        self.assertIs(summary.Spread(1.2, 1.0, 1.3).verdict(), summary.Verdict.UNDECIDED)
-        self.assertIs(summary.Spread(1.2, 1.01, 1.3).verdict(), summary.Verdict.REFERENCE)
+        def verdict(*ratios):
+            return summary._spread(ratios).verdict()  # noqa: SLF001
+        self.assertIs(verdict(0.7, 0.99), summary.Verdict.CONTENDER)
+        self.assertIs(verdict(0.7, 1.0), summary.Verdict.UNDECIDED)
+        self.assertIs(verdict(1.0, 1.3), summary.Verdict.UNDECIDED)
+        self.assertIs(verdict(1.01, 1.3), summary.Verdict.REFERENCE)
+
+    def test_a_single_round_decides_nothing(self):
+        for ratio in (0.5, 1.5):
+            self.assertIs(summary._spread([ratio]).verdict(), summary.Verdict.UNDECIDED)  # noqa: SLF001
 
     def test_of_many_rounds_a_few_may_disagree(self):
         def verdict(below, above):
@@ -127,7 +133,7 @@ class VerdictTest(unittest.TestCase):
             parts = (rounds("crossdevice", 10, 10), rounds("openmpi", *times))
             text = self.verdict(*parts)
             self.assertNotIn("ahead", text)
-            self.assertIn("Undecided, as the rounds disagree:\n\n- Open MPI, all_reduce in place, 1000: ", text)
+            self.assertIn("Undecided, as the rounds disagree or there was one only:\n\n- Open MPI, all_reduce in place, 1000: ", text)
             self.assertRegex("\n".join(page.scene_table(summary.summarise([r for part in parts for r in part]))), r"[^*]\*[01]\.\d\dx \(.*\)\*[^*]")
 
     def test_no_peer_is_ahead_and_the_closest(self):
@@ -429,6 +435,13 @@ class TurnsTest(unittest.TestCase):
         with unittest.mock.patch.object(machine, "num_cores", return_value=2):
             self.assertIsNone(machine.load_warning(0.9))
             self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
+
+    def test_whether_the_pool_has_huge_pages_is_what_the_bench_says(self):
+        tools = unittest.mock.Mock()
+        tools.program.return_value = PROGRAM
+        self.assertRegex(machine._pool_huge_pages(tools), "which asks for them: (yes|no)$")  # noqa: SLF001
+        with self.assertRaisesRegex(ValueError, "does not say whether the pool has huge pages: 'nothing'"):
+            machine.pool_huge_pages_in("nothing")
 
     def test_results_do_not_make_a_commit_dirty(self):
         with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.object(machine, "ROOT", pathlib.Path(directory)):
