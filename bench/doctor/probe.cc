@@ -75,6 +75,9 @@ constexpr std::array kProbes{
     Probe{"all-reduce-tls", probe_tls_workers, "all-reduce, TCP with TLS",
           "CROSSDEVICE_TLS=0 goes without; it needs OpenSSL's TLS 1.3 with TLS_AES_128_GCM_SHA256, "
           "which a system-wide policy (openssl.cnf) may forbid: openssl ciphers -s -tls1_3"},
+    Probe{"all-reduce-two-levels", probe_two_level_workers, "all-reduce, two levels",
+          "it takes the ways of all-reduce-shared-memory and all-reduce-tcp: their lines say what "
+          "to do; --probe all-reduce-two-levels shows what these four workers said"},
     Probe{
         "all-reduce-ucx", probe_ucx_workers, "all-reduce, UCX",
         "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; UCX_LOG_LEVEL=info says "

@@ -24,6 +24,7 @@ namespace crossdevice::doctor {
 [[nodiscard]] Findings probe_own_memory_workers();
 [[nodiscard]] Findings probe_tcp_workers();
 [[nodiscard]] Findings probe_tls_workers();
+[[nodiscard]] Findings probe_two_level_workers();  ///< in shared memory, and messages in between
 [[nodiscard]] Findings probe_ucx_workers();
 
 }  // namespace crossdevice::doctor

@@ -33,8 +33,8 @@ int run_worker(const std::string& path) {
     for (const std::string& each : wrong) {
       if (worst.wrong.empty()) worst.wrong = each;
     }
-    const Finding finding =
-        all_reduce_finding("all-reduce, " + path, fmt::format("{} workers", kNumWorkers), worst);
+    const Finding finding = all_reduce_finding(
+        "all-reduce, " + path, fmt::format("{} workers", cluster->num_workers()), worst);
     fmt::print("{}\n", nlohmann::ordered_json::array({to_json(finding)}).dump());
   }
   cluster->barrier();

@@ -7,11 +7,10 @@
 
 namespace crossdevice::doctor {
 
-inline constexpr int kNumWorkers = 2;
 /// The `path` of workers whose values lie in memory that the library has not given.
 inline constexpr std::string_view kOwnMemory = "own memory";
 
-/// Meets the other, reduces with it, and writes, if it is the first, what it has found to standard output; the exit code. `path`, for the report: what carries
+/// Meets the others, reduces with them, and writes, if it is the first, what it has found to standard output; the exit code. `path`, for the report: what carries
 /// the bytes, "shared memory".
 ///
 /// Errors   what the library throws.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// All-reduces among two workers on this machine, started as crossdevice-run starts them.
+/// All-reduces among workers on this machine, started as crossdevice-run starts them.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -58,11 +58,11 @@ class CapturedOutput {
   int output_;
 };
 
-/// `variables`: "NAME=VALUE", for both workers.
+/// `variables`: "NAME=VALUE", for all workers.
 Findings among_workers(const std::string& path, std::vector<std::string> command_head,
-                       std::vector<std::string> variables) {
+                       std::vector<std::string> variables, int num_workers = 2) {
   run::Arguments job;
-  job.num_workers = kNumWorkers;
+  job.num_workers = num_workers;
   job.rank_prefix = run::RankPrefix::ERROR_OUTPUT;
   job.grace = std::chrono::seconds(1);
   job.exported = std::move(variables);
@@ -76,11 +76,12 @@ Findings among_workers(const std::string& path, std::vector<std::string> command
   return findings_from_json(output.text());
 }
 
-/// As on two machines: workers with different CROSSDEVICE_HOST_ID send messages.
-Findings apart(const std::string& path, std::vector<std::string> variables) {
-  return among_workers(
-      path, {"/bin/sh", "-c", "CROSSDEVICE_HOST_ID=doctor-$CROSSDEVICE_RANK exec \"$0\" \"$@\""},
-      std::move(variables));
+/// As on two machines, with so many workers on each: those with different CROSSDEVICE_HOST_ID send messages.
+Findings apart(const std::string& path, std::vector<std::string> variables,
+               int workers_per_host = 1) {
+  const std::string host = fmt::format(
+      "CROSSDEVICE_HOST_ID=doctor-$((CROSSDEVICE_RANK / {})) exec \"$0\" \"$@\"", workers_per_host);
+  return among_workers(path, {"/bin/sh", "-c", host}, std::move(variables), 2 * workers_per_host);
 }
 
 }  // namespace
@@ -95,6 +96,11 @@ Findings probe_tcp_workers() {
 
 Findings probe_tls_workers() {
   return apart("TCP with TLS", {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS=1"});
+}
+
+Findings probe_two_level_workers() {
+  return apart("two levels", {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS="},
+               /*workers_per_host=*/2);
 }
 
 Findings probe_ucx_workers() {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/reduction_to_one_device.h"
 
+#include <typeinfo>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
@@ -30,6 +33,13 @@ Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
   }
   sum.readiness().wait();
   return sum;
+}
+
+/// Whether one pass can take it together with its like.
+bool is_dense_on_hosts(const ValueDestinationPair& pair) {
+  return !pair.value.is_sparse() &&
+         detail::placement_of(pair.value.devices(), pair.destinations.devices()) ==
+             detail::Placement::HOSTS;
 }
 
 }  // namespace
@@ -74,6 +84,31 @@ Mirrored ReductionToOneDevice::reduce_implementation(ReduceOp op, const PerRepli
     detail::divide_component(sum, value.size(), result, active);
   }
   return result;
+}
+
+std::vector<Mirrored> ReductionToOneDevice::batch_reduce_implementation(
+    ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
+  const bool is_derived = typeid(*this) != typeid(ReductionToOneDevice);
+  if (is_derived || options_.accumulation_fn) {
+    return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
+  }
+  detail::ActiveOperation& active = active_operation();
+  std::vector<Mirrored> results = detail::make_results(pairs.size());
+  const detail::ScratchLease<std::vector<detail::ReduceItem>> together;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!is_dense_on_hosts(pairs[i])) continue;
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    together->push_back({&value, &results[i], active.item_of(pairs[i])});
+  }
+  detail::host_batch_reduce(op, 0, *together, {}, active);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (is_dense_on_hosts(pairs[i])) continue;
+    const auto& [value, destinations] = pairs[i];
+    results[i] = reduce_implementation(op, value, destinations, options);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
+  }
+  return results;
 }
 
 }  // namespace crossdevice

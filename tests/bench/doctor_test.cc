@@ -109,7 +109,8 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
                                  "all-reduce, shared memory",
                                  "all-reduce, own memory",
                                  "all-reduce, TCP",
-                                 "all-reduce, TCP with TLS"}) {
+                                 "all-reduce, TCP with TLS",
+                                 "all-reduce, two levels"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
   EXPECT_GE(findings.size(), all_probes().size());
@@ -121,9 +122,10 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
   }
   for (const char* const path :
        {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, own memory",
-        "all-reduce, TCP", "all-reduce, TCP with TLS", "copies"}) {
+        "all-reduce, TCP", "all-reduce, TCP with TLS", "all-reduce, two levels", "copies"}) {
     EXPECT_EQ(named(findings, path).status, Status::OK) << named(findings, path).text;
   }
+  EXPECT_THAT(named(findings, "all-reduce, two levels").text, HasSubstr("4 workers"));
 }
 
 TEST(DoctorTest, PeopleGetALineForEachAndWhatItComesTo) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """README's tables say what was measured, rounded to the digits that they show: those beside other libraries what the rows of the page give that they name,
-with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So does docs/observing.md of each time.
+with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So do the sentences below the
+former, and docs/observing.md of each time.
 
     figures_test.py ROOT
 """
@@ -141,6 +142,72 @@ def check_peers(text):
     return wrong, num_cells, folder.name
 
 
+OPEN_MPI = ("openmpi", "openmpi-kept")
+MPICH = ("mpich", "mpich-kept")
+ORDINARY = ("crossdevice-foreign",)
+KIB, MIB = UNITS["KiB"], UNITS["MiB"]
+WORKERS = [f"workers-{n}" for n in (2, 3, 4, 5, 8)]
+
+
+def span(tables, scenes_of, names, sizes=(0, 64 * MIB), in_place=None, of_rounds=False):
+    """[lowest, highest] of how many times as long as ours the named ones took for sizes from one to another: of the medians, or of single rounds."""
+    ratios = [each.ratios[summary.OURS] for scene in scenes_of for key, cells in tables[scene].items() for name, each in cells.items()
+              if name in names and key.op == "all_reduce" and sizes[0] <= key.size_bytes <= sizes[1] and in_place in (None, key.in_place)]
+    values = [value for ratio in ratios for value in (ratio.rounds if of_rounds else (ratio.median,))]
+    return [min(values), max(values)]
+
+
+def largest(table):
+    size = max(key.size_bytes for key in table)
+    return (size, size)
+
+
+def beside_plain_sockets(tables, scenes_of):
+    """[lowest, highest] of how many times as long as an all-reduce of 8 bytes by plain sockets ours took for as many."""
+    shares = [100 / each.percent for scene in scenes_of for key, cells in tables[scene].items() for name, each in cells.items()
+              if name == summary.OURS and key.op == "all_reduce" and key.size_bytes == 8]
+    return [min(shares), max(shares)]
+
+
+LINKS = ("network-1gbit", "network-200mbit")
+# {what a sentence says, with (#) for each figure: the figures}
+SAID = {
+    "Open MPI's medians are (#) to (#) times ours in twenty rounds, and (#) to (#) times in five":
+        lambda t: span(t, ["workers-2-small"], OPEN_MPI, (0, 4 * KIB)) + span(t, ["workers-2"], OPEN_MPI, (0, 4 * KIB)),
+    "From 8 KiB on Open MPI takes (#) to (#) times as long in place, (#) to (#) out of place, and MPICH (#) to (#) times":
+        lambda t: span(t, ["workers-2"], OPEN_MPI, (8 * KIB, 64 * MIB), True) + span(t, ["workers-2"], OPEN_MPI, (8 * KIB, 64 * MIB), False)
+        + span(t, ["workers-2"], MPICH, (8 * KIB, 64 * MIB)),
+    "up to (#) times as slowly as memory that is reduced where it lies": lambda t: span(t, WORKERS, ORDINARY)[1:],
+    "With 4 workers on 2 cores Open MPI takes (#) to (#) times as long up to 256 B, where some rounds disagree, too, and (#) to (#) times from 512 B on":
+        lambda t: span(t, ["workers-4"], OPEN_MPI, (0, 256)) + span(t, ["workers-4"], OPEN_MPI, (512, 64 * MIB)),
+    "single rounds of ordinary memory take (#) to (#) times as long up to 2 KiB": lambda t: span(t, ["workers-4"], ORDINARY, (0, 2 * KIB), of_rounds=True),
+    "both MPIs take (#) to (#) times as long with the largest":
+        lambda t: [pick(values) for pick, values in zip((min, max), zip(*(span(t, [scene], OPEN_MPI + MPICH, largest(t[scene])) for scene in LINKS)))],
+    "at 2 KiB across 200 Mbit/s Open MPI takes (#) to (#) times as long": lambda t: span(t, ["network-200mbit"], OPEN_MPI, (2 * KIB, 2 * KIB)),
+    "For 8 B ours takes (#) to (#) times as long as an all-reduce by plain sockets": lambda t: beside_plain_sockets(t, LINKS),
+}
+
+
+def check_sentences(text):
+    section = section_of(text, PEERS)
+    folder = ROOT / re.search(r"\]\((bench/results/[^/)]+)/README\.md\)", section).group(1)
+    tables = {name: summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)
+              for name, found in measurement.read(folder, scenes.scenes(2)).items()}
+    words = " ".join(section.split())
+    wrong = []
+    num_figures = 0
+    for sentence, measure in SAID.items():
+        found = re.search(re.escape(sentence).replace(re.escape("(#)"), r"([0-9]+(?:\.[0-9]+)?)"), words)
+        if not found:
+            wrong.append(f"README does not say any more: {sentence}")
+            continue
+        values = measure(tables)
+        if not all(rounds_to(value, shown) for value, shown in zip(values, found.groups(), strict=True)):
+            wrong.append(f"says '{found.group(0)}', measured were {', '.join(f'{value:.4g}' for value in values)}")
+        num_figures += len(values)
+    return wrong, num_figures, folder.name
+
+
 class Record:
     """What bench/record wrote down of a machine: each command, and what it printed, each time where it ran several times."""
 
@@ -183,7 +250,6 @@ class Record:
         return [(time, "time")], [(100 * 2 * (num_hosts - 1) / num_hosts * size / 125e6 * 1e6 / time, "%")]
 
 
-KIB, MIB = UNITS["KiB"], UNITS["MiB"]
 SCALE = [(f"-g {n} -b 64M -e 64M -n 25 --rounds 5", 64 * MIB) for n in (2, 4, 8)]
 BATCHES = [f"--op batch_reduce --gradients bench/workloads/resnet50.csv -g {n} -n 25" for n in (2, 4)]
 TWO_WORKERS = "--workers 2 -b 8 -e 64M -f 8"
@@ -268,7 +334,7 @@ def check_limits(text):
 OBSERVATION = ("bench_observation --benchmark_color=false --benchmark_min_time=0.1 --benchmark_repetitions=9 "
                "--benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true")
 # Whose medians the times of docs/observing.md are, in their order there.
-OBSERVED = ("SmallestCallAsItIs/counters:1", "SmallestCallAsItIs/counters:0")
+OBSERVED = ("SmallestCallAsItIs/counters:1", "SmallestCallAsItIs/counters:0", "WhatItObserves/counters:0", "MessageBelowTheLevel")
 
 
 def check_observing(text):
@@ -287,7 +353,7 @@ def check_observing(text):
 
 def main():
     failed = False
-    for check, page in ((check_peers, "README.md"), (check_limits, "README.md"), (check_observing, "docs/observing.md")):
+    for check, page in ((check_peers, "README.md"), (check_sentences, "README.md"), (check_limits, "README.md"), (check_observing, "docs/observing.md")):
         wrong, count, name = check((ROOT / page).read_text(encoding="utf-8"))
         print("\n".join(wrong) or f"{count} figures are as {name} has them")
         failed = failed or bool(wrong) or count == 0

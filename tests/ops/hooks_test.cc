@@ -122,6 +122,31 @@ TEST(Hooks, CallsOfTheirOwnObjectHaveTheirOwnDeadlines) {
   EXPECT_EQ(ops.num_deadlines, 2);
 }
 
+/// Notes what it is asked to reduce.
+class Noting : public ReductionToOneDevice {
+ public:
+  std::vector<const void*> seen;
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override {
+    seen.push_back(value.values()[0].data());
+    return ReductionToOneDevice::reduce_implementation(op, value, destinations, options);
+  }
+};
+
+TEST(Hooks, OfADerivedReductionToOneDeviceSeeEveryValueOfABatchInOrder) {
+  Noting ops;
+  const std::vector<PerReplica> values{per_replica({{1.0f}, {2.0f}}), per_replica({{3.0f}, {4.0f}}),
+                                       per_replica({{5.0f}, {6.0f}})};
+  ops.batch_reduce_into(ReduceOp::SUM, values);
+  EXPECT_THAT(ops.seen,
+              ::testing::ElementsAre(values[0].values()[0].data(), values[1].values()[0].data(),
+                                     values[2].values()[0].data()));
+  EXPECT_EQ(elements(values[2].values()[1]), std::vector<float>{11});
+}
+
 /// Reduces, but ends after its deadline.
 class Late : public ReductionToOneDevice {
  protected:

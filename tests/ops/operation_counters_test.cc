@@ -24,6 +24,7 @@ namespace crossdevice {
 namespace {
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -127,6 +128,16 @@ TEST(OperationCountersTest, AlgorithmsAreToldApart) {
   EXPECT_EQ(growth("crossdevice_reductions_total", "algorithm=\"hierarchical_copy\"", call), 5);
   EXPECT_EQ(growth("crossdevice_reduction_bytes_total", "algorithm=\"hierarchical_copy\"", call),
             5 * 4000);
+}
+
+TEST(OperationCountersTest, ABatchOnHostsIsOneReduction) {
+  ReductionToOneDevice ops;
+  const std::vector<PerReplica> values{value_of(2, 100), value_of(3, 7), value_of(2, 100'000)};
+  const auto call = [&] { ops.batch_reduce_into(ReduceOp::SUM, values); };
+  EXPECT_EQ(growth("crossdevice_reductions_total", "", call), 1);
+  for (const PerReplica& value : values) {
+    EXPECT_THAT(elements(value.values()[1]), Each(static_cast<float>(value.size())));
+  }
 }
 
 /// An op whose hook fails.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "crossdevice/core/export.h"
 #include "crossdevice/ops/cross_device_ops.h"
@@ -25,7 +26,8 @@ struct ReductionToOneDeviceOptions {
 /// arithmetic is that of reducing in replica order.
 /// Cost     (N + M) S bytes of memory traffic for N replicas and M destinations.
 /// Errors   also ValueError: accumulation_fn is set and op is MIN, MAX or PROD, or its result has another dtype or shape.
-/// TF       batches are reduced one by one, in order, through reduce_implementation.
+/// Batches  of dense values on hosts are one pass, which completes early values early. The others, and all of an object with accumulation_fn or of a derived
+///          class, whose reduce_implementation is to see them, are reduced one by one, in order, through reduce_implementation, as TF's are.
 class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
  public:
   ReductionToOneDevice();
@@ -36,6 +38,9 @@ class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
   Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
                                  const Destinations& destinations,
                                  const CommunicationOptions& options) override;
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override;
 
  private:
   ReductionToOneDeviceOptions options_;
