@@ -99,7 +99,9 @@ Findings probe_tls_workers() {
 }
 
 Findings probe_two_level_workers() {
-  return apart("two levels", {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS="},
+  // What they count tells which way they took.
+  return apart(std::string(kTwoLevels),
+               {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS=", "CROSSDEVICE_COUNTERS=1"},
                /*workers_per_host=*/2);
 }
 

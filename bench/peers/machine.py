@@ -124,7 +124,7 @@ def describe(present, tools, load):
 def _pool_huge_pages(tools):
     """Whether the library's pool gets those that it asks for: the first line of crossdevice-bench says so."""
     done = subprocess.run([tools.program("crossdevice-bench"), "-g", "1", "-b", "8", "-e", "8", "-n", "1", "-w", "0"],
-                          capture_output=True, text=True, check=True)
+                          stdout=subprocess.PIPE, text=True, check=True)
     return f"the pool's memory, which asks for them: {pool_huge_pages_in(done.stdout)}"
 
 

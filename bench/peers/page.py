@@ -99,9 +99,10 @@ def verdict_against(table, reference):
     """Where peers are ahead of one of ours and where that is undecided; empty: ours is ahead of all, or nothing can be said."""
     found = summary.peers_by_verdict(table, reference, NAMES_OF_OURS)
     whom = "" if reference == summary.OURS else f" of {title_of(reference)}"
+    one_only = " or there was one only" if any(len(ratio.rounds) == 1 for _, _, ratio in found[summary.Verdict.UNDECIDED]) else ""
     lines = []
     for verdict, heading in ((summary.Verdict.CONTENDER, f"A peer is ahead{whom} here (its time in how many times ours):"),
-                             (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree or there was one only:")):
+                             (summary.Verdict.UNDECIDED, f"Undecided{whom and ' against ' + title_of(reference)}, as the rounds disagree{one_only}:")):
         if found[verdict]:
             lines += [heading, "", *ratio_list(found[verdict]), ""]
     ours = found[summary.Verdict.REFERENCE]

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,11 @@ class LoggingOps final : public Ops {
                                                     std::span<const ValueDestinationPair> pairs,
                                                     const CommunicationOptions& options) override {
     const CommunicationLog::Scope scope(log_);
-    return Ops::batch_reduce_implementation(op, pairs, options);
+    if constexpr (std::is_same_v<Ops, ReductionToOneDevice>) {
+      return Ops::batch_reduce_together(op, pairs, options);
+    } else {
+      return Ops::batch_reduce_implementation(op, pairs, options);
+    }
   }
 
  private:

@@ -35,11 +35,8 @@ Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
   return sum;
 }
 
-/// Whether one pass can take it together with its like.
-bool is_dense_on_hosts(const ValueDestinationPair& pair) {
-  return !pair.value.is_sparse() &&
-         detail::placement_of(pair.value.devices(), pair.destinations.devices()) ==
-             detail::Placement::HOSTS;
+detail::Placement placement_of(const ValueDestinationPair& pair) {
+  return detail::placement_of(pair.value.devices(), pair.destinations.devices());
 }
 
 }  // namespace
@@ -88,23 +85,46 @@ Mirrored ReductionToOneDevice::reduce_implementation(ReduceOp op, const PerRepli
 
 std::vector<Mirrored> ReductionToOneDevice::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
-  const bool is_derived = typeid(*this) != typeid(ReductionToOneDevice);
-  if (is_derived || options_.accumulation_fn) {
+  if (typeid(*this) == typeid(ReductionToOneDevice)) {
+    return batch_reduce_together(op, pairs, options);
+  }
+  return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
+}
+
+std::vector<Mirrored> ReductionToOneDevice::batch_reduce_together(
+    ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
+  if (pairs.size() == 1 || options_.accumulation_fn) {
     return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
   }
   detail::ActiveOperation& active = active_operation();
+  // All that can be refused is, before anything is written.
   std::vector<Mirrored> results = detail::make_results(pairs.size());
-  const detail::ScratchLease<std::vector<detail::ReduceItem>> together;
+  const detail::ScratchLease<std::vector<detail::ReduceItem>> on_hosts;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
-    if (!is_dense_on_hosts(pairs[i])) continue;
+    if (value.is_sparse()) continue;
     results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    together->push_back({&value, &results[i], active.item_of(pairs[i])});
+    if (placement_of(pairs[i]) == detail::Placement::HOSTS) {
+      on_hosts->push_back({&value, &results[i], active.item_of(pairs[i])});
+    }
   }
-  detail::host_batch_reduce(op, 0, *together, {}, active);
+  const auto reduce_dense = [&](detail::Placement placement) {
+    if (on_hosts->size() == pairs.size()) return;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const auto& [value, destinations] = pairs[i];
+      if (value.is_sparse() || placement_of(pairs[i]) != placement) continue;
+      detail::reduce_components(
+          op, {.reducer = options_.reduce_to_device.value_or(destinations.devices()[0])}, value,
+          results[i], active);
+      active.complete_item(active.item_of(pairs[i]));
+    }
+  };
+  reduce_dense(detail::Placement::GPUS);  // which work while the host does
+  detail::host_batch_reduce(op, 0, *on_hosts, {}, active);
+  reduce_dense(detail::Placement::MIXED);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (is_dense_on_hosts(pairs[i])) continue;
     const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
     results[i] = reduce_implementation(op, value, destinations, options);
     active.complete_item(active.item_of(pairs[i]), results[i]);
   }

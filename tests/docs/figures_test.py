@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """README's tables say what was measured, rounded to the digits that they show: those beside other libraries what the rows of the page give that they name,
-with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So do the sentences below the
-former, and docs/observing.md of each time.
+with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So do those sentences
+below the former that SAID and UNBEATEN have, and docs/observing.md of each time.
 
     figures_test.py ROOT
 """
@@ -169,7 +169,8 @@ def beside_plain_sockets(tables, scenes_of):
     return [min(shares), max(shares)]
 
 
-LINKS = ("network-1gbit", "network-200mbit")
+LINKS = ("network-1gbit", "network-200mbit", "network-1gbit-resnet50")
+SCENES_OF_ONE_PROCESS = ("devices-2", "devices-4", "devices-8")
 # {what a sentence says, with (#) for each figure: the figures}
 SAID = {
     "Open MPI's medians are (#) to (#) times ours in twenty rounds, and (#) to (#) times in five":
@@ -182,10 +183,14 @@ SAID = {
         lambda t: span(t, ["workers-4"], OPEN_MPI, (0, 256)) + span(t, ["workers-4"], OPEN_MPI, (512, 64 * MIB)),
     "single rounds of ordinary memory take (#) to (#) times as long up to 2 KiB": lambda t: span(t, ["workers-4"], ORDINARY, (0, 2 * KIB), of_rounds=True),
     "both MPIs take (#) to (#) times as long with the largest":
-        lambda t: [pick(values) for pick, values in zip((min, max), zip(*(span(t, [scene], OPEN_MPI + MPICH, largest(t[scene])) for scene in LINKS)))],
+        lambda t: [pick(values) for pick, values in zip((min, max), zip(*(span(t, [scene], OPEN_MPI + MPICH, largest(t[scene])) for scene in LINKS[:2])))],
     "at 2 KiB across 200 Mbit/s Open MPI takes (#) to (#) times as long": lambda t: span(t, ["network-200mbit"], OPEN_MPI, (2 * KIB, 2 * KIB)),
-    "For 8 B ours takes (#) to (#) times as long as an all-reduce by plain sockets": lambda t: beside_plain_sockets(t, LINKS),
+    "For 8 B ours takes (#) to (#) times as long as an all-reduce by plain sockets": lambda t: beside_plain_sockets(t, LINKS[:2]),
 }
+
+
+# {a sentence that says so: the scenes in which no peer may be ahead of ours in memory of the pool}
+UNBEATEN = {"On one machine nobody is ahead": [*WORKERS, "workers-2-small", *SCENES_OF_ONE_PROCESS], "Across links nobody is ahead": LINKS}
 
 
 def check_sentences(text):
@@ -205,6 +210,13 @@ def check_sentences(text):
         if not all(rounds_to(value, shown) for value, shown in zip(values, found.groups(), strict=True)):
             wrong.append(f"says '{found.group(0)}', measured were {', '.join(f'{value:.4g}' for value in values)}")
         num_figures += len(values)
+    for sentence, names in UNBEATEN.items():
+        ahead = [f"{scene}: {peer}" for scene in names
+                 for _, peer, _ in summary.peers_by_verdict(tables[scene], summary.OURS, summary.REFERENCES)[summary.Verdict.CONTENDER]]
+        if sentence not in words:
+            wrong.append(f"README does not say any more: {sentence}")
+        if ahead:
+            wrong.append(f"says '{sentence}', but ahead are {', '.join(ahead)}")
     return wrong, num_figures, folder.name
 
 

@@ -304,6 +304,11 @@ TEST_F(UsageOfBatches, SumsWithTheCallersFunction) {
   for (const cd::Tensor& tensor : sum.values()) {
     EXPECT_EQ(elements(tensor), constant(200, 2 * sum_of(1)));
   }
+  const std::vector<cd::Mirrored> sums =
+      weighted.batch_reduce(ReduceOp::SUM, {{gradients[1], gradients[1]}, {gradients[1], "CPU:0"}});
+  for (const cd::Mirrored& each : sums) {
+    EXPECT_EQ(elements(each.values()[0]), constant(200, 2 * sum_of(1)));
+  }
 }
 
 // 11. When it goes wrong

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -106,10 +107,11 @@ void cut_batches_differently(Cluster& cluster) {
   const std::vector<ValueDestinationPair> both{{PerReplica{one_row(values[0])}, "CPU:0"},
                                                {PerReplica{one_row(values[1])}, "CPU:0"}};
   const std::vector<Mirrored> sums = ops.batch_reduce(ReduceOp::SUM, both);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    for (const float value : sums[i].slices()[0].values.span<const float>()) {
-      EXPECT_EQ(value, values[i]) << i;
-    }
+  ASSERT_EQ(sums.size(), both.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {  // a row of each worker
+    const auto rows = sums[i].slices()[0].values.span<const float>();
+    EXPECT_THAT(std::vector(rows.begin(), rows.end()),
+                ::testing::ElementsAre(values[i], values[i]));
   }
   try {
     if (cluster.rank() == 0) {

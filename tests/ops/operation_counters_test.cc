@@ -2,6 +2,7 @@
 // What ops count and show: exactly as many as were called, by kind and algorithm. Each test is a process of its own, or looks at differences.
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -138,6 +139,30 @@ TEST(OperationCountersTest, ABatchOnHostsIsOneReduction) {
   for (const PerReplica& value : values) {
     EXPECT_THAT(elements(value.values()[1]), Each(static_cast<float>(value.size())));
   }
+}
+
+/// Watches batches, and not their values.
+class BatchesSeen : public ReductionToOneDevice {
+ public:
+  int num_batches = 0;
+
+ protected:
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override {
+    ++num_batches;
+    return batch_reduce_together(op, pairs, options);
+  }
+};
+
+TEST(OperationCountersTest, ABatchOfADerivedClassIsOneReductionWhereItSaysSo) {
+  BatchesSeen ops;
+  const std::vector<PerReplica> values{value_of(2, 100), value_of(3, 7)};
+  EXPECT_EQ(growth("crossdevice_reductions_total", "",
+                   [&] { ops.batch_reduce_into(ReduceOp::SUM, values); }),
+            1);
+  EXPECT_EQ(ops.num_batches, 1);
+  EXPECT_THAT(elements(values[1].values()[2]), Each(3.0F));
 }
 
 /// An op whose hook fails.

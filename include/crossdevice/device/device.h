@@ -84,7 +84,7 @@ CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const Device& dev
 
 /// An interned list of devices; order and repetitions count. Never a list of strings: `{{"GPU:0",
 /// "GPU:1"}}` is two devices. What is known at run time only is made one where it says so:
-/// `Devices(names)` of a range of names or of devices, such as a `std::vector<std::string>`.
+/// `Devices(names)` of a container of names or of devices, such as a `std::vector<std::string>`.
 ///
 /// Memory   as Device: a list that was seen before is looked up. A range that is no array of devices
 ///          is made one first.

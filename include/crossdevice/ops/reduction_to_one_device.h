@@ -26,8 +26,8 @@ struct ReductionToOneDeviceOptions {
 /// arithmetic is that of reducing in replica order.
 /// Cost     (N + M) S bytes of memory traffic for N replicas and M destinations.
 /// Errors   also ValueError: accumulation_fn is set and op is MIN, MAX or PROD, or its result has another dtype or shape.
-/// Batches  of dense values on hosts are one pass, which completes early values early. The others, and all of an object with accumulation_fn or of a derived
-///          class, whose reduce_implementation is to see them, are reduced one by one, in order, through reduce_implementation, as TF's are.
+/// Batches  of dense values on hosts are one pass, which completes early values early. All of an object with accumulation_fn or of a derived class, whose
+///          reduce_implementation is to see them, are reduced one by one, in order, through reduce_implementation, as TF's are.
 class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
  public:
   ReductionToOneDevice();
@@ -41,6 +41,10 @@ class CROSSDEVICE_EXPORT ReductionToOneDevice : public CrossDeviceOps {
   std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
                                                     std::span<const ValueDestinationPair> pairs,
                                                     const CommunicationOptions& options) override;
+  /// What batch_reduce_implementation does where the class is not derived: for derived ones whose reduce_implementation need not see a batch's values.
+  std::vector<Mirrored> batch_reduce_together(ReduceOp op,
+                                              std::span<const ValueDestinationPair> pairs,
+                                              const CommunicationOptions& options);
 
  private:
   ReductionToOneDeviceOptions options_;
