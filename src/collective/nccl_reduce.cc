@@ -74,6 +74,7 @@ struct NcclReducer::State {
 
   NcclStage& stage_for(bool is_captured);
   void compare(const NcclReduceRequest& request);
+  void give_up_for_others();
   void calls_differ(const std::exception_ptr& error);
 };
 
@@ -127,6 +128,12 @@ void NcclReducer::State::compare(const NcclReduceRequest& request) {
     return;
   }
   detail::compare_before(*comparison, *clique, call, deadline_of(request.operation));
+}
+
+/// Other workers count on all rounds of this call, of which some may have been launched, and would take the next call for it. Within a process a round is
+/// launched on all GPUs or on none.
+void NcclReducer::State::give_up_for_others() {
+  if (comparison != nullptr) clique->break_with(std::current_exception());
 }
 
 /// Everybody's comparison has come to the same.
@@ -375,11 +382,13 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
     lanes.add(tensor.inputs);
     lanes.add(tensor.outputs);
   }
-  state.compare(request);
   detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
-  if (state.rounds.rounds.empty()) return;
-
+  if (state.rounds.rounds.empty()) {
+    state.compare(request);
+    return;
+  }
   detail::GpuRun run(lanes);
+  state.compare(request);
   try {
     NcclStage* stage = nullptr;
     if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
@@ -403,7 +412,11 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
         .run();
     run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
   } catch (const OpError& error) {
+    state.give_up_for_others();
     run.rethrow(error, request.operation);
+  } catch (...) {
+    state.give_up_for_others();
+    throw;
   }
 }
 

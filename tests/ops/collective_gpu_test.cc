@@ -17,6 +17,7 @@
 #include "support/gpu_values.h"
 #include "support/strict_program.h"
 #include "support/threaded_cluster.h"
+#include "support/thrown.h"
 
 namespace crossdevice {
 namespace {
@@ -218,6 +219,34 @@ TEST_F(CollectiveGpu, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
       EXPECT_EQ(errors, no_errors(static_cast<std::size_t>(num_workers)));
     }
   }
+}
+
+TEST_F(CollectiveGpu, WhatFailsOnOneBetweenTwoRoundsIsAnErrorOnAllAtOnce) {
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    CollectiveAllReduce ops(devices_of(*cluster, 1), 2, {}, cluster);
+    std::vector<PerReplica>
+        batch;  // in packs of some ten: each is copied together, reduced, and copied apart
+    for (int i = 0; i < 40; ++i) batch.push_back(value_on(*cluster, 1, 10, 1));
+    const CommunicationOptions packs{.bytes_per_pack = 400, .timeout_seconds = 600};
+    ops.batch_reduce_into(ReduceOp::MEAN, batch, packs);
+    cluster->barrier(60);
+    if (cluster->rank() == 1) {
+      emulated_cuda().calls().inject(
+          {.function = "kernels.copy_ranges", .skip = 2, .status = 98, .device = 1});
+    }
+    cluster->barrier(60);
+    // Of the other the call has returned, or hears of it while it is enqueued.
+    const std::string text = testing::thrown<OpError>([&] {
+      ops.batch_reduce_into(ReduceOp::MEAN, batch, packs);
+      if (cluster->rank() == 1) return;
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (std::chrono::steady_clock::now() < limit) ops.check();
+    });
+    EXPECT_THAT(text, HasSubstr("the packing kernel"));
+    EXPECT_THROW(ops.batch_reduce_into(ReduceOp::MEAN, batch, packs), OpError);
+  });
+  emulated_cuda().calls().clear_faults();
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 #ifdef CROSSDEVICE_TESTS_STRICT
