@@ -19,8 +19,8 @@ namespace crossdevice::doctor {
 
 namespace {
 
-/// Sums are right without them, too.
-void require_two_levels(Finding& finding) {
+/// Says so where two levels were not taken: sums are right without them, too.
+void note_a_missing_level(Finding& finding) {
   const bool taken = counter_value("crossdevice_reductions_total", "algorithm=\"two_level\"") > 0;
   if (taken || finding.status != Status::OK) return;
   finding.status = Status::SHORTFALL;
@@ -49,7 +49,7 @@ int run_worker(const std::string& path) {
     }
     Finding finding = all_reduce_finding("all-reduce, " + path,
                                          fmt::format("{} workers", cluster->num_workers()), worst);
-    if (path == kTwoLevels) require_two_levels(finding);
+    if (path == kTwoLevels) note_a_missing_level(finding);
     fmt::print("{}\n", nlohmann::ordered_json::array({to_json(finding)}).dump());
   }
   cluster->barrier();

@@ -306,8 +306,11 @@ TEST_F(UsageOfBatches, SumsWithTheCallersFunction) {
   }
   const std::vector<cd::Mirrored> sums =
       weighted.batch_reduce(ReduceOp::SUM, {{gradients[1], gradients[1]}, {gradients[1], "CPU:0"}});
+  ASSERT_EQ(sums.size(), 2U);
   for (const cd::Mirrored& each : sums) {
-    EXPECT_EQ(elements(each.values()[0]), constant(200, 2 * sum_of(1)));
+    for (const cd::Tensor& tensor : each.values()) {
+      EXPECT_EQ(elements(tensor), constant(200, 2 * sum_of(1)));
+    }
   }
 }
 

@@ -224,8 +224,8 @@ TEST_F(CollectiveGpu, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
 TEST_F(CollectiveGpu, WhatFailsOnOneBetweenTwoRoundsIsAnErrorOnAllAtOnce) {
   const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
     CollectiveAllReduce ops(devices_of(*cluster, 1), 2, {}, cluster);
-    std::vector<PerReplica>
-        batch;  // in packs of some ten: each is copied together, reduced, and copied apart
+    // In packs of some ten values: each is copied together, reduced, and copied apart.
+    std::vector<PerReplica> batch;
     for (int i = 0; i < 40; ++i) batch.push_back(value_on(*cluster, 1, 10, 1));
     const CommunicationOptions packs{.bytes_per_pack = 400, .timeout_seconds = 600};
     ops.batch_reduce_into(ReduceOp::MEAN, batch, packs);

@@ -311,6 +311,26 @@ TEST_F(GpuCapture, ResultsInNewMemoryAreRefused) {
   }
 }
 
+TEST_F(GpuCapture, ABatchWithAResultInNewMemoryIsRefusedBeforeAnythingIsWritten) {
+  ReductionToOneDevice ops;
+  const Application application({0, 1});
+  const PerReplica on_gpus = application.value(100, 1);
+  const PerReplica on_hosts{vector_of(std::vector<float>(3, 1.0F), "CPU:0"),
+                            vector_of(std::vector<float>(3, 2.0F), "CPU:1")};
+  (void)ops.reduce(ReduceOp::SUM, on_gpus, on_gpus);
+  application.begin(CaptureMode::RELAXED, application.size());
+  EXPECT_THAT(thrown<FailedPreconditionError>([&] {
+                (void)ops.batch_reduce(
+                    ReduceOp::SUM, {{on_hosts, Destinations::into(on_hosts)}, {on_gpus, on_gpus}});
+              }),
+              HasSubstr("a result in new memory"));
+  EXPECT_EQ(elements(on_hosts.values()[0]), std::vector<float>(3, 1.0F));
+  EXPECT_EQ(elements(on_hosts.values()[1]), std::vector<float>(3, 2.0F));
+  EmulatedGraph graph = nullptr;
+  ASSERT_EQ(application.end(&graph, application.size()), kOk);
+  ASSERT_EQ(emulated_cuda().destroy_graph(graph), kOk);
+}
+
 TEST_F(GpuCapture, BroadcastsAndGathersIntoBuffers) {
   const Application application({1, 0, 2});
   ReductionToOneDevice ops;

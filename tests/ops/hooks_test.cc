@@ -144,7 +144,9 @@ TEST(Hooks, OfADerivedReductionToOneDeviceSeeEveryValueOfABatchInOrder) {
   EXPECT_THAT(ops.seen,
               ::testing::ElementsAre(values[0].values()[0].data(), values[1].values()[0].data(),
                                      values[2].values()[0].data()));
-  EXPECT_EQ(elements(values[2].values()[1]), std::vector<float>{11});
+  expect_mirrored(values[0], cpus(2), {3});
+  expect_mirrored(values[1], cpus(2), {7});
+  expect_mirrored(values[2], cpus(2), {11});
 }
 
 /// Reduces, but ends after its deadline.
