@@ -6,6 +6,7 @@
 #include <cctype>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -43,7 +44,7 @@ Collective parse_collective(const std::string& name) {
 struct Raw {
   std::string op = "all_reduce";
   std::string ops = "auto";
-  std::string devices;
+  std::optional<std::string> devices;
   int num_devices = 0;
   int num_workers = 0;
   int num_namespaces = 0;
@@ -51,7 +52,7 @@ struct Raw {
   bool foreign = false;
   std::string min_bytes = "8";
   std::string max_bytes = "64M";
-  std::string step_bytes = "0";
+  std::optional<std::string> step_bytes;
   double step_factor = 2;
   std::size_t iterations = 20;
   std::size_t warmup = 5;
@@ -171,6 +172,7 @@ void declare_how(CLI::App& app, Raw& raw) {
   app.add_option("-c,--check", raw.check,
                  "Compare every element of a first call with a reference; 0: do not")
       ->group(how)
+      ->check(programs::not_negative())
       ->capture_default_str();
   app.add_option("--num-packs", raw.num_packs, "num_packs of the ops")
       ->group(how)
@@ -229,7 +231,7 @@ WorkerArguments checked_workers(const Raw& raw, int num_launched) {
 }
 
 Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
-  Devices devices = !raw.devices.empty()      ? programs::parse_devices(raw.devices)
+  Devices devices = raw.devices.has_value()   ? programs::parse_devices(*raw.devices)
                     : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
                     : workers.num_workers > 0 ? Devices{"CPU:0"}
                                               : programs::default_devices();
@@ -267,6 +269,15 @@ void require_for_workers(const Arguments& arguments) {
   }
 }
 
+/// 0: sizes grow by a factor.
+std::size_t step_bytes_of(const Raw& raw) {
+  if (!raw.step_bytes.has_value()) return 0;
+  const std::size_t bytes = programs::parse_byte_size(*raw.step_bytes);
+  if (bytes == 0)
+    throw programs::ArgumentError("--stepbytes 0: sizes that do not grow have no end");
+  return bytes;
+}
+
 Arguments checked(const Raw& raw, int num_launched) {
   Arguments arguments;
   arguments.collective = parse_collective(raw.op);
@@ -279,7 +290,7 @@ Arguments checked(const Raw& raw, int num_launched) {
   require_for_workers(arguments);
   arguments.sizes = {.min_bytes = programs::parse_byte_size(raw.min_bytes),
                      .max_bytes = programs::parse_byte_size(raw.max_bytes),
-                     .step_bytes = programs::parse_byte_size(raw.step_bytes),
+                     .step_bytes = step_bytes_of(raw),
                      .step_factor = raw.step_factor};
   (void)sizes_in(arguments.sizes);
   arguments.timing = {.iterations = raw.iterations, .warmup = raw.warmup, .rounds = raw.rounds};

@@ -13,8 +13,10 @@
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
+#include "doctor/gpus.h"
 #include "doctor/probes.h"
 #include "doctor/verified_all_reduce.h"
+#include "doctor/worker.h"
 
 namespace crossdevice::doctor {
 namespace {
@@ -55,13 +57,15 @@ Findings probe_gpu_all_reduce() {
 }
 
 Findings probe_nccl_all_reduce() {
-  const int count = num_gpus();
-  if (count == 0) return {{.name = kNccl, .status = Status::ABSENT, .text = "no GPU"}};
+  const std::vector<Device> gpus = one_device_of_each_gpu();
+  if (gpus.empty()) return {{.name = kNccl, .status = Status::ABSENT, .text = "no GPU"}};
   if (detail::nccl_library().api == nullptr) {
     return {{.name = kNccl, .status = Status::ABSENT, .text = "no NCCL"}};
   }
-  const Devices devices = first_devices("GPU", count);
-  (void)detail::NcclClique::of(devices);  // throws why NCCL cannot; the op would take our kernels
+  const Devices devices(gpus);
+  const auto count = static_cast<int>(gpus.size());
+  // Throws why NCCL cannot, where the op would take our kernels.
+  (void)detail::NcclClique::of(devices, kWorkerSeconds);
   NcclAllReduce ops;
   return {all_reduce_finding(kNccl, fmt::format("{} {}", count, count == 1 ? "GPU" : "GPUs"),
                              verify_all_reduce(ops, devices, {.first = 0, .total = count}))};

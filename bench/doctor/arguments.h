@@ -13,9 +13,8 @@ struct Arguments {
   bool writes_json = false;
   std::vector<std::string> only;              ///< probes; none: all
   std::chrono::duration<double> timeout{60};  ///< for each probe
-  std::string probe;  ///< what this process is to run and report; empty: it starts the others
-  std::string
-      worker;  ///< one of the workers of a probe: what carries the bytes, "shared-memory", "tcp" or "ucx"
+  std::string probe;   ///< what this process is to run and report; empty: it starts the others
+  std::string worker;  ///< one of the workers of a probe: the path of run_worker()
 };
 
 /// Nothing: --help or --version was asked for and printed.

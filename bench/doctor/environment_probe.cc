@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// CROSSDEVICE_*: what is set, whether it can be, and names that mean nothing.
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
@@ -79,6 +85,42 @@ void add_secret_file(Findings& findings) {
   findings.push_back(std::move(finding));
 }
 
+/// As rank 0 of a job reads it.
+void add_tuning_file(Findings& findings) {
+  const std::string& path = environment().tuning_file;
+  if (path.empty()) return;
+  Finding finding{.name = "tuning file", .text = path};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  try {
+    if (!text) throw ValueError("it cannot be read, or is empty");
+    (void)parse_all_reduce_tuning(text.str());
+  } catch (const ValueError& error) {
+    finding.status = Status::FAILURE;
+    finding.text = fmt::format("{}: {}", path, error.what());
+    finding.advice =
+        "correct the file, or unset CROSSDEVICE_TUNING_FILE: jobs whose rank 0 reads it end with "
+        "this error";
+  }
+  findings.push_back(std::move(finding));
+}
+
+/// What a program writes to late: when it ends, or when something has failed.
+void add_output_file(Findings& findings, const char* variable, const std::string& path) {
+  if (path.empty()) return;
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.find('%') != std::string::npos) return;  // it depends on who writes
+  if (::access(path.c_str(), W_OK) == 0) return;
+  if (errno == ENOENT && ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return;
+  const int why = errno;
+  findings.push_back(
+      {.name = variable,
+       .status = Status::SHORTFALL,
+       .text = fmt::format("{} cannot be written: {}", path, std::generic_category().message(why)),
+       .advice =
+           fmt::format("make its folder, or set {} to a file that can be written", variable)});
+}
+
 }  // namespace
 
 Findings probe_environment() {
@@ -95,6 +137,11 @@ Findings probe_environment() {
              "unset {}, or correct its spelling: core/environment.h has all names", name)});
   }
   add_secret_file(findings);
+  if (!is_healthy(findings))
+    return findings;  // then environment() throws, or else that comes first
+  add_tuning_file(findings);
+  add_output_file(findings, "CROSSDEVICE_TRACE", environment().trace);
+  add_output_file(findings, "CROSSDEVICE_FLIGHT_RECORD", environment().flight_record);
   return findings;
 }
 

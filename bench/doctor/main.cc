@@ -73,8 +73,13 @@ int examine(const doctor::Arguments& arguments) {
 int run(int argc, char** argv) {
   const std::optional<doctor::Arguments> arguments = doctor::parse_arguments(argc, argv);
   if (!arguments.has_value()) return programs::kExitOk;
-  if (!arguments->worker.empty()) return doctor::run_worker(arguments->worker);
-  if (!arguments->probe.empty()) return doctor::serve_probe(*doctor::find_probe(arguments->probe));
+  if (!arguments->worker.empty()) {
+    return doctor::run_refusable([&] { return doctor::run_worker(arguments->worker); });
+  }
+  if (!arguments->probe.empty()) {
+    const doctor::Probe& probe = *doctor::find_probe(arguments->probe);
+    return doctor::run_refusable([&] { return doctor::serve_probe(probe); });
+  }
   return examine(*arguments);
 }
 

@@ -62,6 +62,13 @@ constexpr std::array kProbes{
         "shows whether it is the way between GPUs; ReductionToOneDevice and "
         "HierarchicalCopyAllReduce go without NCCL",
         Need::WHERE_IT_WORKS},
+    Probe{
+        "all-reduce-nccl-workers", probe_nccl_workers, "all-reduce, NCCL among workers",
+        "NCCL_DEBUG=INFO says what NCCL was about to do; NCCL_SHM_DISABLE=1 or NCCL_P2P_DISABLE=1 "
+        "shows whether it is the way between processes: in a container they need /dev/shm (docker "
+        "run --shm-size) and a common --ipc; CommunicationImplementation::RING goes through the "
+        "hosts",
+        Need::WHERE_IT_WORKS},
     Probe{"all-reduce-shared-memory", probe_shared_memory_workers, "all-reduce, shared memory",
           "workers meet at 127.0.0.1: the loopback must be up and no firewall in the way (iptables "
           "-S, nft list ruleset); they share memory files: free -h and, in a container, its limit "
@@ -112,7 +119,7 @@ Findings skipped(const Probe& probe) {
 
 Findings weighed(const Probe& probe, End end, Findings findings) {
   const bool is_dispensable = (probe.need == Need::WHEN_ASKED_FOR && !is_asked_for(probe)) ||
-                              (probe.need == Need::WHERE_IT_WORKS && end == End::ERROR);
+                              (probe.need == Need::WHERE_IT_WORKS && end == End::REFUSAL);
   for (Finding& finding : findings) {
     if (is_dispensable && finding.status == Status::FAILURE) finding.status = Status::SHORTFALL;
   }

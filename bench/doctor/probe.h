@@ -13,7 +13,7 @@ namespace crossdevice::doctor {
 /// What the library does without what a probe looks at.
 enum class Need : std::uint8_t {
   ALWAYS,          ///< it cannot
-  WHERE_IT_WORKS,  ///< it is taken unasked, and the library goes on where it says that it does not work; a crash or a wrong value ends or spoils programs
+  WHERE_IT_WORKS,  ///< it is taken unasked, and the library goes on where it refuses; any other error, a crash or a wrong value ends or spoils programs
   WHEN_ASKED_FOR,  ///< it is never taken unasked
 };
 
@@ -36,9 +36,10 @@ struct Probe {
 
 /// How the process of a probe ended.
 enum class End : std::uint8_t {
-  REPORT,  ///< with findings
-  ERROR,   ///< with an exception
-  CRASH,   ///< or it was stopped
+  REPORT,   ///< with findings
+  REFUSAL,  ///< with UnavailableError or FailedPreconditionError
+  ERROR,    ///< with another exception
+  CRASH,    ///< or it was stopped
 };
 
 /// Failures of what nobody needs become shortfalls.

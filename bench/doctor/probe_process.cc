@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/trace.h"
 
 #include "support/program.h"
@@ -165,13 +166,27 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
                    process);
   }
   if (WEXITSTATUS(*status) != programs::kExitOk) {
-    return failure(probe, End::ERROR, fmt::format("ended with status {}", WEXITSTATUS(*status)),
-                   process);
+    const End end = WEXITSTATUS(*status) == kExitRefused ? End::REFUSAL : End::ERROR;
+    return failure(probe, end, fmt::format("ended with status {}", WEXITSTATUS(*status)), process);
   }
   try {
     return weighed(probe, End::REPORT, findings_from_json(last_line(process.out())));
   } catch (const std::runtime_error& error) {
     return failure(probe, End::CRASH, fmt::format("gave no report ({})", error.what()), process);
+  }
+}
+
+int run_refusable(const std::function<int()>& body) {
+  const auto refuse = [](const OpError& error) {
+    fmt::print(stderr, "crossdevice-doctor: {}\n", error.what());
+    return kExitRefused;
+  };
+  try {
+    return body();
+  } catch (const UnavailableError& error) {
+    return refuse(error);
+  } catch (const FailedPreconditionError& error) {
+    return refuse(error);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 
 #include "doctor/finding.h"
 #include "doctor/probe.h"
@@ -14,6 +15,14 @@ namespace crossdevice::doctor {
 ///
 /// Errors   std::runtime_error: no process can be started.
 [[nodiscard]] Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeout);
+
+/// The exit code of a probe, or of one of its workers, that the library has refused something that this machine does not have.
+inline constexpr int kExitRefused = 4;
+
+/// What `body` returns; where it throws UnavailableError or FailedPreconditionError, which becomes a line on standard error, kExitRefused.
+///
+/// Errors   what else it throws.
+[[nodiscard]] int run_refusable(const std::function<int()>& body);
 
 /// The other side of it: runs the probe and writes what it finds to standard output; the exit code. Before anything else of the process: the probe's
 /// bars go to no timeline.

@@ -20,6 +20,7 @@ namespace crossdevice::doctor {
 [[nodiscard]] Findings probe_host_all_reduce();
 [[nodiscard]] Findings probe_gpu_all_reduce();
 [[nodiscard]] Findings probe_nccl_all_reduce();
+[[nodiscard]] Findings probe_nccl_workers();  ///< with a GPU each
 [[nodiscard]] Findings probe_shared_memory_workers();
 [[nodiscard]] Findings probe_own_memory_workers();
 [[nodiscard]] Findings probe_tcp_workers();

@@ -86,6 +86,7 @@ Finding find_huge_pages(const Segment& segment) {
   const std::string ordinary = choice_of(folder + "enabled").value_or("unknown");
   const std::string shared = choice_of(folder + "shmem_enabled").value_or("unknown");
   const bool works = segment.error().empty() && can_collapse(segment);
+  const int why = errno;
   const std::string why_not = works ? "" : last_error();
   Finding finding{.name = "huge pages"};
   finding.facts = {{"enabled", ordinary}, {"shmem_enabled", shared}, {"shared_memory", works}};
@@ -94,9 +95,15 @@ Finding find_huge_pages(const Segment& segment) {
                   works ? "can" : "cannot", works ? "" : ": " + why_not, ordinary, shared);
   if (!works) {
     finding.status = Status::SHORTFALL;
-    finding.advice =
-        "large tensors cost more address look-ups; as root: echo advise > "
-        "/sys/kernel/mm/transparent_hugepage/shmem_enabled (MADV_COLLAPSE needs Linux 6.1)";
+    finding.advice = "large tensors cost more address look-ups; ";
+    if (shared == "deny") {
+      finding.advice += fmt::format("as root: echo never > {}shmem_enabled", folder);
+    } else if (why == EINVAL) {
+      finding.advice += "a kernel with transparent huge pages, of Linux 6.1 or newer, has them";
+    } else {
+      finding.advice +=
+          "the pool asks for them with MADV_COLLAPSE, and needs free memory in pieces of 2 MiB";
+    }
   }
   return finding;
 }

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/default_devices.h"
 #include "crossdevice/core/counters.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
@@ -16,7 +17,6 @@
 #include "support/program.h"
 
 namespace crossdevice::doctor {
-
 namespace {
 
 /// Says so where two levels were not taken: sums are right without them, too.
@@ -30,26 +30,34 @@ void note_a_missing_level(Finding& finding) {
 
 }  // namespace
 
-int run_worker(const std::string& path) {
-  constexpr double kSeconds =
-      50;  // below the probe's own: the library's text says more than a kill
-  const std::shared_ptr<Cluster> cluster = Cluster::join({.timeout_seconds = kSeconds});
-  CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {.timeout_seconds = kSeconds},
-                          cluster);
+Device device_of_worker(const std::string& path, Cluster& cluster) {
+  return path == kNcclWorkers ? default_devices(cluster)[0] : Device("CPU:0");
+}
+
+Finding reduce_among_workers(const std::string& path, const std::shared_ptr<Cluster>& cluster,
+                             const Device& device) {
+  CommunicationOptions options{.timeout_seconds = kWorkerSeconds};
+  if (path == kNcclWorkers) options.implementation = CommunicationImplementation::NCCL;
+  CollectiveAllReduce ops(device, cluster->num_workers(), options, cluster);
   // Among processes of one machine it matters whose memory it is: see kOwnMemory in worker.h.
   const ValueMemory memory = path == kOwnMemory ? ValueMemory::OWN : ValueMemory::POOL;
-  const AllReduceOutcome outcome = verify_all_reduce(
-      ops, {"CPU:0"}, {.first = cluster->rank(), .total = cluster->num_workers()}, memory);
+  AllReduceOutcome outcome = verify_all_reduce(
+      ops, device, {.first = cluster->rank(), .total = cluster->num_workers()}, memory);
   // A value that is wrong anywhere is to be seen: the first worker speaks for all.
-  const std::vector<std::string> wrong = cluster->all_gather_bytes(outcome.wrong);
+  for (const std::string& wrong : cluster->all_gather_bytes(outcome.wrong)) {
+    if (outcome.wrong.empty()) outcome.wrong = wrong;
+  }
+  const char* const devices = device.is_host() ? "" : " with a GPU each";
+  Finding finding = all_reduce_finding(
+      "all-reduce, " + path, fmt::format("{} workers{}", cluster->num_workers(), devices), outcome);
+  if (path == kTwoLevels) note_a_missing_level(finding);
+  return finding;
+}
+
+int run_worker(const std::string& path) {
+  const std::shared_ptr<Cluster> cluster = Cluster::join({.timeout_seconds = kWorkerSeconds});
+  const Finding finding = reduce_among_workers(path, cluster, device_of_worker(path, *cluster));
   if (cluster->rank() == 0) {
-    AllReduceOutcome worst = outcome;
-    for (const std::string& each : wrong) {
-      if (worst.wrong.empty()) worst.wrong = each;
-    }
-    Finding finding = all_reduce_finding("all-reduce, " + path,
-                                         fmt::format("{} workers", cluster->num_workers()), worst);
-    if (path == kTwoLevels) note_a_missing_level(finding);
     fmt::print("{}\n", nlohmann::ordered_json::array({to_json(finding)}).dump());
   }
   cluster->barrier();

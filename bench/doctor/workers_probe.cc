@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// All-reduces among workers on this machine, started as crossdevice-run starts them.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -14,9 +16,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/comm/ucx_transport.h"
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 
+#include "doctor/gpus.h"
+#include "doctor/probe_process.h"
 #include "doctor/probes.h"
 #include "doctor/system_file.h"
 #include "doctor/worker.h"
@@ -59,6 +65,8 @@ class CapturedOutput {
 };
 
 /// `variables`: "NAME=VALUE", for all workers.
+///
+/// Errors   std::runtime_error: one of them has failed; UnavailableError: with kExitRefused. Where one has crashed this process ends by the same signal.
 Findings among_workers(const std::string& path, std::vector<std::string> command_head,
                        std::vector<std::string> variables, int num_workers = 2) {
   run::Arguments job;
@@ -67,11 +75,19 @@ Findings among_workers(const std::string& path, std::vector<std::string> command
   job.grace = std::chrono::seconds(1);
   job.exported = std::move(variables);
   job.exported.emplace_back("CROSSDEVICE_TRACE=");  // a timeline that is asked for is the program's
+  job.exported.push_back(fmt::format("CROSSDEVICE_DEFAULT_TIMEOUT={}", kWorkerSeconds));
   job.command = std::move(command_head);
   job.command.insert(job.command.end(),
                      {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", path});
   const CapturedOutput output;
   const int code = run::run_job(job);
+  // A worker's crash is the probe's, as it weighs more than an error that the library reports.
+  constexpr int kBeforeSignals = 128;
+  if (code > kBeforeSignals) {
+    std::signal(code - kBeforeSignals, SIG_DFL);
+    std::raise(code - kBeforeSignals);
+  }
+  if (code == kExitRefused) throw UnavailableError("the workers were refused");
   if (code != 0) throw std::runtime_error(fmt::format("the workers ended with status {}", code));
   return findings_from_json(output.text());
 }
@@ -103,6 +119,26 @@ Findings probe_two_level_workers() {
   return apart(std::string(kTwoLevels),
                {"CROSSDEVICE_TRANSPORT=tcp", "CROSSDEVICE_TLS=", "CROSSDEVICE_COUNTERS=1"},
                /*workers_per_host=*/2);
+}
+
+Findings probe_nccl_workers() {
+  constexpr std::size_t kMostWorkers = 8;
+  const std::size_t num_gpus = one_device_of_each_gpu().size();
+  Finding finding{.name = "all-reduce, " + std::string(kNcclWorkers), .status = Status::ABSENT};
+  if (num_gpus < 2) {
+    finding.text = num_gpus == 0 ? "no GPU" : "one GPU, where each worker needs its own";
+    return {finding};
+  }
+  if (detail::nccl_library().api == nullptr) {
+    finding.text = "no NCCL";
+    return {finding};
+  }
+  // The way through the hosts is no substitute here.
+  const auto num_workers = static_cast<int>(std::min(num_gpus, kMostWorkers));
+  Findings findings =
+      among_workers(std::string(kNcclWorkers), {}, {"CROSSDEVICE_STRICT=1"}, num_workers);
+  if (num_gpus > kMostWorkers) findings.at(0).text += fmt::format("; of {} GPUs", num_gpus);
+  return findings;
 }
 
 Findings probe_ucx_workers() {

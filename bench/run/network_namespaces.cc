@@ -14,7 +14,8 @@ namespace crossdevice::run {
 namespace {
 
 constexpr double kBurstSeconds = 0.002;  // what a link may send at once after a rest
-constexpr double kMinBurstBytes = 32768;
+// The largest packet that the system makes, with its head: a bucket that cannot hold it cuts it into frames, as no network card has the processor do.
+constexpr double kMinBurstBytes = 66000;
 
 /// The token bucket of one link's sending side.
 std::string limit(const std::string& device, const std::string& rate) {

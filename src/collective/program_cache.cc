@@ -96,6 +96,17 @@ bool is_ring(Kind kind) {
   return false;
 }
 
+/// In a single one half of the participants would have their first elements for the next round when they receive the first of this one, the others only after
+/// half of them, and links would rest meanwhile; shards move on one after the other, everywhere alike. Four workers over links of 200 Mbit/s took for 4 MiB 1.40
+/// times what their bytes take, and 1.15 in sixteen shards; more of them only cost messages.
+std::size_t halving_doubling_shards(const ProgramKey& key, std::size_t num_participants) {
+  constexpr std::size_t kMostShards = 16;
+  constexpr std::size_t kSmallestPart = ProgramCache::kPieceBytes / 4;
+  const std::size_t part = std::max<std::size_t>(1, kSmallestPart / key.element_size);
+  return std::clamp<std::size_t>(
+      key.num_elements / (halving_doubling_core(num_participants) * part), 1, kMostShards);
+}
+
 Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {
   const std::size_t n = num_participants;
   const std::vector<Interval> parts = padded_split({.begin = 0, .count = key.num_elements}, n);
@@ -105,7 +116,7 @@ Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {
       return ring_schedule(key.num_elements, std::span(&all, 1));
     }
     case Kind::ALL_REDUCE_HALVING_DOUBLING:
-      return halving_doubling_schedule(n, key.num_elements);
+      return halving_doubling_schedule(n, key.num_elements, halving_doubling_shards(key, n));
     case Kind::ALL_REDUCE_SHUFFLE:
       return shuffle_schedule(n, key.num_elements, everybody(n));
     case Kind::REDUCE_SCATTER_RING:

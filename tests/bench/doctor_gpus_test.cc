@@ -2,15 +2,20 @@
 // What crossdevice-doctor says of GPUs, here emulated ones: the probes that look at them, in this process.
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/device/device.h"
 
 #include "doctor/probes.h"
+#include "doctor/worker.h"
 #include "support/gpu_fixture.h"
+#include "support/threaded_cluster.h"
 
 namespace crossdevice::doctor {
 namespace {
@@ -64,6 +69,23 @@ TEST_F(DoctorGpusTest, OurKernelsAndNcclReduce) {
     EXPECT_THAT(findings[0].text, HasSubstr("4 GPUs"));
     EXPECT_EQ(findings[0].facts.at("wrong"), "");
   }
+}
+
+/// The processes that the probe starts, as threads. That there are at least two GPUs is the probe's to ask.
+TEST_F(DoctorGpusTest, WorkersWithAGpuEachReduceThroughNccl) {
+  const std::string path(kNcclWorkers);
+  testing::emulated_cuda().calls().clear();
+  const std::vector<std::string> errors =
+      testing::run_clusters(kGpus, [&](const std::shared_ptr<Cluster>& cluster) {
+        const Device device = device_of_worker(path, *cluster);
+        EXPECT_EQ(device, Device(name_of(cluster->rank())));
+        const Finding finding = reduce_among_workers(path, cluster, device);
+        EXPECT_EQ(finding.status, Status::OK) << finding.text;
+        EXPECT_EQ(finding.name, "all-reduce, NCCL among workers");
+        EXPECT_THAT(finding.text, HasSubstr("4 workers with a GPU each"));
+      });
+  EXPECT_EQ(errors, testing::no_errors(kGpus));
+  EXPECT_GT(testing::emulated_cuda().calls().count("nccl.all_reduce"), 0U);
 }
 
 TEST_F(DoctorGpusTest, NcclIsNamedWithItsFile) {

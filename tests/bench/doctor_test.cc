@@ -106,6 +106,7 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
                                  "all-reduce, one process",
                                  "all-reduce, GPUs",
                                  "all-reduce, NCCL",
+                                 "all-reduce, NCCL among workers",
                                  "all-reduce, shared memory",
                                  "all-reduce, own memory",
                                  "all-reduce, TCP",
@@ -244,6 +245,37 @@ TEST(DoctorTest, ASecretThatTheLibraryWouldRefuse) {
       "no regular file", "same file on every machine");
 }
 
+TEST(DoctorTest, ATuningFileThatRankZeroWouldRefuse) {
+  const std::string path = ::testing::TempDir() + "doctor_tuning_" + std::to_string(::getpid());
+  const std::vector<std::string> variables{"CROSSDEVICE_TUNING_FILE=" + path};
+  expect_failure(named(find("environment", variables, 1), "tuning file"), "cannot be read",
+                 "unset CROSSDEVICE_TUNING_FILE");
+  std::ofstream(path) << R"({"all_reduce": [{"algorithm": "rung"}]})";
+  expect_failure(named(find("environment", variables, 1), "tuning file"), "not \"rung\"",
+                 "correct the file");
+  std::ofstream(path) << R"({"all_reduce": [{"algorithm": "ring"}]})";
+  EXPECT_EQ(named(find("environment", variables, 0), "tuning file").status, Status::OK);
+  ::unlink(path.c_str());
+}
+
+TEST(DoctorTest, FilesThatCouldNotBeWrittenInTheEnd) {
+  const Findings findings =
+      find("environment",
+           {"CROSSDEVICE_TRACE=/no/folder/t.json", "CROSSDEVICE_FLIGHT_RECORD=/no/folder/%p"}, 0);
+  for (const char* const name : {"CROSSDEVICE_TRACE", "CROSSDEVICE_FLIGHT_RECORD"}) {
+    EXPECT_EQ(named(findings, name).status, Status::SHORTFALL);
+    EXPECT_THAT(named(findings, name).text, HasSubstr("No such file or directory"));
+    EXPECT_THAT(named(findings, name).advice, HasSubstr(std::string("set ") + name));
+  }
+  const std::string here = ::testing::TempDir();
+  EXPECT_EQ(find("environment",
+                 {"CROSSDEVICE_TRACE=" + here + "t.%p.json",
+                  "CROSSDEVICE_FLIGHT_RECORD=" + here + "%p/record"},
+                 0)
+                .size(),
+            1U);
+}
+
 TEST(DoctorTest, BothNamesOfTheLogLevelAreKnown) {
   const Findings findings =
       find("environment", {"CROSSDEVICE_LOG=info", "CROSSDEVICE_LOG_LEVEL=warning"}, 0);
@@ -278,6 +310,14 @@ TEST(DoctorTest, WhatDoesNotEndIsStopped) {
   EXPECT_EQ(findings[0].name, "all-reduce, TCP");  // as where it works
 }
 
+/// More than an error of the library's.
+TEST(DoctorTest, AWorkerThatCrashesIsAProbeThatCrashes) {
+  const std::vector<std::string> preload{"LD_PRELOAD=" CROSSDEVICE_CRASHING_WORKER};
+  const Findings findings = find("all-reduce-shared-memory", preload, 1);
+  ASSERT_EQ(findings.size(), 1U);
+  expect_failure(findings[0], "was ended by signal 11 (SEGV)", "loopback");
+}
+
 TEST(DoctorTest, WhatIsTakenOnlyWhenAskedForIsNoFailureWhereItIsNot) {
   const auto report = [](const std::vector<std::string>& variables) {
     return run_doctor({"--json", "--timeout-seconds", "0.001", "--only", "all-reduce-ucx"},
@@ -303,8 +343,9 @@ TEST(DoctorProbesTest, EachSaysWhatToDoAndFailuresWeighWhatTheyCost) {
     return weighed(*find_probe(name), end, broken)[0].status;
   };
   EXPECT_EQ(status_of("all-reduce-tcp", End::ERROR), Status::FAILURE);
-  // The library's kernels reduce where NCCL says that it cannot, but nobody survives its crash or sees its wrong sums.
-  EXPECT_EQ(status_of("all-reduce-nccl", End::ERROR), Status::SHORTFALL);
+  // The library's kernels reduce where NCCL says that it cannot, but nobody survives its later errors or its crash, or sees its wrong sums.
+  EXPECT_EQ(status_of("all-reduce-nccl", End::REFUSAL), Status::SHORTFALL);
+  EXPECT_EQ(status_of("all-reduce-nccl", End::ERROR), Status::FAILURE);
   EXPECT_EQ(status_of("all-reduce-nccl", End::CRASH), Status::FAILURE);
   EXPECT_EQ(status_of("all-reduce-nccl", End::REPORT), Status::FAILURE);
   EXPECT_EQ(status_of("foreign-memory", End::CRASH), Status::SHORTFALL);

@@ -4,7 +4,7 @@
 # crossdevice_guide_file(FILE): calls, for every block in its order,
 #   guide_block(FILE LINE LANGUAGE TEXT NOTE)
 # and for what stands between them guide_prose(FILE LINE TEXT).
-# LINE is that of the block's first line; NOTE what an HTML comment on the line before the fence says ("compiled, not run: why"), else empty.
+# LINE is that of the block's first line; NOTE what an HTML comment on the line before the fence says ("on emulated GPUs"), else empty.
 # Texts go by name of a variable: lists would lose brackets and semicolons.
 function(crossdevice_guide_file file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${file}")

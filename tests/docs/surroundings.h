@@ -21,10 +21,6 @@
 
 #include "support/verify_schedule.h"
 
-// CUDA's names, where there is no CUDA: what uses them is compiled, and not run.
-using cudaStream_t = CUstream_st*;
-inline int cudaStreamSynchronize(cudaStream_t) { return 0; }
-
 // MPI's names, as far as the guide has them; a cluster of the same workers does what they say.
 enum MpiComm : std::uint8_t { MPI_COMM_WORLD };
 enum MpiType : std::uint8_t { MPI_BYTE };
@@ -76,6 +72,10 @@ enum class Joins : bool { BEFORE, BY_ITSELF };
 struct Surroundings {
   virtual ~Surroundings() = default;
   virtual void run() = 0;
+  /// After run().
+  virtual void finish() {
+    if (cluster != nullptr) cluster->barrier(50);
+  }
 
   explicit Surroundings(Joins joins) {
     if (joins == Joins::BEFORE) cluster = cd::Cluster::join({.timeout_seconds = 50});
@@ -101,11 +101,6 @@ struct Surroundings {
   std::vector<float> a = std::vector<float>(4000);
   std::vector<float> shard = std::vector<float>(1000);
   int my_number = cd::detect_cluster_resolver()->identity().rank;
-
-  void* d_ptr0 = nullptr;
-  void* d_ptr1 = nullptr;
-  cudaStream_t stream0 = nullptr;
-  cudaStream_t stream1 = nullptr;
 };
 
 struct Piece {
@@ -125,7 +120,7 @@ inline int run_piece(int argc, char** argv, std::span<const Piece> pieces) {
       if (argc != 2 || piece.name != argv[1]) continue;
       const std::unique_ptr<Surroundings> surroundings = piece.make();
       surroundings->run();
-      if (surroundings->cluster != nullptr) surroundings->cluster->barrier(50);
+      surroundings->finish();
       return 0;
     }
     std::fprintf(stderr, "expected the name of a piece\n");
