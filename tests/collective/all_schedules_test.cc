@@ -121,7 +121,7 @@ Schedule upper_schedule(std::size_t n, std::size_t size, Random& random) {
     case 2:
       return hierarchical_copy_schedule(n, size, below(random, n));
     default:
-      return shuffle_schedule(n, size, any_owners(n, random));
+      return shuffle_schedule(n, size, any_owners(n, random), 1 + below(random, 3));
   }
 }
 
@@ -151,8 +151,10 @@ const Maker kAllReduces[] = {
      [](std::size_t n, std::size_t size, Random& random) {
        return halving_doubling_schedule(n, size, 1 + below(random, 4));
      }},
-    {"Shuffle", [](std::size_t n, std::size_t size,
-                   Random& random) { return shuffle_schedule(n, size, any_owners(n, random)); }},
+    {"Shuffle",
+     [](std::size_t n, std::size_t size, Random& random) {
+       return shuffle_schedule(n, size, any_owners(n, random), 1 + below(random, 3));
+     }},
     {"HierarchicalCopy",
      [](std::size_t n, std::size_t size, Random& random) {
        return hierarchical_copy_schedule(n, size, below(random, 2 * n));

@@ -161,6 +161,7 @@ std::vector<Schedule> schedules(std::size_t n, std::size_t num_elements) {
           ring_schedule(num_elements, ring_orders(pairs, 3)),
           halving_doubling_schedule(n, num_elements, 2),
           shuffle_schedule(n, num_elements, all),
+          shuffle_schedule(n, num_elements, all, 3),
           shuffle_schedule(n, num_elements, std::vector<std::size_t>{n - 1, 0, n / 2}),
           hierarchical_copy_schedule(n, num_elements, 1),
           two_level_schedule(pairs, halving_doubling_schedule(groups, num_elements)),

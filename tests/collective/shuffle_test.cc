@@ -27,8 +27,19 @@ TEST(ShuffleTest, ShardsAreReducedByTheirOwnersAndCopied) {
             "[2, 5) copy 1 <- 0\n[2, 5) copy 2 <- 0\n");
 }
 
+TEST(ShuffleTest, ResultsOfABlockAreCopiedBehindTheReductionsOfTheNext) {
+  EXPECT_EQ(shuffle_schedule(2, 6, Owners{0, 1}, 3).to_string(),
+            "[0, 1) reduce 0 <- 0 1\n[1, 2) reduce 1 <- 0 1\n"
+            "[2, 3) reduce 0 <- 0 1\n[3, 4) reduce 1 <- 0 1\n"
+            "[0, 1) copy 1 <- 0\n[1, 2) copy 0 <- 1\n"
+            "[4, 5) reduce 0 <- 0 1\n[5, 6) reduce 1 <- 0 1\n"
+            "[2, 3) copy 1 <- 0\n[3, 4) copy 0 <- 1\n"
+            "[4, 5) copy 1 <- 0\n[5, 6) copy 0 <- 1\n");
+}
+
 TEST(ShuffleTest, OneParticipantHasNothingToDo) {
   EXPECT_TRUE(shuffle_schedule(1, 9, Owners{0, 0, 0}).steps.empty());
+  EXPECT_TRUE(shuffle_schedule(1, 9, Owners{0}, 4).steps.empty());
 }
 
 TEST(ShuffleTest, IsAnAllReduceForEveryCountAndSize) {
@@ -39,8 +50,11 @@ TEST(ShuffleTest, IsAnAllReduceForEveryCountAndSize) {
     twice.insert(twice.end(), all.begin(), all.end());
     for (const Owners& owners : {all, twice, Owners{n / 2}, Owners{n - 1, 0, n - 1}}) {
       for (const std::size_t size : awkward_sizes(n)) {
-        ASSERT_EQ(verify_all_reduce(shuffle_schedule(n, size, owners)), "")
-            << n << " participants, " << owners.size() << " shards, " << size << " elements";
+        for (const std::size_t num_blocks : {1U, 2U, 5U}) {
+          ASSERT_EQ(verify_all_reduce(shuffle_schedule(n, size, owners, num_blocks)), "")
+              << n << " participants, " << owners.size() << " shards, " << num_blocks << " blocks, "
+              << size << " elements";
+        }
       }
     }
   }
@@ -74,6 +88,7 @@ TEST(ShuffleTest, WrongArgumentsAreValueErrors) {
   EXPECT_THROW((void)shuffle_schedule(0, 4, Owners{0}), ValueError);
   EXPECT_THROW((void)shuffle_schedule(2, 4, Owners{}), ValueError);
   EXPECT_THROW((void)shuffle_schedule(2, 4, Owners{2}), ValueError);
+  EXPECT_THROW((void)shuffle_schedule(2, 4, Owners{0}, 0), ValueError);
 }
 
 }  // namespace

@@ -195,6 +195,7 @@ SAID = {
     "With 4 workers on 2 cores Open MPI takes (#) to (#) times as long up to 256 B, where some rounds disagree, too, and (#) to (#) times from 512 B on":
         lambda t: span(t, ["workers-4"], OPEN_MPI, (0, 256)) + span(t, ["workers-4"], OPEN_MPI, (512, 64 * MIB)),
     "single rounds of ordinary memory take (#) to (#) times as long up to 2 KiB": lambda t: span(t, ["workers-4"], ORDINARY, (0, 2 * KIB), of_rounds=True),
+    "with 8 workers ordinary memory took (#) to (#) times as long for 8 B": lambda t: span(t, ["workers-8"], ORDINARY, (8, 8), of_rounds=True),
     "both MPIs take (#) to (#) times as long with the largest":
         lambda t: [pick(values) for pick, values in zip((min, max), zip(*(span(t, [scene], OPEN_MPI + MPICH, largest(t[scene])) for scene in LINKS)))],
     "at 2 KiB across 200 Mbit/s Open MPI takes (#) to (#) times as long": lambda t: span(t, ["network-200mbit"], OPEN_MPI, (2 * KIB, 2 * KIB)),

@@ -111,10 +111,10 @@ cudaError_t emulated_cudaStreamSynchronize(cudaStream_t stream) {
              : cudaErrorLaunchTimeout;
 }
 
-void* emulated_dlopen(const char* file, int) {
+void* emulated_dlopen(const char* file, int) noexcept {
   return file == emulated_nccl().path() ? &emulated_nccl() : nullptr;
 }
-void* emulated_dlsym(void* library, const char* name) {
+void* emulated_dlsym(void* library, const char* name) noexcept {
   if (library != &emulated_nccl()) return nullptr;
   const std::string_view wanted = name;
   if (wanted == "ncclCommInitAll") return reinterpret_cast<void*>(&emulated_nccl_comm_init_all);
