@@ -76,7 +76,7 @@ def load_warning(load):
     return f"Other programs ran shortly before: the load average was {load:.1f}, {per_core:.1f} per core."
 
 
-def _processor_times():
+def processor_times():
     """Of all cores: (busy, all), in ticks. Time that the hypervisor gave to others counts as busy."""
     fields = [int(field) for field in _first_line("/proc/stat", "cpu").split()[1:9]]
     return sum(fields) - sum(fields[3:5]), sum(fields)
@@ -86,9 +86,9 @@ def busy_share():
     """The share of all cores that others used in a second in which the comparison slept; the quietest of a few, as a scene before leaves work behind."""
     quietest = 1.0
     for _ in range(MAX_IDLE_WAITS):
-        busy_before, all_before = _processor_times()
+        busy_before, all_before = processor_times()
         time.sleep(IDLE_SECONDS)
-        busy_after, all_after = _processor_times()
+        busy_after, all_after = processor_times()
         quietest = min(quietest, (busy_after - busy_before) / max(1, all_after - all_before))
         if quietest <= MAX_BUSY_SHARE:
             break

@@ -479,10 +479,10 @@ class TurnsTest(unittest.TestCase):
         # Ticks of /proc/stat: (busy, all) before and after each second.
         for ticks, share, waits in (([(0, 0), (2, 200)], 0.01, 1), ([(0, 0), (100, 200), (100, 200), (110, 400)], 0.05, 2),
                                     ([(0, 0), (100, 200)] * machine.MAX_IDLE_WAITS, 0.5, machine.MAX_IDLE_WAITS)):
-            with unittest.mock.patch.object(machine, "_processor_times", side_effect=ticks), unittest.mock.patch("time.sleep") as sleep:
+            with unittest.mock.patch.object(machine, "processor_times", side_effect=ticks), unittest.mock.patch("time.sleep") as sleep:
                 self.assertEqual(machine.busy_share(), share)
             self.assertEqual(sleep.call_count, waits)
-        busy, every = machine._processor_times()
+        busy, every = machine.processor_times()
         self.assertLess(0, busy)
         self.assertLess(busy, every)
 
