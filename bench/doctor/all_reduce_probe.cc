@@ -14,6 +14,7 @@
 #include "crossdevice/ops/reduction_to_one_device.h"
 
 #include "doctor/gpus.h"
+#include "doctor/probe_process.h"
 #include "doctor/probes.h"
 #include "doctor/verified_all_reduce.h"
 #include "doctor/worker.h"
@@ -65,7 +66,7 @@ Findings probe_nccl_all_reduce() {
   const Devices devices(gpus);
   const auto count = static_cast<int>(gpus.size());
   // Throws why NCCL cannot, where the op would take our kernels.
-  (void)detail::NcclClique::of(devices, kWorkerSeconds);
+  (void)make_unless_refused([&] { return detail::NcclClique::of(devices, kWorkerSeconds); });
   NcclAllReduce ops;
   return {all_reduce_finding(kNccl, fmt::format("{} {}", count, count == 1 ? "GPU" : "GPUs"),
                              verify_all_reduce(ops, devices, {.first = 0, .total = count}))};

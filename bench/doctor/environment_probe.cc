@@ -94,6 +94,7 @@ void add_tuning_file(Findings& findings) {
   text << std::ifstream(path).rdbuf();
   try {
     if (!text) throw ValueError("it cannot be read, or is empty");
+    if (text.str().size() > kMaxTuningBytes) throw ValueError("it is longer than a tuning can be");
     (void)parse_all_reduce_tuning(text.str());
   } catch (const ValueError& error) {
     finding.status = Status::FAILURE;
@@ -105,20 +106,41 @@ void add_tuning_file(Findings& findings) {
   findings.push_back(std::move(finding));
 }
 
-/// What a program writes to late: when it ends, or when something has failed.
-void add_output_file(Findings& findings, const char* variable, const std::string& path) {
-  if (path.empty()) return;
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.find('%') != std::string::npos) return;  // it depends on who writes
-  if (::access(path.c_str(), W_OK) == 0) return;
-  if (errno == ENOENT && ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return;
-  const int why = errno;
+void add_unwritable(Findings& findings, const char* variable, const std::string& path, int why) {
   findings.push_back(
       {.name = variable,
        .status = Status::SHORTFALL,
        .text = fmt::format("{} cannot be written: {}", path, std::generic_category().message(why)),
        .advice =
            fmt::format("make its folder, or set {} to a file that can be written", variable)});
+}
+
+bool can_make_files_in(const std::string& folder) {
+  return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+}
+
+/// The file is opened, and made where it is not there. The library warns of it, too, when it begins.
+void add_trace_file(Findings& findings, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (path.empty() || folder.find('%') != std::string::npos) return;  // it depends on who writes
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    return add_unwritable(findings, "CROSSDEVICE_TRACE", path, EISDIR);
+  }
+  if (::access(path.c_str(), W_OK) == 0) return;
+  if (errno == ENOENT && can_make_files_in(folder)) return;
+  add_unwritable(findings, "CROSSDEVICE_TRACE", path, errno);
+}
+
+/// A new file takes its place, when something has failed: too late to learn that it cannot.
+void add_flight_record(Findings& findings, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (path.empty() || folder.find('%') != std::string::npos) return;
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    return add_unwritable(findings, "CROSSDEVICE_FLIGHT_RECORD", path, EISDIR);
+  }
+  if (!can_make_files_in(folder)) {
+    add_unwritable(findings, "CROSSDEVICE_FLIGHT_RECORD", path, errno);
+  }
 }
 
 }  // namespace
@@ -140,8 +162,8 @@ Findings probe_environment() {
   if (!is_healthy(findings))
     return findings;  // then environment() throws, or else that comes first
   add_tuning_file(findings);
-  add_output_file(findings, "CROSSDEVICE_TRACE", environment().trace);
-  add_output_file(findings, "CROSSDEVICE_FLIGHT_RECORD", environment().flight_record);
+  add_trace_file(findings, environment().trace);
+  add_flight_record(findings, environment().flight_record);
   return findings;
 }
 

@@ -37,7 +37,7 @@ struct Probe {
 /// How the process of a probe ended.
 enum class End : std::uint8_t {
   REPORT,   ///< with findings
-  REFUSAL,  ///< with UnavailableError or FailedPreconditionError
+  REFUSAL,  ///< with Refused
   ERROR,    ///< with another exception
   CRASH,    ///< or it was stopped
 };

@@ -20,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "crossdevice/core/error.h"
 #include "crossdevice/core/trace.h"
 
 #include "support/program.h"
@@ -177,16 +176,11 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
 }
 
 int run_refusable(const std::function<int()>& body) {
-  const auto refuse = [](const OpError& error) {
-    fmt::print(stderr, "crossdevice-doctor: {}\n", error.what());
-    return kExitRefused;
-  };
   try {
     return body();
-  } catch (const UnavailableError& error) {
-    return refuse(error);
-  } catch (const FailedPreconditionError& error) {
-    return refuse(error);
+  } catch (const Refused& error) {
+    fmt::print(stderr, "crossdevice-doctor: {}\n", error.what());
+    return kExitRefused;
   }
 }
 

@@ -72,22 +72,23 @@ Finding find_segments(const Segment& segment) {
   return finding;
 }
 
-/// Whether the kernel makes one huge page of shared memory that is there, as the pool asks it to.
-bool can_collapse(const Segment& segment) {
+/// Whether the kernel makes one huge page of shared memory that is there, as the pool asks it to: 0, or why not.
+int collapse(const Segment& segment) {
   const auto begin = reinterpret_cast<std::uintptr_t>(segment.memory());
   const std::uintptr_t first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   void* const page = segment.memory() + (first - begin);
   std::memset(page, 1, kHugePageBytes);
-  return ::madvise(page, kHugePageBytes, MADV_COLLAPSE) == 0;
+  return ::madvise(page, kHugePageBytes, MADV_COLLAPSE) == 0 ? 0 : errno;
 }
 
 Finding find_huge_pages(const Segment& segment) {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   const std::string ordinary = choice_of(folder + "enabled").value_or("unknown");
   const std::string shared = choice_of(folder + "shmem_enabled").value_or("unknown");
-  const bool works = segment.error().empty() && can_collapse(segment);
-  const int why = errno;
-  const std::string why_not = works ? "" : last_error();
+  const bool is_there = segment.error().empty();
+  const int why = is_there ? collapse(segment) : 0;
+  const bool works = is_there && why == 0;
+  const std::string why_not = is_there ? std::generic_category().message(why) : segment.error();
   Finding finding{.name = "huge pages"};
   finding.facts = {{"enabled", ordinary}, {"shmem_enabled", shared}, {"shared_memory", works}};
   finding.text =
@@ -96,7 +97,9 @@ Finding find_huge_pages(const Segment& segment) {
   if (!works) {
     finding.status = Status::SHORTFALL;
     finding.advice = "large tensors cost more address look-ups; ";
-    if (shared == "deny") {
+    if (!is_there) {
+      finding.advice += "see shared memory";
+    } else if (shared == "deny") {
       finding.advice += fmt::format("as root: echo never > {}shmem_enabled", folder);
     } else if (why == EINVAL) {
       finding.advice += "a kernel with transparent huge pages, of Linux 6.1 or newer, has them";

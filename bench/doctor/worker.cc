@@ -13,6 +13,7 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "doctor/finding.h"
+#include "doctor/probe_process.h"
 #include "doctor/verified_all_reduce.h"
 #include "support/program.h"
 
@@ -38,11 +39,14 @@ Finding reduce_among_workers(const std::string& path, const std::shared_ptr<Clus
                              const Device& device) {
   CommunicationOptions options{.timeout_seconds = kWorkerSeconds};
   if (path == kNcclWorkers) options.implementation = CommunicationImplementation::NCCL;
-  CollectiveAllReduce ops(device, cluster->num_workers(), options, cluster);
+  // With it come NCCL's communicators.
+  const auto ops = make_unless_refused([&] {
+    return std::make_unique<CollectiveAllReduce>(device, cluster->num_workers(), options, cluster);
+  });
   // Among processes of one machine it matters whose memory it is: see kOwnMemory in worker.h.
   const ValueMemory memory = path == kOwnMemory ? ValueMemory::OWN : ValueMemory::POOL;
   AllReduceOutcome outcome = verify_all_reduce(
-      ops, device, {.first = cluster->rank(), .total = cluster->num_workers()}, memory);
+      *ops, device, {.first = cluster->rank(), .total = cluster->num_workers()}, memory);
   // A value that is wrong anywhere is to be seen: the first worker speaks for all.
   for (const std::string& wrong : cluster->all_gather_bytes(outcome.wrong)) {
     if (outcome.wrong.empty()) outcome.wrong = wrong;

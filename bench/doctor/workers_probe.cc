@@ -19,7 +19,6 @@
 #include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/comm/ucx_transport.h"
 #include "crossdevice/core/environment.h"
-#include "crossdevice/core/error.h"
 
 #include "doctor/gpus.h"
 #include "doctor/probe_process.h"
@@ -66,7 +65,7 @@ class CapturedOutput {
 
 /// `variables`: "NAME=VALUE", for all workers.
 ///
-/// Errors   std::runtime_error: one of them has failed; UnavailableError: with kExitRefused. Where one has crashed this process ends by the same signal.
+/// Errors   std::runtime_error: one of them has failed; Refused: with kExitRefused. Where one has crashed this process ends by the same signal.
 Findings among_workers(const std::string& path, std::vector<std::string> command_head,
                        std::vector<std::string> variables, int num_workers = 2) {
   run::Arguments job;
@@ -87,7 +86,7 @@ Findings among_workers(const std::string& path, std::vector<std::string> command
     std::signal(code - kBeforeSignals, SIG_DFL);
     std::raise(code - kBeforeSignals);
   }
-  if (code == kExitRefused) throw UnavailableError("the workers were refused");
+  if (code == kExitRefused) throw Refused("the workers were refused");
   if (code != 0) throw std::runtime_error(fmt::format("the workers ended with status {}", code));
   return findings_from_json(output.text());
 }

@@ -14,8 +14,9 @@ namespace crossdevice::run {
 namespace {
 
 constexpr double kBurstSeconds = 0.002;  // what a link may send at once after a rest
-// The largest packet that the system makes, with its head: a bucket that cannot hold it cuts it into frames, as no network card has the processor do.
-constexpr double kMinBurstBytes = 66000;
+// The largest packet that the system makes, 64 KiB with the heads of all its frames: a bucket that cannot hold it cuts it into these, as no network card has
+// the processor do.
+constexpr double kMinBurstBytes = 70000;
 
 /// The token bucket of one link's sending side.
 std::string limit(const std::string& device, const std::string& rate) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/collective/halving_doubling.h"
 
+#include <bit>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/core/error.h"
@@ -10,67 +12,76 @@ namespace {
 
 using Kind = ScheduleStep::Kind;
 
-/// The exchange among the participants [0, core), round by round, each round over all shards.
+/// The exchange among the participants [0, core) of one shard's elements.
 class Exchange {
  public:
-  Exchange(Schedule& schedule, std::size_t core, const std::vector<Interval>& shards)
-      : schedule_(schedule), core_(core), shards_(shards) {}
+  Exchange(std::size_t core, const Interval& shard) : core_(core), held_(1) {
+    held_[0].assign(core, shard);
+  }
 
-  void add_steps() {
-    // held[h] is what each participant works on before round h, shard by shard.
-    std::vector<std::vector<Interval>> held(1);
-    for (std::size_t d = 0; d < core_; ++d) {
-      held[0].insert(held[0].end(), shards_.begin(), shards_.end());
-    }
-    for (std::size_t distance = 1; distance < core_; distance *= 2) {
-      held.push_back(halve(held.back(), distance));
-    }
-    std::size_t distance = core_ / 2;
-    for (std::size_t round = held.size() - 1; round > 0; --round, distance /= 2) {
-      double_back(held[round], distance);
+  /// Halving and doubling together.
+  [[nodiscard]] static std::size_t num_rounds(std::size_t core) {
+    return 2 * static_cast<std::size_t>(std::bit_width(core) - 1);
+  }
+  /// One round after the other.
+  void add_round(Schedule& schedule, std::size_t round) {
+    const std::size_t num_halvings = num_rounds(core_) / 2;
+    if (round < num_halvings) {
+      halve(schedule, std::size_t{1} << round);
+    } else {
+      double_back(schedule, num_rounds(core_) - round - 1);
     }
   }
 
  private:
-  /// Calls f(left, right, shard) for every pair at this distance.
+  /// Calls f(left, right) for every pair at this distance.
   template <class F>
   void for_each_pair(std::size_t distance, F&& f) const {
     for (std::size_t block = 0; block < core_; block += 2 * distance) {
-      for (std::size_t left = block; left < block + distance; ++left) {
-        for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-          f(left, left + distance, shard);
-        }
-      }
+      for (std::size_t left = block; left < block + distance; ++left) f(left, left + distance);
     }
   }
-  [[nodiscard]] std::size_t at(std::size_t participant, std::size_t shard) const {
-    return participant * shards_.size() + shard;
-  }
 
-  [[nodiscard]] std::vector<Interval> halve(const std::vector<Interval>& before,
-                                            std::size_t distance) {
+  void halve(Schedule& schedule, std::size_t distance) {
+    const std::vector<Interval>& before = held_.back();
     std::vector<Interval> after(before.size());
-    for_each_pair(distance, [&](std::size_t left, std::size_t right, std::size_t shard) {
-      const std::vector<Interval> halves = padded_split(before[at(left, shard)], 2);
-      after[at(left, shard)] = halves[0];
-      after[at(right, shard)] = halves[1];
-      schedule_.add(Kind::REDUCE, halves[0], left, {left, right});
-      schedule_.add(Kind::REDUCE, halves[1], right, {left, right});
+    for_each_pair(distance, [&](std::size_t left, std::size_t right) {
+      const std::vector<Interval> halves = padded_split(before[left], 2);
+      after[left] = halves[0];
+      after[right] = halves[1];
+      schedule.add(Kind::REDUCE, halves[0], left, {left, right});
+      schedule.add(Kind::REDUCE, halves[1], right, {left, right});
     });
-    return after;
+    held_.push_back(std::move(after));
   }
 
-  void double_back(const std::vector<Interval>& parts, std::size_t distance) {
-    for_each_pair(distance, [&](std::size_t left, std::size_t right, std::size_t shard) {
-      schedule_.add(Kind::COPY, parts[at(right, shard)], left, {right});
-      schedule_.add(Kind::COPY, parts[at(left, shard)], right, {left});
+  /// What the halving with that number took apart.
+  void double_back(Schedule& schedule, std::size_t halving) const {
+    const std::vector<Interval>& parts = held_[halving + 1];
+    for_each_pair(std::size_t{1} << halving, [&](std::size_t left, std::size_t right) {
+      schedule.add(Kind::COPY, parts[right], left, {right});
+      schedule.add(Kind::COPY, parts[left], right, {left});
     });
   }
 
-  Schedule& schedule_;
   std::size_t core_;
-  const std::vector<Interval>& shards_;
+  std::vector<std::vector<Interval>>
+      held_;  // by each participant, before each halving, and after the last
 };
+
+/// Round r of each shard behind round r + 1 of the one before: who waits for one has another to send, and buffers are for few rounds at a time.
+void add_exchange(Schedule& schedule, std::size_t core, const std::vector<Interval>& shards) {
+  std::vector<Exchange> exchanges;
+  exchanges.reserve(shards.size());
+  for (const Interval& shard : shards) exchanges.emplace_back(core, shard);
+  const std::size_t num_rounds = Exchange::num_rounds(core);
+  for (std::size_t wave = 0; wave + 1 < num_rounds + shards.size(); ++wave) {
+    for (std::size_t s = wave < num_rounds ? 0 : wave - num_rounds + 1;
+         s <= wave && s < shards.size(); ++s) {
+      exchanges[s].add_round(schedule, wave - s);
+    }
+  }
+}
 
 }  // namespace
 
@@ -86,7 +97,7 @@ Schedule halving_doubling_schedule(std::size_t num_participants, std::size_t num
   for (std::size_t extra = core; extra < n; ++extra) {
     schedule.add(Kind::REDUCE, whole, extra - core, {extra - core, extra});
   }
-  Exchange(schedule, core, shards).add_steps();
+  if (core > 1) add_exchange(schedule, core, shards);
   for (std::size_t extra = core; extra < n; ++extra) {
     schedule.add(Kind::COPY, whole, extra, {extra - core});
   }

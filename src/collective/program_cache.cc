@@ -96,13 +96,15 @@ bool is_ring(Kind kind) {
   return false;
 }
 
-/// Into how many parts of its elements an all-reduce is cut that goes on with the first part while the last one is sent: as many as have messages of
-/// kSmallestPart, of which there are num_parts in each; more than a few only cost messages.
-std::size_t num_stages(const ProgramKey& key, std::size_t num_parts) {
-  constexpr std::size_t kMostStages = 16;
-  constexpr std::size_t kSmallestPart = ProgramCache::kPieceBytes / 4;
-  const std::size_t part = std::max<std::size_t>(1, kSmallestPart / key.element_size);
-  return std::clamp<std::size_t>(key.num_elements / (num_parts * part), 1, kMostStages);
+std::size_t num_stages(const ProgramKey& key, std::size_t num_participants, std::size_t num_parts) {
+  constexpr std::size_t kMostStages = 16;  // more only cost messages
+  constexpr std::size_t kSmallestPartBytes = ProgramCache::kPieceBytes / 4;
+  constexpr std::size_t kMostSteps = std::size_t{1} << 17;
+  const std::size_t n = num_participants;
+  if (n <= 2) return 1;  // nobody waits for one while another one could send
+  const std::size_t part = std::max<std::size_t>(1, kSmallestPartBytes / key.element_size);
+  const std::size_t affordable = std::clamp<std::size_t>(kMostSteps / (n * n), 1, kMostStages);
+  return std::clamp<std::size_t>(key.num_elements / (num_parts * part), 1, affordable);
 }
 
 Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {
@@ -114,13 +116,10 @@ Schedule make_schedule(const ProgramKey& key, std::size_t num_participants) {
       return ring_schedule(key.num_elements, std::span(&all, 1));
     }
     case Kind::ALL_REDUCE_HALVING_DOUBLING:
-      // In a single shard half of the participants would have their first elements for the next round when they receive the first of this one, the others
-      // only after half of them, and links would rest meanwhile: four workers over links of 200 Mbit/s took for 4 MiB 1.40 times what their bytes take, and 1.15
-      // in sixteen shards.
       return halving_doubling_schedule(n, key.num_elements,
-                                       num_stages(key, halving_doubling_core(n)));
+                                       num_stages(key, n, halving_doubling_core(n)));
     case Kind::ALL_REDUCE_SHUFFLE:
-      return shuffle_schedule(n, key.num_elements, everybody(n), num_stages(key, n));
+      return shuffle_schedule(n, key.num_elements, everybody(n), num_stages(key, n, n));
     case Kind::REDUCE_SCATTER_RING:
       return ring_reduce_scatter_schedule(parts);
     case Kind::REDUCE_SCATTER_DIRECT:

@@ -18,8 +18,6 @@
 namespace crossdevice::detail {
 namespace {
 
-constexpr std::size_t kMaxTuningBytes = std::size_t{64} << 10;
-
 AllReduceTuning read_tuning_file() {
   const std::string& file = environment().tuning_file;
   if (file.empty()) return {};

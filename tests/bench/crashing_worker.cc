@@ -10,7 +10,9 @@ namespace {
 [[gnu::constructor]] void crash_workers() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string words(std::istreambuf_iterator<char>(file), {});
-  if (words.find("--worker") != std::string::npos) std::raise(SIGSEGV);
+  if (words.find("--worker") == std::string::npos) return;
+  std::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make a report of it
+  std::raise(SIGSEGV);
 }
 
 }  // namespace

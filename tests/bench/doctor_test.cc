@@ -268,6 +268,11 @@ TEST(DoctorTest, FilesThatCouldNotBeWrittenInTheEnd) {
     EXPECT_THAT(named(findings, name).advice, HasSubstr(std::string("set ") + name));
   }
   const std::string here = ::testing::TempDir();
+  const Findings folders =
+      find("environment", {"CROSSDEVICE_TRACE=" + here, "CROSSDEVICE_FLIGHT_RECORD=" + here}, 0);
+  for (const char* const name : {"CROSSDEVICE_TRACE", "CROSSDEVICE_FLIGHT_RECORD"}) {
+    EXPECT_THAT(named(folders, name).text, HasSubstr("Is a directory"));
+  }
   EXPECT_EQ(find("environment",
                  {"CROSSDEVICE_TRACE=" + here + "t.%p.json",
                   "CROSSDEVICE_FLIGHT_RECORD=" + here + "%p/record"},

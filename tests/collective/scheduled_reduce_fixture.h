@@ -56,6 +56,8 @@ inline const Maker kMakers[] = {
      [](std::size_t n, std::size_t count) { return halving_doubling_schedule(n, count, 2); }},
     {"Shuffle",
      [](std::size_t n, std::size_t count) { return shuffle_schedule(n, count, first(n)); }},
+    {"ShuffleInBlocks",
+     [](std::size_t n, std::size_t count) { return shuffle_schedule(n, count, first(n), 3); }},
     {"HierarchicalCopy",
      [](std::size_t n, std::size_t count) { return hierarchical_copy_schedule(n, count, 1); }},
     {"TwoLevelRing",

@@ -80,6 +80,14 @@ TEST(ShuffleTest, SendsWhatIsPredicted) {
         EXPECT_EQ(traffic[rank].num_steps, n == 1 ? 0 : own_steps + 2 * others_shards);
       }
       EXPECT_EQ(num_rounds(schedule), n == 1 ? 0u : 2u);
+      constexpr std::size_t kBlocks = 4;
+      const std::vector<RankTraffic> in_blocks =
+          schedule_traffic(shuffle_schedule(n, kBlocks * num_owners * shard, owners, kBlocks));
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        EXPECT_EQ(in_blocks[rank].messages_sent, kBlocks * traffic[rank].messages_sent);
+        EXPECT_EQ(in_blocks[rank].elements_sent, kBlocks * traffic[rank].elements_sent);
+        EXPECT_EQ(in_blocks[rank].elements_received, kBlocks * traffic[rank].elements_received);
+      }
     }
   }
 }

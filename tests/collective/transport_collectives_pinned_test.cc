@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TransportCollectives sends by the algorithms that are no schedules, to the message and to the byte. Rank 0's file pins them; the variable is read
+// What TransportCollectives sends by the algorithms that are no schedules, and by schedules in stages, to the message and to the byte. Rank 0's file pins them; the variable is read
 // once, so this is a program of its own.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -71,10 +72,43 @@ Tensor tensor_of(std::size_t count, float value) {
   return tensor;
 }
 
-void expect_traffic(const std::string& algorithm, std::size_t num_ranks, const Predict& predict) {
-  std::ofstream(tuning_file()) << fmt::format(
+constexpr std::size_t kStagePart = std::size_t{64} << 10;
+
+/// Messages without bytes, by which all know that all make this call before tensors of 1 MiB or more are written where they lie.
+std::size_t num_agreeing(std::size_t num_ranks, std::size_t bytes) {
+  return bytes < (std::size_t{1} << 20) ? 0
+                                        : static_cast<std::size_t>(std::bit_width(num_ranks - 1));
+}
+
+/// A part to its owner and back from it, for each other rank and stage.
+Traffic of_shuffle_in_stages(std::size_t num_ranks, std::size_t /*rank*/, std::size_t bytes) {
+  const std::size_t num_stages = bytes / (num_ranks * kStagePart);
+  return {.messages = num_stages * 2 * (num_ranks - 1) + num_agreeing(num_ranks, bytes),
+          .bytes = 2 * (num_ranks - 1) * bytes / num_ranks};
+}
+
+/// Of a power of two; what is longer than a piece is cut.
+Traffic of_halving_doubling_in_stages(std::size_t num_ranks, std::size_t /*rank*/,
+                                      std::size_t bytes) {
+  constexpr std::size_t kPiece = 4 * kStagePart;
+  const std::size_t stage = num_ranks * kStagePart;
+  Traffic traffic{.messages = num_agreeing(num_ranks, bytes),
+                  .bytes = 2 * (num_ranks - 1) * bytes / num_ranks};
+  for (std::size_t sent = stage / 2; sent >= kStagePart; sent /= 2) {
+    traffic.messages += 2 * std::max<std::size_t>(1, sent / kPiece) * (bytes / stage);
+  }
+  return traffic;
+}
+
+std::string pinned_to_small(const std::string& algorithm) {
+  return fmt::format(
       R"({{"all_reduce": [{{"up_to_bytes": {}, "algorithm": "{}"}}, {{"algorithm": "ring"}}]}})",
       kMaxExchangeBytes, algorithm);
+}
+
+void expect_traffic(const std::string& tuning, std::size_t num_ranks,
+                    const std::vector<std::size_t>& counts, const Predict& predict) {
+  std::ofstream(tuning_file()) << tuning;
   std::vector<std::unique_ptr<Transport>> transports =
       make_in_process_transports(static_cast<int>(num_ranks));
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
@@ -82,7 +116,7 @@ void expect_traffic(const std::string& algorithm, std::size_t num_ranks, const P
     TransportCollectives collectives(cluster, std::move(transports[rank]));
     EXPECT_EQ(collectives.counters(), TransportCounters());
     std::uint64_t sequence = 0;
-    for (const std::size_t count : {std::size_t{1}, std::size_t{97}, kMostFloats}) {
+    for (const std::size_t count : counts) {
       const std::vector<Tensor> input{tensor_of(count, static_cast<float>(rank + 1))};
       const std::vector<Tensor> output{tensor_of(count, -1)};
       const std::vector<CollectiveValue> values{{input, output}};
@@ -111,11 +145,29 @@ void expect_traffic(const std::string& algorithm, std::size_t num_ranks, const P
 
 TEST(TransportCollectivesPinned, AnExchangeSendsEverythingToEverybody) {
   ASSERT_EQ(kSet, 0);
-  for (std::size_t n = 2; n <= kMaxRanks; ++n) expect_traffic("exchange", n, of_exchange);
+  for (std::size_t n = 2; n <= kMaxRanks; ++n) {
+    expect_traffic(pinned_to_small("exchange"), n, {1, 97, kMostFloats}, of_exchange);
+  }
 }
 
 TEST(TransportCollectivesPinned, DoublingSendsEverythingOncePerPowerOfTwo) {
-  for (std::size_t n = 2; n <= kMaxRanks; ++n) expect_traffic("doubling", n, of_doubling);
+  for (std::size_t n = 2; n <= kMaxRanks; ++n) {
+    expect_traffic(pinned_to_small("doubling"), n, {1, 97, kMostFloats}, of_doubling);
+  }
+}
+
+TEST(TransportCollectivesPinned, LongValuesMoveOnInStages) {
+  const auto floats = [](std::size_t num_ranks, std::size_t num_stages) {
+    return num_stages * num_ranks * kStagePart / sizeof(float);
+  };
+  for (const std::size_t n : {3U, 4U, 5U, 8U}) {
+    expect_traffic(R"({"all_reduce": [{"algorithm": "shuffle"}]})", n,
+                   {floats(n, 1), floats(n, 2), floats(n, 7)}, of_shuffle_in_stages);
+  }
+  for (const std::size_t n : {4U, 8U, 16U}) {
+    expect_traffic(R"({"all_reduce": [{"algorithm": "rechd"}]})", n,
+                   {floats(n, 1), floats(n, 2), floats(n, 5)}, of_halving_doubling_in_stages);
+  }
 }
 
 /// Nothing was measured, so that no link says whether an exchange would be better: it is halved and doubled, whose messages are fewer than an exchange's.

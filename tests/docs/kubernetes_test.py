@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The manifest of docs/launchers.md, in the place of Kubernetes: kubernetes_test.py LAUNCHERS_MD TRAINER. Each pod's program is started here with the
-manifest's variables and those of Kubeflow's training operator, which sets torchrun's (PET_*) and torch's own; volumes are folders, and TRAINER is the command."""
+manifest's variables and those that Kubeflow's training operator sets, torchrun's (PET_*) and torch's own, as for two processes in each pod (nprocPerNode);
+volumes are folders, and TRAINER is the command."""
 import os
 import pathlib
 import re

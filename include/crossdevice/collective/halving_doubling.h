@@ -27,7 +27,7 @@ namespace crossdevice {
 ///   3. the same pairs backwards: each copies the other's part
 ///   4. participant p + i copies everything from i
 ///
-/// `num_shards` of these run side by side, each on its own part (padded_split) of the elements.
+/// `num_shards` of these, each on its own part (padded_split) of the elements and a round behind the one before.
 ///
 /// Every element is combined in the same order: ((0 + 1) + (2 + 3)) + ... with the extra participants' added to the first ones beforehand.
 ///
