@@ -154,8 +154,8 @@ double bandwidth_of(AllReduceAlgorithm algorithm, const LinkModel& links) {
 }
 
 /// How much longer than its bytes take: who waits for several connections, or for a partner, between rounds leaves the link idle where in a ring one piece follows
-/// the other. Four workers over links of 200 Mbit/s and 1 Gbit/s took, from 1 to 64 MiB, 1.01 to 1.13 times as long with a shuffle as in a ring, and 1.06 to
-/// 1.15 times by halving and doubling.
+/// the other. Four workers over links of 200 Mbit/s took, from 1 to 16 MiB, 1.05 to 1.16 times as long with a shuffle as in a ring, and 1.05 to 1.16 times by
+/// halving and doubling.
 double idleness_of(AllReduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllReduceAlgorithm::SHUFFLE:

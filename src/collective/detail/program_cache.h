@@ -85,7 +85,7 @@ class ProgramCache {
 /// Into how many stages an all-reduce is cut, blocks of a shuffle or shards of halving and doubling, each in `num_parts` parts. They move on one behind the other,
 /// so that who waits for one of them has another to send. In a single one half of the participants of halving and doubling have their first elements for the
 /// next round with the first that they receive of this one, the others only after half of them; and connections that share a link get unequal parts of it. Four
-/// workers over links of 200 Mbit/s took for 4 MiB 1.40 times what their bytes take by halving and doubling, 1.24 times with a shuffle; in sixteen stages 1.15
+/// workers over links of 200 Mbit/s took for 4 MiB 1.40 times what their bytes take by halving and doubling, 1.24 times with a shuffle; in sixteen stages 1.11
 /// and 1.10. As many as leave parts of 64 KiB, and schedules of a bounded size.
 [[nodiscard]] std::size_t num_stages(const ProgramKey& key, std::size_t num_participants,
                                      std::size_t num_parts);
