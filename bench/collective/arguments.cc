@@ -332,11 +332,11 @@ std::vector<ReduceOp> parse_redops(const std::string& name) {
 std::vector<DType> parse_dtypes(const std::string& name) {
   const std::string text = lower(name);
   if (text == "all") return {std::begin(kAllDTypes), std::end(kAllDTypes)};
-  static const std::map<std::string, DType> kNcclNames = {
+  static const std::map<std::string, DType> nccl_names = {
       {"float", DType::FLOAT32},      {"double", DType::FLOAT64},     {"half", DType::FLOAT16},
       {"f8e4m3", DType::FLOAT8_E4M3}, {"f8e5m2", DType::FLOAT8_E5M2},
   };
-  if (const auto found = kNcclNames.find(text); found != kNcclNames.end()) return {found->second};
+  if (const auto found = nccl_names.find(text); found != nccl_names.end()) return {found->second};
   if (const std::optional<DType> dtype = dtype_from_string(text)) return {*dtype};
   std::string known;
   for (const DType dtype : kAllDTypes) known += fmt::format(" {}", to_string(dtype));

@@ -27,7 +27,7 @@ struct BucketerOptions {
 /// Threads  ready() from any thread; the other calls from one thread at a time.
 /// Errors   constructor: ValueError as batch_reduce_into, also: no gradients, sparse ones. ready(): ValueError: no such gradient or
 ///          replica; FailedPreconditionError: it was ready already in this step. wait(): what went wrong in a pack; the bucketer is
-///          ready for the next step all the same.
+///          ready for the next step all the same. Among several workers not after a gradient that one of them has forgotten: see wait().
 /// TF       an addition; the packs are those of CollectiveAllReduce.
 class CROSSDEVICE_EXPORT GradientBucketer {
  public:
@@ -56,7 +56,8 @@ class CROSSDEVICE_EXPORT GradientBucketer {
 
   /// Ends the step: waits for every pack that left, rethrows what went wrong.
   ///
-  /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same.
+  /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers are not told (yet), and their next
+  ///          packs would meet others than theirs: end the job, or rebuild the cluster.
   void wait();
 
   [[nodiscard]] std::size_t num_packs() const;
