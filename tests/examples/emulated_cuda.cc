@@ -129,6 +129,7 @@ int example_main();
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   const bool has_nccl = argc > 2 && argv[2] == std::string_view("nccl");
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
   if (has_nccl) ::setenv("CROSSDEVICE_STRICT", "1", /*overwrite=*/1);
   crossdevice::testing::install_emulated_gpus(std::stoi(argv[1]));
   if (!has_nccl) {
