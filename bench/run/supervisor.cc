@@ -71,7 +71,7 @@ bool is_crash(int status, bool is_remote) {
   if (!WIFSIGNALED(status) && !is_remote) return false;
   const int number = exit_code_of(status) - kSignalBase;
   return number == SIGKILL || number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
-         number == SIGILL || number == SIGABRT;
+         number == SIGILL;
 }
 
 /// Our children, also those that we have inherited from a worker.
