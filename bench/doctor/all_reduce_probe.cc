@@ -14,8 +14,8 @@
 #include "crossdevice/ops/reduction_to_one_device.h"
 
 #include "doctor/gpus.h"
-#include "doctor/probe_process.h"
 #include "doctor/probes.h"
+#include "doctor/refusal.h"
 #include "doctor/verified_all_reduce.h"
 #include "doctor/worker.h"
 

@@ -2,9 +2,8 @@
 /// CROSSDEVICE_*: what is set, whether it can be, and names that mean nothing.
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "crossdevice/collective/all_reduce_choice.h"
+#include "crossdevice/collective/tuning_file.h"
 #include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
@@ -87,18 +86,13 @@ void add_secret_file(Findings& findings) {
 
 /// As rank 0 of a job reads it.
 void add_tuning_file(Findings& findings) {
-  const std::string& path = environment().tuning_file;
-  if (path.empty()) return;
-  Finding finding{.name = "tuning file", .text = path};
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
+  Finding finding{.name = "tuning file", .text = environment().tuning_file};
+  if (finding.text.empty()) return;
   try {
-    if (!text) throw ValueError("it cannot be read, or is empty");
-    if (text.str().size() > kMaxTuningBytes) throw ValueError("it is longer than a tuning can be");
-    (void)parse_all_reduce_tuning(text.str());
+    (void)detail::read_tuning_file();
   } catch (const ValueError& error) {
     finding.status = Status::FAILURE;
-    finding.text = fmt::format("{}: {}", path, error.what());
+    finding.text = error.what();
     finding.advice =
         "correct the file, or unset CROSSDEVICE_TUNING_FILE: jobs whose rank 0 reads it end with "
         "this error";
@@ -106,41 +100,32 @@ void add_tuning_file(Findings& findings) {
   findings.push_back(std::move(finding));
 }
 
-void add_unwritable(Findings& findings, const char* variable, const std::string& path, int why) {
+/// Whether a file is opened where it lies, or another one takes its place.
+enum class Writing : std::uint8_t { IN_PLACE, BY_A_NEW_FILE };
+
+/// 0, or why not.
+int why_unwritable(const std::string& path, const std::string& folder, Writing how) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return EISDIR;
+  if (how == Writing::IN_PLACE) {
+    if (::access(path.c_str(), W_OK) == 0) return 0;
+    if (errno != ENOENT) return errno;
+  }
+  return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+void add_output_file(Findings& findings, const char* variable, const std::string& path,
+                     Writing how) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (path.empty() || folder.find('%') != std::string::npos) return;  // it depends on who writes
+  const int why = why_unwritable(path, folder, how);
+  if (why == 0) return;
   findings.push_back(
       {.name = variable,
        .status = Status::SHORTFALL,
        .text = fmt::format("{} cannot be written: {}", path, std::generic_category().message(why)),
        .advice =
            fmt::format("make its folder, or set {} to a file that can be written", variable)});
-}
-
-bool can_make_files_in(const std::string& folder) {
-  return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
-}
-
-/// The file is opened, and made where it is not there. The library warns of it, too, when it begins.
-void add_trace_file(Findings& findings, const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (path.empty() || folder.find('%') != std::string::npos) return;  // it depends on who writes
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    return add_unwritable(findings, "CROSSDEVICE_TRACE", path, EISDIR);
-  }
-  if (::access(path.c_str(), W_OK) == 0) return;
-  if (errno == ENOENT && can_make_files_in(folder)) return;
-  add_unwritable(findings, "CROSSDEVICE_TRACE", path, errno);
-}
-
-/// A new file takes its place, when something has failed: too late to learn that it cannot.
-void add_flight_record(Findings& findings, const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (path.empty() || folder.find('%') != std::string::npos) return;
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    return add_unwritable(findings, "CROSSDEVICE_FLIGHT_RECORD", path, EISDIR);
-  }
-  if (!can_make_files_in(folder)) {
-    add_unwritable(findings, "CROSSDEVICE_FLIGHT_RECORD", path, errno);
-  }
 }
 
 }  // namespace
@@ -162,8 +147,9 @@ Findings probe_environment() {
   if (!is_healthy(findings))
     return findings;  // then environment() throws, or else that comes first
   add_tuning_file(findings);
-  add_trace_file(findings, environment().trace);
-  add_flight_record(findings, environment().flight_record);
+  add_output_file(findings, "CROSSDEVICE_TRACE", environment().trace, Writing::IN_PLACE);
+  add_output_file(findings, "CROSSDEVICE_FLIGHT_RECORD", environment().flight_record,
+                  Writing::BY_A_NEW_FILE);
   return findings;
 }
 

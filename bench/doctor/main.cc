@@ -16,6 +16,7 @@
 #include "doctor/arguments.h"
 #include "doctor/probe.h"
 #include "doctor/probe_process.h"
+#include "doctor/refusal.h"
 #include "doctor/report.h"
 #include "doctor/worker.h"
 #include "support/program.h"

@@ -22,6 +22,7 @@
 
 #include "crossdevice/core/trace.h"
 
+#include "doctor/refusal.h"
 #include "support/program.h"
 
 namespace crossdevice::doctor {
@@ -172,15 +173,6 @@ Findings run_in_process(const Probe& probe, std::chrono::duration<double> timeou
     return weighed(probe, End::REPORT, findings_from_json(last_line(process.out())));
   } catch (const std::runtime_error& error) {
     return failure(probe, End::CRASH, fmt::format("gave no report ({})", error.what()), process);
-  }
-}
-
-int run_refusable(const std::function<int()>& body) {
-  try {
-    return body();
-  } catch (const Refused& error) {
-    fmt::print(stderr, "crossdevice-doctor: {}\n", error.what());
-    return kExitRefused;
   }
 }
 

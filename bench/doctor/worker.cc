@@ -13,7 +13,7 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "doctor/finding.h"
-#include "doctor/probe_process.h"
+#include "doctor/refusal.h"
 #include "doctor/verified_all_reduce.h"
 #include "support/program.h"
 

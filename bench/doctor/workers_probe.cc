@@ -21,8 +21,8 @@
 #include "crossdevice/core/environment.h"
 
 #include "doctor/gpus.h"
-#include "doctor/probe_process.h"
 #include "doctor/probes.h"
+#include "doctor/refusal.h"
 #include "doctor/system_file.h"
 #include "doctor/worker.h"
 #include "run/job.h"

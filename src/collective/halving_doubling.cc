@@ -76,9 +76,8 @@ void add_exchange(Schedule& schedule, std::size_t core, const std::vector<Interv
   for (const Interval& shard : shards) exchanges.emplace_back(core, shard);
   const std::size_t num_rounds = Exchange::num_rounds(core);
   for (std::size_t wave = 0; wave + 1 < num_rounds + shards.size(); ++wave) {
-    for (std::size_t s = wave < num_rounds ? 0 : wave - num_rounds + 1;
-         s <= wave && s < shards.size(); ++s) {
-      exchanges[s].add_round(schedule, wave - s);
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      if (s <= wave && wave - s < num_rounds) exchanges[s].add_round(schedule, wave - s);
     }
   }
 }
@@ -97,7 +96,7 @@ Schedule halving_doubling_schedule(std::size_t num_participants, std::size_t num
   for (std::size_t extra = core; extra < n; ++extra) {
     schedule.add(Kind::REDUCE, whole, extra - core, {extra - core, extra});
   }
-  if (core > 1) add_exchange(schedule, core, shards);
+  add_exchange(schedule, core, shards);
   for (std::size_t extra = core; extra < n; ++extra) {
     schedule.add(Kind::COPY, whole, extra, {extra - core});
   }

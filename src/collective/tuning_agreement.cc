@@ -2,44 +2,16 @@
 #include "collective/detail/tuning_agreement.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <new>
 #include <optional>
-#include <sstream>
-#include <system_error>
 
 #include <fmt/format.h>
 
-#include "crossdevice/core/environment.h"
+#include "crossdevice/collective/tuning_file.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/format_bytes.h"
 
 namespace crossdevice::detail {
-namespace {
-
-AllReduceTuning read_tuning_file() {
-  const std::string& file = environment().tuning_file;
-  if (file.empty()) return {};
-  std::ifstream in(file, std::ios::binary);
-  const int why = errno;
-  if (!in.is_open() && (why == EMFILE || why == ENFILE || why == ENOMEM)) {
-    throw ResourceExhaustedError(fmt::format("CROSSDEVICE_TUNING_FILE: {} cannot be opened: {}",
-                                             file, std::generic_category().message(why)));
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || text.str().size() > kMaxTuningBytes) {
-    throw ValueError(fmt::format("CROSSDEVICE_TUNING_FILE: {} cannot be read", file));
-  }
-  try {
-    return parse_all_reduce_tuning(text.str());
-  } catch (const ValueError& error) {
-    throw ValueError(fmt::format("CROSSDEVICE_TUNING_FILE: {}: {}", file, error.what()));
-  }
-}
-
-}  // namespace
 
 AllReduceTuning receive_tuning(Cluster& cluster, const Deadline& deadline) {
   constexpr char kTuning = 'T';

@@ -172,10 +172,8 @@ TEST_F(NetworkNamespacesTest, TheRateIsTheLinks) {
   EXPECT_EQ(job.finish(), 0) << job.err;
   for (const auto& [rank, text] : line_of_rank(job.out)) {
     EXPECT_THAT(text, HasSubstr("tbf"));
-    EXPECT_THAT(
-        text,
-        HasSubstr(
-            "rate 200Mbit burst 70"));  // holds the largest packet; in bytes, with an unknown unit
+    // The bucket holds the largest packet. In bytes: in which unit tc says it differs.
+    EXPECT_THAT(text, HasSubstr("rate 200Mbit burst 70"));
   }
   RunningJob without(shell(1, 1, "echo $(tc qdisc show dev eth0)"));
   EXPECT_EQ(without.finish(), 0);

@@ -56,9 +56,6 @@ struct CROSSDEVICE_EXPORT AllReduceTuning {
   friend bool operator==(const AllReduceTuning&, const AllReduceTuning&) = default;
 };
 
-/// Rank 0 reads no longer file.
-inline constexpr std::size_t kMaxTuningBytes = std::size_t{64} << 10;
-
 /// Reads a tuning file:
 ///   {"links": {"latency_seconds": 5e-5, "message_seconds": 4e-6, "ring_bytes_per_second": 1.2e8, "mesh_bytes_per_second": 1.1e8},
 ///    "all_reduce": [{"up_to_bytes": 2048, "algorithm": "exchange"}, {"algorithm": "ring"}]}
