@@ -88,6 +88,15 @@ function(crossdevice_test)
   set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_TEST_SOURCES ${arg_SOURCES})
 endfunction()
 
+# crossdevice_gpu_test(NAME gpu_x_test SOURCES x_test.cc): one that needs a GPU; in every build: without one it is skipped, with the reason. Sources that
+# run on emulated GPUs or on hosts too (support/gpus_under_test.h, support/values.h) are compiled for a real one here.
+function(crossdevice_gpu_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES")
+  crossdevice_test(NAME ${arg_NAME} SOURCES ${arg_SOURCES} LABELS gpu WHOLE TIMEOUT 600)
+  target_compile_definitions(${arg_NAME} PRIVATE CROSSDEVICE_TESTS_ON_A_GPU)
+  set_tests_properties(${arg_NAME} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU: ")
+endfunction()
+
 # crossdevice_compile_fail(NAME x_cf SOURCE x_cf.cc): a file whose sections, each under `#if defined(SECTION)`, must
 # not compile, while the file without any section must. A section states what the compiler has to say, as a regular
 # expression that g++ and clang both satisfy, on the line of its #if:
@@ -135,13 +144,16 @@ function(crossdevice_gpu_programs)
   foreach(name IN LISTS tests)
     string(APPEND lines "tests $<TARGET_FILE:${name}>\n")
   endforeach()
-  set(benches "")
-  foreach(name IN ITEMS bench_gpu_kernels crossdevice-bench)
+  set(others "")
+  foreach(kind_and_name IN ITEMS "examples;example_cuda_stream" "examples;example_nccl_communicator" "examples;example_flat_gradients"
+                                 "bench;bench_gpu_kernels" "bench;crossdevice-bench" "bench;crossdevice-doctor")
+    list(GET kind_and_name 0 kind)
+    list(GET kind_and_name 1 name)
     if(TARGET ${name})
-      list(APPEND benches ${name})
-      string(APPEND lines "bench $<TARGET_FILE:${name}>\n")
+      list(APPEND others ${name})
+      string(APPEND lines "${kind} $<TARGET_FILE:${name}>\n")
     endif()
   endforeach()
-  add_custom_target(gpu-programs DEPENDS ${tests} ${benches})
+  add_custom_target(gpu-programs DEPENDS ${tests} ${others})
   file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/gpu-programs.txt" CONTENT "${lines}")
 endfunction()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op x dtype x packing x number of GPUs x size on emulated GPUs, out of place and in place, on own and on the caller's streams, against the slow
+// Every op x dtype x packing x number of GPUs x size on GPUs, emulated or devices of a real one, out of place and in place, on own and on the caller's streams, against the slow
 // reference, bit by bit.
 #include <memory>
 #include <random>
@@ -18,10 +18,10 @@
 namespace crossdevice {
 namespace {
 
-[[maybe_unused]] const bool kInstalled = (crossdevice::testing::install_emulated_gpus(), true);
+[[maybe_unused]] const bool kInstalled = (crossdevice::testing::install_gpus(8), true);
 
 using crossdevice::testing::Elements;
-using crossdevice::testing::emulated_cuda;
+using crossdevice::testing::expect_nothing_forbidden;
 using crossdevice::testing::GpuStream;
 using crossdevice::testing::has_bytes;
 using crossdevice::testing::kReduceSizes;
@@ -70,7 +70,7 @@ class GpuReduceProperty : public ::testing::TestWithParam<std::tuple<Configurati
       handles_.push_back(streams_.back()->get());
     }
   }
-  void TearDown() override { EXPECT_EQ(emulated_cuda().violations(), std::vector<std::string>()); }
+  void TearDown() override { expect_nothing_forbidden(); }
 
   std::vector<ReduceCase> batch(ReduceOp op, const std::vector<DType>& dtypes) {
     const auto& [configuration, gpus] = GetParam();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Short ways to make values on emulated GPUs and to read them.
+/// Short ways to make values on GPUs and to read them.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,13 @@
 
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/ops/values.h"
 
-#include "support/emulated_gpus.h"
+#include "support/gpus_under_test.h"
+#include "support/real_gpu.h"
 #include "support/reduce_cases.h"
 #include "support/values.h"
 
@@ -29,23 +31,25 @@ inline Devices gpus(std::size_t count) {
   return Devices(std::span<const Device>(devices));
 }
 
-/// A stream of the application's on an emulated GPU, ended with it.
+/// A stream of the application's on GPU:`device`, ended with it.
 class GpuStream {
  public:
-  explicit GpuStream(int device) : device_(device) {
-    const detail::CurrentCudaDevice current(emulated_cuda(), device_);
-    EXPECT_EQ(emulated_cuda().stream_create(&stream_), detail::CudaStatus::SUCCESS);
+  explicit GpuStream(int device)
+      : gpu_(detail::GpuDevice::of(gpu(static_cast<std::size_t>(device)))) {
+    const detail::CurrentCudaDevice current(cuda_, gpu_.ordinal());
+    EXPECT_EQ(cuda_.stream_create(&stream_), detail::CudaStatus::SUCCESS);
   }
   ~GpuStream() {
-    EXPECT_TRUE(emulated_cuda().synchronize(stream_));
-    EXPECT_EQ(emulated_cuda().stream_destroy(stream_), detail::CudaStatus::SUCCESS);
+    wait_for_stream(stream_);
+    EXPECT_EQ(cuda_.stream_destroy(stream_), detail::CudaStatus::SUCCESS);
   }
   GpuStream(const GpuStream&) = delete;
   GpuStream& operator=(const GpuStream&) = delete;
   [[nodiscard]] detail::CudaStream get() const { return stream_; }
 
  private:
-  int device_;
+  detail::GpuDevice& gpu_;
+  detail::CudaApi& cuda_ = gpu_.cuda();
   detail::CudaStream stream_ = nullptr;
 };
 

@@ -15,15 +15,16 @@
 #include "crossdevice/ops/values.h"
 
 #if defined(CROSSDEVICE_TESTS_ON_GPUS)
-#include "support/emulated_gpus.h"
+#include "support/gpus_under_test.h"
 #endif
 
 namespace crossdevice::testing {
 
-// A test that is compiled with CROSSDEVICE_TESTS_ON_GPUS as well runs a second time with emulated GPUs in the place of its host devices.
+// A test that is compiled with CROSSDEVICE_TESTS_ON_GPUS as well runs a second time with GPUs in the place of its host devices: emulated ones, or, with
+// CROSSDEVICE_TESTS_ON_A_GPU too, devices of a real one.
 #if defined(CROSSDEVICE_TESTS_ON_GPUS)
 inline constexpr const char* kDeviceType = "GPU:";
-[[maybe_unused]] inline const bool kHasEmulatedGpus = (install_emulated_gpus(16), true);
+[[maybe_unused]] inline const bool kHasGpus = (install_gpus(16), true);
 #else
 inline constexpr const char* kDeviceType = "CPU:";
 #endif

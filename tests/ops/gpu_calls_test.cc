@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on a real GPU: that the host never waits, what a graph repeats, what steady state takes, deadlines; NCCL on one GPU, our kernels on four devices of it.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "crossdevice/collective/communicator.h"
+#include "crossdevice/comm/flight_record.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/interop_cuda.h"
+#include "crossdevice/device/memory_pool.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+#include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/nccl_all_reduce.h"
+#include "crossdevice/ops/reduction_to_one_device.h"
+
+#include "support/allocation_counter.h"
+#include "support/gpu_values.h"
+#include "support/threaded_cluster.h"
+#include "support/thrown.h"
+
+namespace crossdevice {
+namespace {
+
+constexpr int kNumDevices = 4;
+[[maybe_unused]] const bool kInstalled = (testing::install_gpus(kNumDevices), true);
+
+using testing::elements;
+using testing::gpu;
+using testing::gpus;
+using testing::GpuStream;
+using ::testing::HasSubstr;
+using testing::no_errors;
+using testing::run_clusters;
+using testing::thrown;
+using testing::vector_of;
+using ClusterPtr = std::shared_ptr<Cluster>;
+
+constexpr std::chrono::seconds kLong{60};
+const std::vector<std::size_t> kCounts = {100, 1, 5000, 17, 300'000, 64, 100, 2'000'003};
+
+#define ASSERT_CUDA(call) ASSERT_EQ(cudaGetErrorString(call), cudaGetErrorString(cudaSuccess))
+
+/// A kernel of the user's that does not end until it is let go.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    EXPECT_EQ(cudaLaunchHostFunc(
+                  stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this),
+              cudaSuccess);
+  }
+  ~Gate() {
+    open();
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLong, [this] { return has_passed_; }));
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLong, [this] { return is_open_; })) << "who waited?";
+    has_passed_ = true;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false;
+  bool has_passed_ = false;
+};
+
+struct Way {
+  std::string name;
+  std::function<std::shared_ptr<CrossDeviceOps>()> make;
+  std::size_t num_devices;
+};
+
+const Way kWays[] = {
+    {"NcclOnOneGpu", [] { return std::make_shared<NcclAllReduce>(2); }, 1},
+    {"NcclWhichCannot", [] { return std::make_shared<NcclAllReduce>(2); }, kNumDevices},
+    {"Hierarchical", [] { return std::make_shared<HierarchicalCopyAllReduce>(2); }, kNumDevices},
+    {"ToOneDevice", [] { return std::make_shared<ReductionToOneDevice>(); }, kNumDevices},
+};
+
+/// Component r of a value on GPU:r, in the order of a stream of its own.
+class GpuCalls : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    ops_ = GetParam().make();
+    for (std::size_t r = 0; r < size(); ++r) {
+      streams_.push_back(std::make_unique<GpuStream>(static_cast<int>(r)));
+    }
+    for (const std::size_t count : kCounts) {
+      std::vector<Tensor> components;
+      for (std::size_t r = 0; r < size(); ++r) {
+        components.push_back(
+            Tensor::empty(DType::FLOAT32, Shape{count}, gpu(r), from_cuda(stream(r))));
+      }
+      batch_.emplace_back(std::span<const Tensor>(components));
+    }
+    fill(1);
+    // Communicators, staging buffers, streams.
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+    synchronize();
+  }
+  void TearDown() override { synchronize(); }
+
+  [[nodiscard]] std::size_t size() const { return GetParam().num_devices; }
+  [[nodiscard]] cudaStream_t stream(std::size_t r) const { return streams_[r]->get(); }
+  void synchronize() const {
+    for (const auto& each : streams_) testing::wait_for_stream(each->get());
+  }
+  /// Replica r of value i holds base + r + i everywhere, from pinned memory so that nothing waits.
+  void fill(float base) const {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      for (std::size_t r = 0; r < size(); ++r) {
+        testing::write_elements(batch_[i].values()[r],
+                                std::vector<float>(kCounts[i], base + static_cast<float>(r + i)));
+      }
+    }
+    synchronize();
+  }
+  void expect_means(float base) const {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      const float mean = base + static_cast<float>(i) + static_cast<float>(size() - 1) / 2;
+      for (const Tensor& component : batch_[i].values()) {
+        EXPECT_EQ(elements(component), std::vector<float>(kCounts[i], mean)) << i;
+      }
+    }
+  }
+  /// `to` goes on when `from` has come so far.
+  void pass(std::size_t from, std::size_t to) const {
+    cudaEvent_t event = nullptr;
+    ASSERT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ASSERT_CUDA(cudaEventRecord(event, stream(from)));
+    ASSERT_CUDA(cudaStreamWaitEvent(stream(to), event, 0));
+    ASSERT_CUDA(cudaEventDestroy(event));
+  }
+
+  CommunicationOptions options_{.bytes_per_pack = 1 << 20};
+  std::shared_ptr<CrossDeviceOps> ops_;
+  std::vector<std::unique_ptr<GpuStream>> streams_;
+  std::vector<PerReplica> batch_;
+};
+
+TEST_P(GpuCalls, ReturnWhileTheirStreamsStandStill) {
+  fill(3);
+  {
+    Gate gate(stream(0));
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+    EXPECT_EQ(cudaStreamQuery(stream(0)), cudaErrorNotReady);
+    gate.open();
+  }
+  expect_means(3);
+  ops_->check();
+}
+
+TEST_P(GpuCalls, AreRepeatedByAGraphWithNewValues) {
+  for (const cudaStreamCaptureMode mode :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+        cudaStreamCaptureModeRelaxed}) {
+    ASSERT_CUDA(cudaStreamBeginCapture(stream(0), mode));
+    for (std::size_t r = 1; r < size(); ++r) pass(0, r);
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+    for (std::size_t r = 1; r < size(); ++r) pass(r, 0);
+    cudaGraph_t graph = nullptr;
+    ASSERT_CUDA(cudaStreamEndCapture(stream(0), &graph));
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    for (const float base : {10.0F, 20.0F, 30.0F}) {
+      fill(base);
+      ASSERT_CUDA(cudaGraphLaunch(executable, stream(0)));
+      synchronize();
+      expect_means(base);
+    }
+    // What is called outside goes on beside it.
+    fill(40);
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+    expect_means(40);
+    ASSERT_CUDA(cudaGraphExecDestroy(executable));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+  }
+  ops_->check();
+}
+
+TEST_P(GpuCalls, TakeNothingInSteadyState) {
+  if (!testing::can_count_allocations()) GTEST_SKIP() << "a sanitizer owns the heap";
+  const auto step = [this] {
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+    ops_->reduce_into(ReduceOp::SUM, batch_[4], batch_[4], options_);
+  };
+  const auto await_watchdog = [] {
+    const auto limit = std::chrono::steady_clock::now() + kLong;
+    const auto are_over = [] {
+      for (const FlightEntry& entry : flight_record()) {
+        if (entry.state != FlightState::COMPLETED) return false;
+      }
+      return true;
+    };
+    while (!are_over() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  };
+  for (int i = 0; i < 40; ++i) step();
+  synchronize();
+  await_watchdog();
+  std::size_t free_before = 0;
+  std::size_t free_after = 0;
+  std::size_t total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&free_before, &total));
+  const std::size_t reserved = MemoryPool::of("GPU:0").statistics().bytes_reserved;
+  const std::size_t before = testing::num_allocations_of_this_thread();
+  for (int i = 0; i < 20; ++i) {
+    step();
+    const testing::UncountedAllocations uncounted;
+    synchronize();
+    await_watchdog();
+  }
+  EXPECT_EQ(testing::num_allocations_of_this_thread() - before, 0U);
+  EXPECT_EQ(MemoryPool::of("GPU:0").statistics().bytes_reserved, reserved);
+  ASSERT_CUDA(cudaMemGetInfo(&free_after, &total));
+  EXPECT_EQ(free_after, free_before);
+}
+
+TEST_P(GpuCalls, ADeadlineIsFoundWhereTheResultIsAwaited) {
+  if (size() == 1) GTEST_SKIP() << "nothing in the middle of a call on one device can be held";
+  options_.timeout_seconds = 0.3;
+  Gate gate(stream(size() - 1));
+  ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
+  std::string said;
+  const auto limit = std::chrono::steady_clock::now() + kLong;
+  while (said.empty() && std::chrono::steady_clock::now() < limit) {
+    try {
+      ops_->check();
+    } catch (const DeadlineExceededError& error) {
+      said = error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_THAT(said, HasSubstr("timed out after 0.3 s"));
+  gate.open();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuCalls, ::testing::ValuesIn(kWays),
+                         [](const auto& way) { return way.param.name; });
+
+// ---------------------------------------------------------------------------------------------- workers
+
+TEST(GpuWorkers, ACommunicatorOfOneGoesThroughNccl) {
+  const std::vector<std::string> errors = run_clusters(1, [](const ClusterPtr& cluster) {
+    Communicator world(cluster, "GPU:0", meeting_deadline(60));
+    ASSERT_TRUE(world.has_nccl());
+    const Tensor tensor = vector_of(std::vector<float>(100'003, 2.5F), "GPU:0");
+    const Tensor other = Tensor::zeros(DType::FLOAT32, {100'003}, "GPU:0");
+    const auto expect_and_clear = [&](const char* what) {
+      EXPECT_EQ(elements(other), std::vector<float>(100'003, 2.5F)) << what;
+      testing::write_elements(other, std::vector<float>(100'003, 0));
+    };
+    for (const ReduceOp op : kAllReduceOps) {
+      world.all_reduce(op, tensor, other);
+      expect_and_clear("all_reduce");
+      world.reduce(op, tensor, other, 0);
+      expect_and_clear("reduce");
+      world.reduce_scatter(op, tensor, other);
+      expect_and_clear("reduce_scatter");
+    }
+    world.all_gather(tensor, other);
+    expect_and_clear("all_gather");
+    world.gather(tensor, other, 0);
+    expect_and_clear("gather");
+    world.broadcast(tensor, 0);
+    EXPECT_EQ(elements(tensor), std::vector<float>(100'003, 2.5F));
+    world.barrier();
+    world.check();
+  });
+  EXPECT_EQ(errors, no_errors(1));
+}
+
+TEST(GpuWorkers, AWorkerReducesWhatLiesOnItsDevices) {
+  const std::vector<std::string> errors = run_clusters(1, [](const ClusterPtr& cluster) {
+    for (const std::size_t n : {std::size_t{1}, std::size_t{kNumDevices}}) {
+      CollectiveAllReduce ops(gpus(n), static_cast<int>(n), {}, cluster);
+      std::vector<Tensor> components;
+      for (std::size_t r = 0; r < n; ++r) {
+        components.push_back(vector_of(std::vector<float>(70'001, static_cast<float>(r)), gpu(r)));
+      }
+      const PerReplica value{std::span<const Tensor>(components)};
+      ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+      for (const Tensor& component : value.values()) {
+        EXPECT_EQ(elements(component),
+                  std::vector<float>(70'001, static_cast<float>(n * (n - 1) / 2)));
+      }
+      ops.check();
+    }
+  });
+  EXPECT_EQ(errors, no_errors(1));
+}
+
+TEST(GpuWorkers, OneGpuInTwoWorkersIsRefusedOnBoth) {
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    Communicator world(cluster, gpu(static_cast<std::size_t>(cluster->rank())),
+                       meeting_deadline(60));
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("GPU"));
+}
+
+}  // namespace
+}  // namespace crossdevice
