@@ -17,15 +17,19 @@ function(crossdevice_program)
   set_property(GLOBAL APPEND PROPERTY CROSSDEVICE_PROGRAMS ${arg_NAME})
 endfunction()
 
-# crossdevice_program_parts(NAME x_parts SOURCES a.cc ... [LIBRARIES ...]): what a program and its tests share.
+# crossdevice_program_parts(NAME x_parts SOURCES a.cc ... [LIBRARIES ...] [HEAVY]): what a program and its tests share. HEAVY is for
+# what computes so much that instrumented code has to be optimised.
 function(crossdevice_program_parts)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "HEAVY" "NAME" "SOURCES;LIBRARIES")
   if(NOT CROSSDEVICE_BUILD_PROGRAMS)
     return()
   endif()
   crossdevice_require_namespaced(${arg_LIBRARIES})
   add_library(${arg_NAME} STATIC ${arg_SOURCES})
   crossdevice_compile_options(${arg_NAME})
+  if(CROSSDEVICE_SANITIZE AND NOT arg_HEAVY)
+    target_compile_options(${arg_NAME} PRIVATE -O0) # as tests are: takes the compiler half the time
+  endif()
   crossdevice_include_bench(${arg_NAME} PUBLIC)
   target_link_libraries(${arg_NAME} PUBLIC crossdevice::crossdevice ${arg_LIBRARIES})
 endfunction()

@@ -144,6 +144,7 @@ class NullCuda final : public detail::CudaApi {
     return done();
   }
   CudaStatus event_query(detail::CudaEvent /*event*/) override { return CudaStatus::SUCCESS; }
+  CudaStatus event_synchronize(detail::CudaEvent /*event*/) override { return CudaStatus::SUCCESS; }
 
  private:
   const int count_;

@@ -255,7 +255,12 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
 
 NcclCollectives::NcclCollectives(Passkey /*key*/, std::unique_ptr<State> state)
     : state_(std::move(state)) {}
-NcclCollectives::~NcclCollectives() = default;
+NcclCollectives::~NcclCollectives() {
+  const bool is_watched = state_->clique.use_count() > 1;
+  state_ = nullptr;
+  // Operations that have come to their end hold the clique, and with it its job, until somebody looks.
+  if (is_watched) look_at_watched();
+}
 
 const Device& NcclCollectives::device() const { return state_->device; }
 

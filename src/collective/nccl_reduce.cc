@@ -364,7 +364,12 @@ NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices&
       [state = state_.get()](const std::exception_ptr& error) { state->calls_differ(error); });
 }
 
-NcclReducer::~NcclReducer() = default;
+NcclReducer::~NcclReducer() {
+  const bool is_watched = state_->clique.use_count() > 1;
+  state_ = nullptr;
+  // Operations that have come to their end hold the clique, and with it its job, until somebody looks.
+  if (is_watched) detail::look_at_watched();
+}
 
 const Devices& NcclReducer::devices() const { return state_->devices; }
 

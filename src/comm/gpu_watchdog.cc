@@ -149,7 +149,9 @@ std::exception_ptr named_error(const WatchedOperation& operation, const std::exc
 class GpuWatchdog {
  public:
   void watch(WatchedOperation operation);
+  void look_soon();
   void stop();
+  void await_end(const Deadline& deadline);
 
  private:
   void run();
@@ -169,6 +171,7 @@ class GpuWatchdog {
   std::deque<Node> nodes_;
   bool has_thread_ = false;
   bool is_stopping_ = false;
+  bool has_ended_ = false;  // its thread looks at nothing any more
   Clock::time_point next_look_ = Clock::time_point::max();
   std::mutex thread_mutex_;  // guards thread_; taken before mutex_
   std::thread thread_;
@@ -207,7 +210,7 @@ void GpuWatchdog::watch(WatchedOperation operation) {
     must_wake = look_at_latest < next_look_;
     if (must_wake) next_look_ = look_at_latest;
   }
-  if (must_wake) changed_.notify_one();
+  if (must_wake) changed_.notify_all();
   if (!must_start) return;
   {
     const std::lock_guard start(thread_mutex_);
@@ -231,8 +234,24 @@ void GpuWatchdog::stop() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
-  changed_.notify_one();
+  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void GpuWatchdog::look_soon() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_thread_) return;
+    next_look_ = Clock::now();
+  }
+  changed_.notify_all();
+}
+
+void GpuWatchdog::await_end(const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  is_stopping_ = true;
+  changed_.notify_all();
+  (void)changed_.wait_until(lock, deadline.moment(), [this] { return !has_thread_ || has_ended_; });
 }
 
 void GpuWatchdog::run() {
@@ -252,7 +271,11 @@ void GpuWatchdog::run() {
           (void)changed_.wait_until(lock, next_look_);
         }
       }
-      if (is_stopping_) return;
+      if (is_stopping_) {
+        has_ended_ = true;
+        changed_.notify_all();
+        return;
+      }
       come = incoming_.take();
       next_look_ = Clock::time_point::max();
     }
@@ -394,6 +417,12 @@ void GpuWatchdog::recycle(NodeList done) {
 void watch(WatchedOperation operation) {
   require_not_forked();
   watchdog().watch(std::move(operation));
+}
+
+void look_at_watched() { watchdog().look_soon(); }
+
+void await_end_of_watchdog(const Deadline& deadline) noexcept {
+  if (!is_watchdog) watchdog().await_end(deadline);
 }
 
 bool is_watchdog_thread() noexcept { return is_watchdog; }

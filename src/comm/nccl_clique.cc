@@ -206,6 +206,7 @@ std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadl
   require_nccl(*state->nccl, nullptr, state->nccl->get_unique_id(&id), "ncclGetUniqueId");
   make_communicators(state, id, deadline);
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
+  await_reapers_before_cuda_ends();
   warm_up(*clique, deadline);
   return clique;
 }
@@ -230,6 +231,7 @@ std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
                     devices.to_string()));
   }
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
+  await_reapers_before_cuda_ends();
   keep(devices, clique);
   return clique;
 }

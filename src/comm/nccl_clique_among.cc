@@ -176,6 +176,7 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
   try {
     make_communicators(state, id, deadline);
     clique = std::make_shared<NcclClique>(Passkey(), state);
+    await_reapers_before_cuda_ends();
     warm_up(*clique, deadline);
   } catch (const std::exception& error) {
     mine.trouble = error.what();

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/service_thread.h"
@@ -77,6 +78,9 @@ Wards& wards() {
   return instance;
 }
 
+/// Set while the process ends: from then on nobody calls NCCL any more.
+std::atomic<bool> is_process_ending{false};
+
 Deadline part_of_grace(int divisor) { return Deadline::after(nccl_grace() / divisor); }
 
 bool has_group_abort(const State& state) { return state.nccl->version() >= kNcclWithGroupAbort; }
@@ -137,6 +141,39 @@ void start_aborting(const StatePtr& state) {
   }).detach();
 }
 
+/// The process ends: the system takes all back.
+void leave_to_the_system(State& state) {
+  {
+    const std::lock_guard lock(state.mutex);
+    state.state.store(NcclCliqueState::ABORT_INCOMPLETE, std::memory_order_release);
+    state.are_given_up = true;
+  }
+  state.changed.notify_all();
+  end_reaping(state);
+}
+
+/// Until everything that is being aborted or destroyed has come back from it, but for what is stuck; or the grace is over.
+void await_all_reapers() {
+  Wards& all = wards();
+  std::unique_lock lock(all.mutex);
+  (void)all.changed.wait_until(lock, part_of_grace(1).moment(), [&all] {
+    return std::all_of(all.gpus.begin(), all.gpus.end(),
+                       [](const auto& each) { return each.second.under_way <= each.second.stuck; });
+  });
+}
+
+/// The process ends, and CUDA with it soon: a thread that is inside NCCL, or asks CUDA, then crashes. So this waits for those that are there, and keeps others
+/// from going in. Who sees `is_process_ending` unset in reap() or end_clique() is counted among the wards before the flag is set or before this looks at them,
+/// because both happen under their lock's order.
+struct EndOfMain {
+  ~EndOfMain() {
+    if (is_forked_child()) return;
+    is_process_ending.store(true);
+    await_end_of_watchdog(part_of_grace(1));
+    await_all_reapers();
+  }
+};
+
 void give_up_abort(State& state, const std::string& why) {
   {
     const std::lock_guard lock(state.mutex);
@@ -188,6 +225,10 @@ void begin_reaping(NcclClique::State& state) { wards().add(state, 1, 0); }
 void end_reaping(NcclClique::State& state) { wards().add(state, -1, 0); }
 
 void reap(const std::shared_ptr<NcclClique::State>& state) noexcept {
+  if (is_process_ending.load()) {
+    leave_to_the_system(*state);
+    return;
+  }
   try {
     start_aborting(state);
     start_service_thread("xdev-nccl-reaper", [state] { supervise(*state); }).detach();
@@ -197,7 +238,11 @@ void reap(const std::shared_ptr<NcclClique::State>& state) noexcept {
 }
 
 void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept {
-  wards().add(*state, 1, 0);
+  begin_reaping(*state);
+  if (is_process_ending.load()) {
+    end_reaping(*state);
+    return;
+  }
   try {
     start_service_thread("xdev-nccl-end", [state] {
       NcclApi& nccl = *state->nccl;
@@ -266,18 +311,15 @@ void leave_job_beside(std::shared_ptr<Cluster> cluster) noexcept {
 
 void await_reapers_at_shutdown() {
   static const bool is_known = [] {
-    stop_at_shutdown([] {
-      Wards& all = wards();
-      std::unique_lock lock(all.mutex);
-      (void)all.changed.wait_until(lock, part_of_grace(1).moment(), [&all] {
-        return std::all_of(all.gpus.begin(), all.gpus.end(), [](const auto& each) {
-          return each.second.under_way <= each.second.stuck;
-        });
-      });
-    });
+    stop_at_shutdown(&await_all_reapers);
     return true;
   }();
   (void)is_known;
+}
+
+void await_reapers_before_cuda_ends() {
+  // Static objects are destroyed in the reverse order in which they were made, CUDA's and NCCL's among them.
+  static const EndOfMain end_of_main;
 }
 
 void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline) {

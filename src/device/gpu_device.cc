@@ -13,6 +13,7 @@
 #include "crossdevice/device/shutdown.h"
 #include "crossdevice/device/tensor.h"
 
+#include "device/detail/freed_marks.h"
 #include "device/detail/gpu_event_pool.h"
 #include "device/detail/logical_gpus.h"
 
@@ -69,6 +70,7 @@ GpuDevice::GpuDevice(CudaApi& cuda, int ordinal, int num_gpus)
     : cuda_(cuda),
       ordinal_(ordinal),
       events_(std::make_unique<GpuEventPool>()),
+      freed_marks_(std::make_unique<FreedMarks>(*this)),
       reaches_(std::make_unique<std::atomic<Reach>[]>(static_cast<std::size_t>(num_gpus))) {
   require_cuda(cuda_, cuda_.get_device_properties(&properties_, ordinal_),
                "cudaGetDeviceProperties");

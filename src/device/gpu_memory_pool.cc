@@ -13,6 +13,8 @@
 #include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/gpu_platform.h"
 
+#include "device/detail/freed_marks.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -48,6 +50,7 @@ void* GpuMemoryPool::allocate_on(CudaStream stream, std::size_t size_bytes) {
   CudaStatus status = try_allocate(&block, stream, size_bytes);
   if (status == CudaStatus::OUT_OF_MEMORY) {
     // What is cached in pieces of other sizes may do in one piece.
+    gpu_.freed_marks().settle();
     (void)gpu_.cuda().trim_pool(gpu_.memory_pool());
     status = try_allocate(&block, stream, size_bytes);
   }
@@ -68,6 +71,7 @@ void GpuMemoryPool::deallocate_on(CudaStream stream, void* block, std::size_t si
   try {
     const CurrentCudaDevice current(gpu_.cuda(), gpu_.ordinal());
     require_cuda(gpu_.cuda(), gpu_.cuda().free_async(block, stream), "cudaFreeAsync");
+    gpu_.freed_marks().note(stream);
     bytes_in_use_.fetch_sub(block_bytes_of(size_bytes), std::memory_order_relaxed);
   } catch (const std::exception& error) {
     try {
@@ -114,6 +118,7 @@ void GpuMemoryPool::reset_peak() {
 
 void GpuMemoryPool::release_cached() {
   require_open();
+  gpu_.freed_marks().settle();
   require_cuda(gpu_.cuda(), gpu_.cuda().trim_pool(gpu_.memory_pool()), "cudaMemPoolTrimTo");
 }
 

@@ -217,7 +217,15 @@ TEST_F(EmulatedCudaTest, PoolsTakeAgainWhatIsFreeInStreamOrder) {
   ASSERT_TRUE(cuda.synchronize());
   EXPECT_EQ(take(100, pool, other), first);  // now it has
   ASSERT_EQ(cuda.free_async(first, other), kOk);
+  CudaEvent freed = nullptr;
+  ASSERT_EQ(cuda.event_create(&freed), kOk);
+  ASSERT_EQ(cuda.event_record(freed, other), kOk);
   ASSERT_TRUE(cuda.synchronize());
+  ASSERT_EQ(cuda.trim_pool(pool), kOk);
+  ASSERT_EQ(cuda.get_pool_use(&use, pool), kOk);
+  EXPECT_EQ(use.reserved_bytes, 1024U);  // it has come, but the host has not waited for it
+  ASSERT_EQ(cuda.event_synchronize(freed), kOk);
+  ASSERT_EQ(cuda.event_destroy(freed), kOk);
   ASSERT_EQ(cuda.trim_pool(pool), kOk);
   ASSERT_EQ(cuda.get_pool_use(&use, pool), kOk);
   EXPECT_EQ(use.reserved_bytes, 512U);

@@ -133,10 +133,15 @@ TEST_F(GpuCudaApiTest, APoolKeepsWhatIsFreedUntilItIsTrimmed) {
   CROSSDEVICE_ASSERT_CUDA(cuda_->get_pool_use(&use, pool_));
   EXPECT_GE(use.used_bytes, kSize);
   CROSSDEVICE_ASSERT_CUDA(cuda_->free_async(pointer, stream_));
+  CudaEvent freed = nullptr;
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_create(&freed));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_record(freed, stream_));
   wait_for_stream(stream_);
   CROSSDEVICE_ASSERT_CUDA(cuda_->get_pool_use(&use, pool_));
   EXPECT_EQ(use.used_bytes, 0U);
   EXPECT_GE(use.reserved_bytes, kSize);
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_synchronize(freed));  // which has come: see FreedMarks
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_destroy(freed));
   CROSSDEVICE_ASSERT_CUDA(cuda_->trim_pool(pool_));
   CROSSDEVICE_ASSERT_CUDA(cuda_->get_pool_use(&use, pool_));
   EXPECT_LT(use.reserved_bytes, kSize);

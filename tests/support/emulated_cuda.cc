@@ -461,6 +461,21 @@ CudaStatus EmulatedCuda::event_query(detail::CudaEvent event) {
   return CudaStatus::SUCCESS;
 }
 
+// What the host has waited for, the pools know; what it has only asked for, they do not.
+CudaStatus EmulatedCuda::event_synchronize(detail::CudaEvent event) {
+  const CudaStatus status = event_query(event);
+  Call call(*this, "cuda.event_synchronize");
+  if (const auto refused = call.begin_query(-1, event)) return *refused;
+  if (status == CudaStatus::NOT_READY) {
+    machine_.report(call.lock, "cuda.event_synchronize: the host would be blocked");
+  }
+  if (status != CudaStatus::SUCCESS) return status;
+  for (const auto& pool : pools_) {
+    for (EmulatedPool::Cached& cached : pool->cached) cached.is_known = cached.freed->has_come;
+  }
+  return CudaStatus::SUCCESS;
+}
+
 // ---- for tests
 
 void EmulatedCuda::clear_violations() {

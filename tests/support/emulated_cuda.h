@@ -172,6 +172,8 @@ class EmulatedCuda final : public detail::CudaApi {
   detail::CudaStatus event_destroy(detail::CudaEvent event) override;
   detail::CudaStatus event_record(detail::CudaEvent event, detail::CudaStream stream) override;
   detail::CudaStatus event_query(detail::CudaEvent event) override;
+  /// Of one that has not come: a violation, since the host would be blocked.
+  detail::CudaStatus event_synchronize(detail::CudaEvent event) override;
 
  private:
   struct Event;

@@ -60,7 +60,7 @@ CudaStatus EmulatedCuda::set_pool_access(detail::CudaPool pool, int device) {
 
 void EmulatedCuda::trim(EmulatedMachine::Lock& /*lock*/, EmulatedPool& pool) {
   std::erase_if(pool.cached, [&](const EmulatedPool::Cached& cached) {
-    if (!cached.freed->has_come) return false;
+    if (!cached.is_known) return false;
     memory_.return_bytes(pool.device, cached.address, cached.capacity_bytes);
     pool.reserved_bytes -= cached.capacity_bytes;
     return true;
@@ -106,6 +106,7 @@ std::shared_ptr<Allocation> EmulatedCuda::take_from_pool(EmulatedMachine::Lock& 
     for (const auto& other : pools_) {
       if (taken != nullptr) break;
       if (other->device != pool.device) continue;
+      for (EmulatedPool::Cached& cached : other->cached) cached.is_known = cached.freed->has_come;
       trim(lock, *other);
       taken = memory_.take(pool.device, size_bytes);
     }
@@ -187,7 +188,7 @@ CudaStatus EmulatedCuda::free_async(void* pointer, detail::CudaStream stream) {
   pool.used_bytes -= freed->capacity_bytes;
   memory_.forget(*freed);
   pool.cached.push_back({freed->address, freed->capacity_bytes, call.stream,
-                         streams_.push_moment(call.lock, *call.stream)});
+                         streams_.push_moment(call.lock, *call.stream), false});
   return CudaStatus::SUCCESS;
 }
 

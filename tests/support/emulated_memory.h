@@ -51,6 +51,7 @@ struct EmulatedPool {
     std::size_t capacity_bytes = 0;
     const void* stream = nullptr;
     std::shared_ptr<Moment> freed;
+    bool is_known = false;  ///< to the pool: the host has waited for a point behind `freed`
   };
   int device = -1;
   std::set<int> accessible_from;

@@ -28,6 +28,7 @@ inline constexpr std::byte kPoison{0xA5};
 enum class Elements {
   ANY,    ///< floats of moderate size; of small types any bits, NaN and infinities too
   EXACT,  ///< of floating types of up to 16 bits -1, 0 and 1, of which no order of up to 8 additions or multiplications rounds
+  WHOLE,  ///< the same of all floating types: for an order of additions that nobody knows
 };
 
 template <class T>
@@ -49,13 +50,17 @@ inline void fill(DType dtype, void* data, std::size_t count, Elements elements,
                  std::mt19937& random) {
   switch (dtype) {
     case DType::FLOAT32:
-      return fill_floats<float>(data, count, random);
+      return elements == Elements::WHOLE ? fill_whole_numbers<float>(data, count, random)
+                                         : fill_floats<float>(data, count, random);
     case DType::COMPLEX64:
-      return fill_floats<float>(data, 2 * count, random);
+      return elements == Elements::WHOLE ? fill_whole_numbers<float>(data, 2 * count, random)
+                                         : fill_floats<float>(data, 2 * count, random);
     case DType::FLOAT64:
-      return fill_floats<double>(data, count, random);
+      return elements == Elements::WHOLE ? fill_whole_numbers<double>(data, count, random)
+                                         : fill_floats<double>(data, count, random);
     case DType::COMPLEX128:
-      return fill_floats<double>(data, 2 * count, random);
+      return elements == Elements::WHOLE ? fill_whole_numbers<double>(data, 2 * count, random)
+                                         : fill_floats<double>(data, 2 * count, random);
     case DType::FLOAT16:
       if (elements == Elements::ANY) break;
       return fill_whole_numbers<float16>(data, count, random);

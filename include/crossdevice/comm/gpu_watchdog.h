@@ -12,6 +12,7 @@
 #include <string>
 
 #include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
@@ -75,6 +76,12 @@ struct WatchedOperation {
 /// Errors   ResourceExhaustedError: no thread; the operation is not watched. After shutdown() nothing is watched.
 /// Threads  any; may be called while launch locks are held.
 CROSSDEVICE_EXPORT void watch(WatchedOperation operation);
+
+/// Looks at once, so that what has come to its end lets go of its clique.
+CROSSDEVICE_EXPORT void look_at_watched();
+
+/// Ends the watchdog, as shutdown() does, but waits for its thread until the deadline at most; not where it is the calling one.
+CROSSDEVICE_EXPORT void await_end_of_watchdog(const Deadline& deadline) noexcept;
 
 /// Whether the calling thread is the watchdog's.
 [[nodiscard]] bool is_watchdog_thread() noexcept;

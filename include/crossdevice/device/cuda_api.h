@@ -139,6 +139,8 @@ class CROSSDEVICE_EXPORT CudaApi {
   virtual CudaStatus event_destroy(CudaEvent event) = 0;
   virtual CudaStatus event_record(CudaEvent event, CudaStream stream) = 0;
   virtual CudaStatus event_query(CudaEvent event) = 0;
+  /// Blocks until it has come: for events that have, of which CUDA's pool is to learn.
+  virtual CudaStatus event_synchronize(CudaEvent event) = 0;
 };
 
 }  // namespace crossdevice::detail

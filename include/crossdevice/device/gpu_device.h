@@ -18,6 +18,7 @@ class Tensor;
 
 namespace crossdevice::detail {
 
+class FreedMarks;
 class GpuEventPool;
 
 /// Logical GPUs (set_logical_gpu_devices) of one GPU share its GpuDevice, and with it the stream.
@@ -57,6 +58,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   /// Errors   what CUDA reports. Where CUDA says that it can be, but does not do it (a GPU has room for so many peers): false, one warning.
   [[nodiscard]] bool reaches(GpuDevice& peer);
   [[nodiscard]] GpuEventPool& events() { return *events_; }
+  [[nodiscard]] FreedMarks& freed_marks() { return *freed_marks_; }
 
  private:
   enum class Reach : std::uint8_t { UNKNOWN, YES, NO };
@@ -67,6 +69,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   CudaDeviceProperties properties_;
   std::mutex launch_mutex_;
   std::unique_ptr<GpuEventPool> events_;
+  std::unique_ptr<FreedMarks> freed_marks_;
   // Each is made under make_mutex_ and published by a release store; a reader that sees it sees it whole.
   std::mutex make_mutex_;
   std::atomic<CudaStream> own_stream_{nullptr};

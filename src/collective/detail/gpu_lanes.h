@@ -20,7 +20,7 @@ struct GpuLane {
   CudaStream stream = nullptr;
   const Device* name =
       nullptr;  ///< one of its names: that of the first tensor, which outlives the lane
-  InlineVector<CudaStream, 2> others{};
+  InlineVector<CudaStream, 7> others{};  // a GPU is rarely more than eight devices
 };
 
 /// Why streams that wait for each other here cannot lock up: each wait is for an event that was recorded, in the program's order, before the

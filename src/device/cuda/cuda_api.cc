@@ -183,6 +183,9 @@ class CudaRunTime : public detail::CudaApi {
   CudaStatus event_query(detail::CudaEvent event) override {
     return status_of(cudaEventQuery(event));
   }
+  CudaStatus event_synchronize(detail::CudaEvent event) override {
+    return status_of(cudaEventSynchronize(event));
+  }
 };
 
 CudaStatus CudaRunTime::get_device_properties(detail::CudaDeviceProperties* properties,

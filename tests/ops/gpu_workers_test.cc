@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that are processes, all on one real GPU, through the real NCCL: values, calls that differ, a worker that stays away, one that dies. To NCCL and to
+// this library each worker says that it is a machine of its own, because both refuse one GPU twice on one machine; NCCL then talks over loopback, and the
+// GPU gives each process a slice of its time in turns. So what is proved is what is computed, never how fast.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "crossdevice/collective/communicator.h"
+#include "crossdevice/comm/nccl_library.h"
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/device/copy.h"
+#include "crossdevice/ops/collective_all_reduce.h"
+
+#include "support/real_gpu.h"
+#include "support/reduce_cases.h"
+#include "support/values.h"
+#include "support/worker_processes.h"
+
+namespace crossdevice {
+namespace {
+
+using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+
+constexpr CommunicationOptions kSoon{.timeout_seconds = 60};
+
+// ---------------------------------------------------------------------------------------------- what each worker does
+
+/// Waits for what goes wrong on the GPU: its kind and text, empty after a minute.
+std::string await_error(CollectiveAllReduce& ops) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < limit) {
+    try {
+      ops.check();
+    } catch (const OpError& error) {
+      return std::string(to_string(error.code())) + ": " + error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return "";
+}
+
+bool says(const std::string& text, const std::string& expected) {
+  if (text.find(expected) != std::string::npos) return true;
+  std::cerr << "expected '" << expected << "', heard '" << text << "'\n";
+  return false;
+}
+
+/// Whether the sum of rank + 1 over all workers is what it should be.
+bool sums(CollectiveAllReduce& ops, const Cluster& cluster, std::size_t count = 10'007) {
+  const Tensor mine =
+      vector_of(std::vector<float>(count, static_cast<float>(cluster.rank() + 1)), Device("GPU:0"));
+  const PerReplica value{mine};
+  ops.reduce_into(ReduceOp::SUM, value, value, kSoon);
+  const int n = cluster.num_workers();
+  const bool is_right =
+      elements(mine) == std::vector<float>(count, static_cast<float>(n * (n + 1) / 2));
+  if (!is_right) std::cerr << "rank " << cluster.rank() << ": a wrong sum\n";
+  return is_right;
+}
+
+std::shared_ptr<CollectiveAllReduce> ops_of(Cluster& cluster) {
+  return std::make_shared<CollectiveAllReduce>(Devices({"GPU:0"}), cluster.num_workers(),
+                                               CommunicationOptions{}, shared(cluster));
+}
+
+/// Every op and dtype, small and large, out of place and in place, in batches of all dtypes.
+int reduce_everything(Cluster& cluster) {
+  const std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
+  std::mt19937 random(20190517);  // the same on every worker
+  const auto rank = static_cast<std::size_t>(cluster.rank());
+  for (const ReduceOp op : kAllReduceOps) {
+    std::vector<ReduceCase> cases;
+    for (const std::size_t size : {1U, 0U, 1021U, 70'001U}) {
+      for (const DType dtype : kAllDTypes) {
+        if (!is_supported(op, dtype)) continue;
+        // The sign of a zero depends on the order of the factors, which hosts choose.
+        if (op == ReduceOp::PROD && is_complex(dtype)) continue;
+        cases.emplace_back(op, dtype, size, static_cast<std::size_t>(cluster.num_workers()), false,
+                           Elements::WHOLE, random);
+      }
+    }
+    std::vector<ValueDestinationPair> pairs;
+    std::vector<PerReplica> in_place;
+    std::vector<const ReduceCase*> in_place_cases;
+    for (ReduceCase& each : cases) {
+      const PerReplica value{copy_to_device(each.view(rank, "CPU:0"), "GPU:0")};
+      pairs.push_back({value, value});
+      if (result_dtype(op, each.dtype) != each.dtype) continue;
+      in_place.push_back(value);
+      in_place_cases.push_back(&each);
+    }
+    const std::vector<Mirrored> results = ops->batch_reduce(op, pairs, kSoon);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const Tensor here = copy_to_device(results[i].values()[0], "CPU:0");
+      EXPECT_TRUE(has_bytes(here.data(), cases[i].expected))
+          << to_string(op) << " " << to_string(cases[i].dtype) << " " << cases[i].count;
+    }
+    ops->batch_reduce_into(op, in_place, {.bytes_per_pack = 100'000, .timeout_seconds = 60});
+    for (std::size_t i = 0; i < in_place.size(); ++i) {
+      const Tensor here = copy_to_device(in_place[i].values()[0], "CPU:0");
+      EXPECT_TRUE(has_bytes(here.data(), in_place_cases[i]->expected))
+          << to_string(op) << " " << to_string(in_place_cases[i]->dtype) << " in place";
+    }
+  }
+  ops->check();
+  cluster.barrier(60);
+  return 0;
+}
+
+int communicate(Cluster& cluster) {
+  Communicator world(shared(cluster), "GPU:0");
+  if (!world.has_nccl()) return 1;
+  const auto n = static_cast<std::size_t>(cluster.num_workers());
+  const auto rank = static_cast<float>(cluster.rank());
+  const auto each = [](std::size_t count, float value) { return std::vector<float>(count, value); };
+  const auto on_gpu = [](const std::vector<float>& values) {
+    return vector_of(values, Device("GPU:0"));
+  };
+  constexpr std::size_t kCount = 5003;
+  const float sum = static_cast<float>(n * (n + 1)) / 2;
+  const Tensor mine = on_gpu(each(kCount, rank + 1));
+  const Tensor result = on_gpu(each(kCount, -1));
+  world.all_reduce(ReduceOp::SUM, mine, result);
+  EXPECT_EQ(elements(result), each(kCount, sum));
+  world.all_reduce(ReduceOp::MEAN, mine, result);
+  EXPECT_EQ(elements(result), each(kCount, sum / static_cast<float>(n)));
+  world.reduce(ReduceOp::SUM, mine, result, 1);
+  EXPECT_EQ(elements(result),
+            cluster.rank() == 1 ? each(kCount, sum) : each(kCount, sum / static_cast<float>(n)));
+  const Tensor parts = on_gpu(each(n * kCount, rank + 1));
+  world.reduce_scatter(ReduceOp::SUM, parts, result);
+  EXPECT_EQ(elements(result), each(kCount, sum));
+  std::vector<float> by_rank;
+  for (std::size_t r = 0; r < n; ++r) {
+    by_rank.insert(by_rank.end(), kCount, static_cast<float>(r + 1));
+  }
+  world.all_gather(mine, parts);
+  EXPECT_EQ(elements(parts), by_rank);
+  const Tensor gathered = on_gpu(each(n * kCount, -1));
+  world.gather(mine, gathered, 1);
+  EXPECT_EQ(elements(gathered), cluster.rank() == 1 ? by_rank : each(n * kCount, -1));
+  world.broadcast(mine, 1);
+  EXPECT_EQ(elements(mine), each(kCount, 2));
+  world.barrier();
+  world.check();
+  return 0;
+}
+
+/// The last worker asks for another sum than the others.
+int differ(Cluster& cluster) {
+  const std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
+  if (!sums(*ops, cluster)) return 1;
+  const bool is_other = cluster.rank() == cluster.num_workers() - 1;
+  const PerReplica value{
+      vector_of(std::vector<float>(is_other ? 70'000 : 100'000, 1.0F), Device("GPU:0"))};
+  std::string said;
+  try {
+    ops->reduce_into(ReduceOp::SUM, value, value, kSoon);
+    said = await_error(*ops);
+  } catch (const OpError& error) {
+    said = std::string(to_string(error.code())) + ": " + error.what();
+  }
+  await_the_others();
+  return says(said, "400000 B") && says(said, "280000 B") ? 0 : 2;
+}
+
+/// The last worker stops; the others hear of it by their deadline.
+int stay_away(Cluster& cluster) {
+  const std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
+  if (!sums(*ops, cluster)) return 1;
+  cluster.barrier(60);
+  if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGSTOP);
+  const PerReplica value{vector_of(std::vector<float>(100'000, 1.0F), Device("GPU:0"))};
+  std::string said;
+  try {
+    ops->reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 1});
+    said = await_error(*ops);
+  } catch (const OpError& error) {
+    said = std::string(to_string(error.code())) + ": " + error.what();
+  }
+  await_the_others();
+  return says(said, "after 1 s") ? 0 : 2;
+}
+
+/// The last worker is killed; the others go on without it.
+int lose_one(Cluster& cluster) {
+  std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
+  if (!sums(*ops, cluster)) return 1;
+  cluster.barrier(60);
+  if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGKILL);
+  const PerReplica value{vector_of(std::vector<float>(100'000, 1.0F), Device("GPU:0"))};
+  std::string said;
+  try {
+    ops->reduce_into(ReduceOp::SUM, value, value, kSoon);
+    said = await_error(*ops);
+  } catch (const OpError& error) {
+    said = std::string(to_string(error.code())) + ": " + error.what();
+  }
+  std::cerr << "rank " << cluster.rank() << " heard: " << said << '\n';
+  if (said.empty()) return 2;
+  const Rebuilt rebuilt = cluster.rebuild(
+      Survivors::ONLY, {.timeout_seconds = 30, .min_workers = cluster.num_workers() - 1});
+  ops = nullptr;
+  ops = ops_of(*rebuilt.cluster);
+  for (int i = 0; i < 5; ++i) {
+    if (!sums(*ops, *rebuilt.cluster)) return 3;
+  }
+  ops->check();
+  rebuilt.cluster->barrier(60);
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------- the tests
+
+class GpuWorkers : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    CROSSDEVICE_SKIP_WITHOUT_GPU();
+    if (detail::nccl_library().api == nullptr) {
+      GTEST_SKIP() << "no GPU: " << detail::nccl_library().reason_against;
+    }
+  }
+  static std::vector<int> run(const std::string& work, int stopped = -1) {
+    return run_workers(work, GetParam(), stopped, Machines::ONE_EACH);
+  }
+  /// How they end where the last one is killed.
+  static std::vector<int> well_but_for_the_last() {
+    std::vector<int> results = all_well(GetParam());
+    results.back() = -SIGKILL;
+    return results;
+  }
+};
+
+TEST_P(GpuWorkers, ReduceEveryDTypeByEveryOp) {
+  EXPECT_EQ(run("reduce_everything"), all_well(GetParam()));
+}
+TEST_P(GpuWorkers, CommunicateThroughNccl) { EXPECT_EQ(run("communicate"), all_well(GetParam())); }
+TEST_P(GpuWorkers, CallsThatDifferAreSaidOnAll) { EXPECT_EQ(run("differ"), all_well(GetParam())); }
+TEST_P(GpuWorkers, AWorkerThatStaysAwayIsADeadline) {
+  EXPECT_EQ(run("stay_away", GetParam() - 1), well_but_for_the_last());
+}
+TEST_P(GpuWorkers, GoOnWithoutOneThatWasKilled) {
+  EXPECT_EQ(run("lose_one"), well_but_for_the_last());
+}
+
+INSTANTIATE_TEST_SUITE_P(OnOneGpu, GpuWorkers, ::testing::Values(2, 4),
+                         [](const auto& test) { return std::to_string(test.param); });
+
+/// For NCCL: machines of their own over loopback, with few blocks of threads, so that those of all ranks find room.
+void pretend_to_be_apart(const char* rank) {
+  const auto set = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 0);
+  };
+  set("NCCL_HOSTID", std::string("crossdevice-test-rank-") + rank);
+  set("NCCL_NET", "Socket");
+  set("NCCL_NET_PLUGIN", "none");
+  set("NCCL_SOCKET_IFNAME", "=lo");
+  set("NCCL_SOCKET_FAMILY", "AF_INET");
+  set("NCCL_IB_DISABLE", "1");
+  set("NCCL_MNNVL_ENABLE", "0");
+  set("NCCL_NVLS_ENABLE", "0");
+  set("NCCL_RAS_ENABLE", "0");
+  set("NCCL_MAX_CTAS", "2");
+  set("NCCL_ALGO", "Ring");
+  set("NCCL_PROTO", "Simple");
+}
+
+}  // namespace
+}  // namespace crossdevice
+
+int main(int argc, char** argv) {
+  if (const char* const rank = std::getenv(crossdevice::kRankVariable)) {
+    crossdevice::pretend_to_be_apart(rank);
+  }
+  return crossdevice::testing::worker_main(argc, argv,
+                                           {{"reduce_everything", crossdevice::reduce_everything},
+                                            {"communicate", crossdevice::communicate},
+                                            {"differ", crossdevice::differ},
+                                            {"stay_away", crossdevice::stay_away},
+                                            {"lose_one", crossdevice::lose_one}});
+}
