@@ -106,13 +106,14 @@ GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorS
     size_bytes += size.num_elements * size_in_bytes(size.dtype);
   }
   for (const Pack& pack : request.packs) fingerprint.add(pack.ranges.size());
-  return pack_operation({.kind = request.operation.record.kind,
+  const OperationRecord& record = request.operation.record;
+  return pack_operation({.kind = request.kind.empty() ? record.kind : request.kind,
                          .reduce_op = request.op,
                          .dtype = sizes.empty() ? DType::FLOAT32 : sizes[0].dtype,
                          .num_values = sizes.size(),
                          .size_bytes = size_bytes,
                          .fingerprint = fingerprint.value(),
-                         .sequence = request.operation.record.sequence});
+                         .sequence = record.sequence});
 }
 
 /// The calls of workers are compared beside them; strict programs wait for it.

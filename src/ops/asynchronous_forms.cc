@@ -42,6 +42,13 @@ PerReplica unmarked_slices(const PerReplica& value) {
   return PerReplica(std::move(slices));
 }
 
+std::vector<ValueDestinationPair> in_place(std::span<const PerReplica> values) {
+  std::vector<ValueDestinationPair> pairs;
+  pairs.reserve(values.size());
+  for (const PerReplica& value : values) pairs.push_back({value, Destinations::into(value)});
+  return pairs;
+}
+
 /// Adds one dense value: its result exists from now on. `result` has the right dtype and shape.
 void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored result) {
   const std::size_t item = state.pairs.size();
@@ -133,10 +140,12 @@ struct CrossDeviceOps::Async {
   }
 
   [[nodiscard]] PendingBatch reduce_pairs(ReduceOp op, std::span<const ValueDestinationPair> pairs,
-                                          const CommunicationOptions& options) const {
+                                          const CommunicationOptions& options,
+                                          const detail::StreamedPack* pack = nullptr) const {
     const detail::ReducibleBatch size = detail::require_batch_reducible(op, pairs);
     detail::require_implementation(pairs, options);
     std::shared_ptr<PendingBatchState> state = make_state(pairs.size());
+    if (pack != nullptr) state->streamed_pack = *pack;
     for (const ValueDestinationPair& pair : pairs) {
       add_reduction(*state, op, pair.value, pair.destinations);
     }
@@ -204,10 +213,15 @@ PendingBatch CrossDeviceOps::batch_reduce_async(ReduceOp op,
 PendingBatch CrossDeviceOps::batch_reduce_into_async(ReduceOp op,
                                                      std::span<const PerReplica> values,
                                                      const CommunicationOptions& options) {
-  std::vector<ValueDestinationPair> pairs;
-  pairs.reserve(values.size());
-  for (const PerReplica& value : values) pairs.push_back({value, Destinations::into(value)});
-  return batch_reduce_async(op, pairs, options);
+  return batch_reduce_async(op, in_place(values), options);
+}
+
+PendingBatch CrossDeviceOps::reduce_pack_async(ReduceOp op, std::span<const PerReplica> values,
+                                               const CommunicationOptions& options,
+                                               const detail::StreamedPack& pack) {
+  queue_->rethrow_kept_error();
+  options.validate();
+  return Async{*this}.reduce_pairs(op, in_place(values), options, &pack);
 }
 
 PendingBatch CrossDeviceOps::broadcast_async(const Tensor& tensor,

@@ -2,6 +2,8 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,7 +22,9 @@
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/format_bytes.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/trace.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
@@ -29,6 +33,7 @@
 #include "ops/detail/nccl_fallback.h"
 #include "ops/detail/sparse_reduce.h"
 #include "ops/detail/staged_value.h"
+#include "ops/detail/streamed_pack.h"
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
@@ -110,9 +115,11 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
 }
 
 /// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
-std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
+std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack,
+                             const detail::StreamedPack* pack) {
   Fingerprint fingerprint;
   fingerprint.add(static_cast<std::uint64_t>(bytes_per_pack.value()));
+  if (pack != nullptr) fingerprint.add(pack->bucketer, pack->step, pack->pack);
   for (const ValueDestinationPair& pair : pairs) {
     fingerprint.add(static_cast<std::uint64_t>(pair.value.dtype()) << 1U |
                     (pair.value.is_sparse() ? 1U : 0U));
@@ -199,6 +206,9 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
   std::uint64_t num_unknown = 0;   // parts of calls that have begun here, which others may wait for
   detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
+  std::mutex giving_up;
+  std::string given_up_because;           // never changed once has_given_up says that it is there
+  std::atomic<bool> has_given_up{false};  // released behind it
 
   /// Equal on all workers for equal calls.
   [[nodiscard]] bool takes_nccl(ReduceOp op, const PerReplica& value,
@@ -230,6 +240,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
                                           const detail::ActiveOperation& active,
                                           std::uint64_t particulars = 0,
                                           std::size_t num_parts = 1) {
+    require_going_on();
     Fingerprint fingerprint;
     fingerprint.add(num_unknown, active.num_skipped(), particulars);
     num_unknown += num_parts;
@@ -239,6 +250,12 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
             .deadline = active.deadline(),
             .deterministic = options.deterministic || call.deterministic,
             .fingerprint = fingerprint.value()};
+  }
+  /// Who has given up shows the others nothing more: they are to hear why, not that its next call is not theirs. The cluster says so here, too, but later.
+  void require_going_on() const {
+    if (!has_given_up.load(std::memory_order_acquire)) return;
+    throw AbortedError("this worker has given up: " + given_up_because,
+                       {.operation = {}, .culprits = {cluster->worker(cluster->rank())}});
   }
   /// Every worker has come to all that a part of a call does together: however it ends here now, all are behind the same parts.
   void set_known() { --num_unknown; }
@@ -399,10 +416,14 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   detail::ActiveOperation& active = active_operation();
   for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
+  // What a bucketer's pack is called differs from pack to pack, so that where different ones meet the error names them.
+  const detail::StreamedPack* const streamed = active.streamed_pack();
+  std::optional<detail::StreamedPackName> name;
+  if (streamed != nullptr) name.emplace(*streamed);
   // The dense values are one part, each sparse one is another.
-  const CollectiveRequest whole =
-      state_->request("batch_reduce", op, options, active, fingerprint_of(pairs, bytes_per_pack),
-                      1 + num_sparse(pairs));
+  const CollectiveRequest whole = state_->request(
+      name.has_value() ? name->view() : detail::kBatchReduce.name, op, options, active,
+      fingerprint_of(pairs, bytes_per_pack, streamed), 1 + num_sparse(pairs));
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -424,7 +445,8 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
                             .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
                             .placement = detail::Placement::GPUS,
                             .nccl = state_->nccl.get(),
-                            .fingerprint = request.fingerprint},
+                            .fingerprint = request.fingerprint,
+                            .kind = request.kind},
                            active);
     }
     const std::span<const Pack> packs = state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
@@ -548,5 +570,15 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
 }
 
 bool CollectiveAllReduce::gathers_from_other_workers() const { return state_->workers.has_value(); }
+
+void CollectiveAllReduce::give_up_for_all(const std::string& text) {
+  // The child of a fork shares the connection and must not speak on it.
+  if (!state_->workers.has_value() || detail::is_forked_child()) return;
+  const std::lock_guard lock(state_->giving_up);
+  if (state_->has_given_up.load(std::memory_order_relaxed)) return;
+  state_->given_up_because = text;
+  state_->has_given_up.store(true, std::memory_order_release);
+  state_->cluster->abort_collective_ops(text);
+}
 
 }  // namespace crossdevice

@@ -63,6 +63,7 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
                         .packs = batch.packs,
                         .bytes_per_pack = batch.bytes_per_pack,
                         .fingerprint = batch.fingerprint,
+                        .kind = batch.kind,
                         .operation = gpu_operation(active)});
   } else {
     gpu_reduce({.op = op,

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/gradient_bucketer.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,11 +14,18 @@
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
 
+#include "ops/detail/operation_queue.h"
+#include "ops/detail/streamed_pack.h"
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
 
 /// A step: every gradient becomes ready once; a pack leaves when it is complete and all packs before it have left.
+///
+/// Where one does not leave, other workers wait for it, and of this one the next pack that they meet would be another. Twice it is seen to that those are not
+/// added up: whoever ends such a step tells the others, whose packs fail then, and those of this worker too; and each pack says in which place it stands, which
+/// is compared with what the others say before anything is written (by NCCL, unless strict, soon after). The first tells at once, and why. The second needs
+/// nobody to come here again.
 struct GradientBucketer::State {
   struct Bucket {
     std::vector<std::size_t> gradients;  // in pack order
@@ -36,12 +47,21 @@ struct GradientBucketer::State {
   std::vector<Gradient> gradients;
   std::size_t num_left = 0;  // buckets that have left, or failed to
   std::exception_ptr error;  // of a bucket that could not leave
+  std::size_t failed = 0;    // that one
+  std::uint64_t step = 0;
+  std::optional<std::uint64_t> number;  // once a pack has left, or should have
 
   State(CrossDeviceOps& cross_device_ops, std::span<const PerReplica> values,
         const BucketerOptions& bucketer_options);
   void begin_step();
   void count_down(std::size_t index);
   void send_complete_buckets();
+  void send(Bucket& bucket);
+  void number_it() {
+    if (!number.has_value()) number = ops.queue_->draw_bucketer();
+  }
+  void give_up_for_all(const std::string& text) noexcept;
+  [[nodiscard]] bool has_begun() const;
   [[nodiscard]] std::optional<std::size_t> first_missing() const;
   Gradient& at(std::size_t index);
 };
@@ -117,15 +137,38 @@ void GradientBucketer::State::count_down(std::size_t index) {
 
 void GradientBucketer::State::send_complete_buckets() {
   for (; num_left < buckets.size() && buckets[num_left].num_missing == 0; ++num_left) {
-    Bucket& bucket = buckets[num_left];
     try {
-      bucket.pending.emplace(
-          ops.batch_reduce_into_async(options.op, bucket.values, options.communication));
+      send(buckets[num_left]);
     } catch (...) {
       // ready() runs in the middle of back-propagation; the step's wait() is where errors belong.
-      if (error == nullptr) error = std::current_exception();
+      if (error != nullptr) continue;
+      error = std::current_exception();
+      failed = num_left;
     }
   }
+}
+
+void GradientBucketer::State::send(Bucket& bucket) {
+  number_it();
+  bucket.pending.emplace(
+      ops.reduce_pack_async(options.op, bucket.values, options.communication,
+                            {.bucketer = *number, .step = step, .pack = std::uint64_t{num_left}}));
+}
+
+/// A pack of this step has not left, nor will it.
+void GradientBucketer::State::give_up_for_all(const std::string& text) noexcept {
+  number_it();  // were this bucketer replaced, another number: the new one's packs are not those that the others wait for
+  try {
+    ops.give_up_for_all(text);
+  } catch (...) {  // the connection is lost: then the others hear of that
+  }
+}
+
+/// Whether the other workers may count on this step.
+bool GradientBucketer::State::has_begun() const {
+  return std::any_of(gradients.begin(), gradients.end(), [](const Gradient& gradient) {
+    return gradient.num_missing < gradient.num_replicas;
+  });
 }
 
 std::optional<std::size_t> GradientBucketer::State::first_missing() const {
@@ -139,7 +182,17 @@ GradientBucketer::GradientBucketer(CrossDeviceOps& ops, std::span<const PerRepli
                                    BucketerOptions options)
     : state_(std::make_unique<State>(ops, gradients, options)) {}
 
-GradientBucketer::~GradientBucketer() = default;
+// Without the mutex: nobody is in the object any more.
+GradientBucketer::~GradientBucketer() {
+  const std::optional<std::size_t> missing = state_->first_missing();
+  if (!missing.has_value() || !state_->has_begun()) return;
+  try {
+    state_->give_up_for_all(fmt::format(
+        "a GradientBucketer was destroyed in step {}, in which gradient {} was not ready",
+        state_->step, *missing));
+  } catch (...) {  // no memory for the text: the others wait until they find out
+  }
+}
 
 void GradientBucketer::ready(std::size_t index) {
   const std::lock_guard lock(state_->mutex);
@@ -194,21 +247,33 @@ bool GradientBucketer::InCompletionOrder::wait_for(std::size_t position, std::si
 void GradientBucketer::wait() {
   const std::lock_guard lock(state_->mutex);
   std::exception_ptr error = state_->error;
+  std::string missing;
+  if (const std::optional<std::size_t> gradient = state_->first_missing()) {
+    missing = fmt::format("step {} of a GradientBucketer ended although gradient {} was not ready",
+                          state_->step, *gradient);
+  }
+  // First: another worker may be in the same plight, and what has left here may wait for what never leaves there.
+  if (error != nullptr) {
+    state_->give_up_for_all(fmt::format("step {} pack {} of a GradientBucketer could not leave",
+                                        state_->step, state_->failed));
+  } else if (!missing.empty()) {
+    state_->give_up_for_all(missing);
+  }
   for (State::Bucket& bucket : state_->buckets) {
     if (!bucket.pending.has_value()) continue;
     try {
       bucket.pending->wait();
+    } catch (const AbortedError&) {
+      // With a gradient missing it is what this worker has just done, or no worse.
+      if (error == nullptr && missing.empty()) error = std::current_exception();
     } catch (...) {
       if (error == nullptr) error = std::current_exception();
     }
   }
-  const std::optional<std::size_t> missing = state_->first_missing();
+  ++state_->step;
   state_->begin_step();
   if (error != nullptr) std::rethrow_exception(error);
-  if (missing.has_value()) {
-    throw FailedPreconditionError(
-        fmt::format("the step ended although gradient {} was not ready", *missing));
-  }
+  if (!missing.empty()) throw FailedPreconditionError(missing);
 }
 
 std::size_t GradientBucketer::num_packs() const { return state_->buckets.size(); }

@@ -294,6 +294,18 @@ int different(cd::Cluster& joined) {
   });
 }
 
+int forgetful(cd::Cluster& joined) {
+  return with_others(
+      joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops, const cd::PerReplica& value) {
+        cluster.barrier();
+        cd::GradientBucketer bucketer(ops, std::vector{value});
+        if (cluster.rank() == 0) bucketer.ready(0);
+        const std::string said = what_is_said([&] { bucketer.wait(); });
+        await_the_others();
+        return cluster.rank() == 1 || is_told(said) ? 0 : 1;
+      });
+}
+
 /// What docs/troubleshooting.md says of equal texts: these differ in the fingerprint alone.
 int different_within(cd::Cluster& joined) {
   const bool is_first = joined.rank() == 0;
@@ -358,6 +370,9 @@ TEST(TroubleshootingTest, AWorkerThatDoesNotCome) {
   EXPECT_EQ(run_workers("late", 2), all_well(2));
 }
 TEST(TroubleshootingTest, AWorkerThatDies) { EXPECT_EQ(run_workers("dead", 2), all_well(2)); }
+TEST(TroubleshootingTest, AWorkerThatForgetsAGradient) {
+  EXPECT_EQ(run_workers("forgetful", 2), all_well(2));
+}
 TEST(TroubleshootingTest, AWorkerThatCallsSomethingElse) {
   EXPECT_EQ(run_workers("different", 2), all_well(2));
   EXPECT_EQ(run_workers("different_within", 2), all_well(2));
@@ -377,6 +392,7 @@ int main(int argc, char** argv) {
       crossdevice::testing::worker_main(argc, argv,
                                         {{"late", late},
                                          {"dead", dead},
+                                         {"forgetful", forgetful},
                                          {"different", different},
                                          {"different_within", different_within},
                                          {"with_a_secret_of_its_own", with_a_secret_of_its_own},

@@ -2,6 +2,7 @@
 #include "crossdevice/ops/gradient_bucketer.h"
 
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -176,6 +177,60 @@ TEST(GradientBucketer, RethrowsFromWaitAndIsReadyForTheNextStep) {
   for (std::size_t i = 3; i-- > 0;) bucketer.ready(i);
   bucketer.wait();
   gradients.expect_sums();
+}
+
+/// Notes why it would have to tell other workers.
+class TellingOps final : public FailingOps {
+ public:
+  std::vector<std::string> told;
+
+ protected:
+  void give_up_for_all(const std::string& text) override { told.push_back(text); }
+};
+
+TEST(GradientBucketer, TellsTheOpsOfAStepThatIsNotWhole) {
+  TellingOps ops;
+  Gradients gradients({4, 4, 4});
+  const BucketerOptions options{.communication = {.bytes_per_pack = 1}};
+  {
+    GradientBucketer bucketer(ops, gradients.values, options);
+    for (std::size_t i = 3; i-- > 0;) bucketer.ready(i);
+    bucketer.wait();
+    EXPECT_THAT(ops.told, ElementsAre());
+    bucketer.ready(2, 0);
+    EXPECT_THROW(bucketer.wait(), FailedPreconditionError);
+    EXPECT_THAT(ops.told, ElementsAre(HasSubstr("step 1 of a GradientBucketer ended although "
+                                                "gradient 0 was not ready")));
+  }
+  { const GradientBucketer unused(ops, gradients.values, options); }
+  {
+    GradientBucketer bucketer(ops, gradients.values, options);
+    for (std::size_t i = 3; i-- > 0;) bucketer.ready(i);
+    for ([[maybe_unused]] std::size_t i : bucketer.in_completion_order()) {
+    }
+  }
+  EXPECT_EQ(ops.told.size(), 1U) << "a step that nobody has begun, or that is whole";
+  {
+    GradientBucketer bucketer(ops, gradients.values, options);
+    bucketer.ready(0, 1);
+  }
+  EXPECT_THAT(ops.told,
+              ElementsAre(::testing::_, HasSubstr("destroyed in step 0, in which gradient 0")));
+}
+
+TEST(GradientBucketer, TellsTheOpsOfAPackThatCouldNotLeave) {
+  TellingOps ops;
+  Gradients gradients({4, 4, 4});
+  GradientBucketer bucketer(ops, gradients.values, {.communication = {.bytes_per_pack = 1}});
+  ops.fail_at = 1;
+  PendingBatch failed =
+      ops.reduce_into_async(ReduceOp::SUM, gradients.values[0], gradients.values[0]);
+  while (!failed.is_done()) std::this_thread::yield();
+  for (std::size_t i = 3; i-- > 0;)
+    bucketer.ready(i);  // the first one meets what nobody has heard of
+  EXPECT_THROW(bucketer.wait(), UnavailableError);
+  EXPECT_THAT(ops.told,
+              ElementsAre(HasSubstr("step 0 pack 0 of a GradientBucketer could not leave")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/collective/pack.h"
@@ -26,6 +27,8 @@ struct NcclReduceRequest {
   std::size_t bytes_per_pack = 0;
   /// Over whatever else of the caller's must be equal on all workers.
   std::uint64_t fingerprint = 0;
+  /// What workers call it that find their calls to differ; nothing: what the operation is called.
+  std::string_view kind{};
   GpuOperation operation{};
 };
 

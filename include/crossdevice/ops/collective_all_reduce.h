@@ -66,6 +66,8 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
                                  int axis, const CommunicationOptions& options) override;
   [[nodiscard]] bool gathers_from_other_workers() const override;
+  /// Cluster::abort_collective_ops.
+  void give_up_for_all(const std::string& text) override;
 
  private:
   struct State;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "crossdevice/core/deadline.h"
@@ -22,6 +23,7 @@ namespace crossdevice {
 namespace detail {
 class OperationQueue;
 class ActiveOperation;
+struct StreamedPack;
 }  // namespace detail
 
 /// One element of a batch with its output buffers.
@@ -126,6 +128,9 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   /// Whether a gather's result holds components of other workers too. How long it is along the axis is known to the hook alone then, which checks
   /// output buffers by it.
   [[nodiscard]] virtual bool gathers_from_other_workers() const { return false; }
+  /// This worker will not make calls that others wait for, and `text` says why: ends what they wait for, and every later call. Called outside of operations, by
+  /// any thread; does not wait. Nothing where there are no others.
+  virtual void give_up_for_all(const std::string& /*text*/) {}
 
   /// For hooks: the operation that runs now - its record for messages, and its deadline, which calls that hooks make on this object have too.
   [[nodiscard]] const OperationRecord& current_operation() const;
@@ -136,7 +141,11 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   [[nodiscard]] detail::ActiveOperation& active_operation() const;
 
  private:
-  struct Async;  // what the asynchronous forms share
+  friend class GradientBucketer;  // reduces packs that are told apart, and gives up
+  struct Async;                   // what the asynchronous forms share
+  [[nodiscard]] PendingBatch reduce_pack_async(ReduceOp op, std::span<const PerReplica> values,
+                                               const CommunicationOptions& options,
+                                               const detail::StreamedPack& pack);
   std::shared_ptr<detail::OperationQueue> queue_;
 };
 

@@ -24,10 +24,13 @@ struct BucketerOptions {
 ///
 /// Memory   keeps handles on the gradients.
 /// Order    ready() returns at once; the reduction runs on the library's progress thread.
-/// Threads  ready() from any thread; the other calls from one thread at a time.
+/// Threads  ready() from any thread; the other calls from one thread at a time. The ops outlive it.
+/// Ranks    collective, as the ops: every worker reduces the same gradients in the same steps, wait() after each; packs that stand in different places of
+///          these are different calls, so InternalError, which names step and pack as counted from 0.
 /// Errors   constructor: ValueError as batch_reduce_into, also: no gradients, sparse ones. ready(): ValueError: no such gradient or
 ///          replica; FailedPreconditionError: it was ready already in this step. wait(): what went wrong in a pack; the bucketer is
-///          ready for the next step all the same. Among several workers not after a gradient that one of them has forgotten: see wait().
+///          ready for the next step all the same, if the ops are: among several workers see wait(). Destroyed in a step of which some gradients are ready
+///          and others not: other workers are told, as by wait().
 /// TF       an addition; the packs are those of CollectiveAllReduce.
 class CROSSDEVICE_EXPORT GradientBucketer {
  public:
@@ -56,8 +59,9 @@ class CROSSDEVICE_EXPORT GradientBucketer {
 
   /// Ends the step: waits for every pack that left, rethrows what went wrong.
   ///
-  /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers are not told (yet), and their next
-  ///          packs would meet others than theirs: end the job, or rebuild the cluster.
+  /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers, which wait for its pack, get
+  ///          AbortedError, which names this worker and the gradient; so it is where a pack could not leave. Then the ops are broken on all workers, as after
+  ///          any failure of theirs: Cluster::rebuild. Ops that work for one process go on.
   void wait();
 
   [[nodiscard]] std::size_t num_packs() const;

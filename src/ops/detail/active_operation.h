@@ -89,6 +89,11 @@ class ActiveOperation {
     pending_->set_result(item, result);
     pending_->complete_item(item);
   }
+  /// Null: it is no pack of a GradientBucketer.
+  [[nodiscard]] const StreamedPack* streamed_pack() const {
+    if (pending_ == nullptr || !pending_->streamed_pack.has_value()) return nullptr;
+    return &*pending_->streamed_pack;
+  }
   /// Whether results go where inputs lie.
   [[nodiscard]] bool is_in_place() const { return in_place_; }
   [[nodiscard]] bool reports_progress() const { return pending_ != nullptr; }

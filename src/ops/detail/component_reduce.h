@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
@@ -37,6 +38,7 @@ struct ReduceBatch {
   Placement placement = Placement::HOSTS;
   NcclReducer* nccl = nullptr;    ///< null: our kernels reduce
   std::uint64_t fingerprint = 0;  ///< see NcclReduceRequest
+  std::string_view kind{};        ///< the same
 };
 
 /// What an operation is called on GPUs; its later failures are kept for the ops object's next call.

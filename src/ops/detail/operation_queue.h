@@ -84,6 +84,11 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   }
   /// How many operations have been skipped. Only for the holder.
   [[nodiscard]] std::uint64_t num_skipped() const { return num_skipped_; }
+  /// The number of a GradientBucketer whose first pack leaves now. Those packs leave in one order on all workers, as all calls do, and so the numbers are equal
+  /// there; who makes a bucketer and does not use it, or when, does not count. Relaxed: it orders nothing.
+  [[nodiscard]] std::uint64_t draw_bucketer() {
+    return num_bucketers_.fetch_add(1, std::memory_order_relaxed);
+  }
   /// The operation of the holder. Only for the holder.
   [[nodiscard]] ActiveOperation* active() const { return active_; }
   void set_active(ActiveOperation* operation) { active_ = operation; }
@@ -124,6 +129,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   std::uint64_t sequence_ = 0;  // guarded by the turn
   std::uint64_t num_skipped_ = 0;      // guarded by the turn
   ActiveOperation* active_ = nullptr;  // guarded by the turn
+  std::atomic<std::uint64_t> num_bucketers_{0};
 
   std::atomic<bool> has_error_{false};
   std::mutex error_mutex_;  // guards error_

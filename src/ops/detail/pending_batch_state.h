@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "crossdevice/device/work.h"
@@ -15,6 +16,7 @@
 #include "crossdevice/ops/values.h"
 
 #include "ops/detail/operation_queue.h"
+#include "ops/detail/streamed_pack.h"
 
 namespace crossdevice::detail {
 
@@ -79,7 +81,8 @@ struct PendingBatchState {
   std::vector<ValueDestinationPair> pairs;  ///< what the operation reads and where it writes
   std::deque<Mirrored> outputs;   ///< what the destinations of `pairs` borrow; stable addresses
   std::vector<Mirrored> results;  ///< what value(i) returns
-  std::vector<std::atomic<bool>> released;  ///< per item
+  std::vector<std::atomic<bool>> released;    ///< per item
+  std::optional<StreamedPack> streamed_pack;  ///< before the operation is enqueued
 };
 
 }  // namespace crossdevice::detail
