@@ -94,7 +94,8 @@ function(crossdevice_gpu_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES")
   crossdevice_test(NAME ${arg_NAME} SOURCES ${arg_SOURCES} LABELS gpu WHOLE TIMEOUT 600)
   target_compile_definitions(${arg_NAME} PRIVATE CROSSDEVICE_TESTS_ON_A_GPU)
-  set_tests_properties(${arg_NAME} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU: ")
+  # One at a time: some take all of the GPU's memory.
+  set_tests_properties(${arg_NAME} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU: " RESOURCE_LOCK gpu)
 endfunction()
 
 # crossdevice_compile_fail(NAME x_cf SOURCE x_cf.cc): a file whose sections, each under `#if defined(SECTION)`, must

@@ -24,7 +24,6 @@
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
-#include "support/allocation_counter.h"
 #include "support/gpu_values.h"
 #include "support/threaded_cluster.h"
 #include "support/thrown.h"
@@ -199,8 +198,8 @@ TEST_P(GpuCalls, AreRepeatedByAGraphWithNewValues) {
   ops_->check();
 }
 
-TEST_P(GpuCalls, TakeNothingInSteadyState) {
-  if (!testing::can_count_allocations()) GTEST_SKIP() << "a sanitizer owns the heap";
+/// The host's heap is watched on emulated GPUs (gpu_steady_state_test): CUDA and NCCL take from it as they like.
+TEST_P(GpuCalls, TakeNothingFromTheGpuInSteadyState) {
   const auto step = [this] {
     ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
     ops_->reduce_into(ReduceOp::SUM, batch_[4], batch_[4], options_);
@@ -227,16 +226,10 @@ TEST_P(GpuCalls, TakeNothingInSteadyState) {
   std::size_t total = 0;
   ASSERT_CUDA(cudaMemGetInfo(&free_before, &total));
   const std::size_t reserved = MemoryPool::of("GPU:0").statistics().bytes_reserved;
-  const std::size_t before = testing::num_allocations_of_this_thread();
   for (int i = 0; i < 20; ++i) {
     step();
-    const testing::UncountedAllocations uncounted;
     synchronize();
     await_watchdog();
-  }
-  // NCCL's own, which are not ours to count, come on top.
-  if (size() > 1) {
-    EXPECT_EQ(testing::num_allocations_of_this_thread() - before, 0U);
   }
   EXPECT_EQ(MemoryPool::of("GPU:0").statistics().bytes_reserved, reserved);
   ASSERT_CUDA(cudaMemGetInfo(&free_after, &total));

@@ -32,7 +32,7 @@ struct CopyArguments {
   std::uint32_t first_tiles[kSize];  ///< tiles of the ranges before
   std::uint32_t num_ranges;
   std::uint32_t num_tiles;
-  double divisor;  ///< 1: none
+  Divider divider;
 };
 
 /// What kernels take as argument at most: 32764 bytes since CUDA 12.1, 4096 before.
@@ -88,7 +88,8 @@ struct CopyBytes {
   static constexpr std::uint32_t kTile = kBlockThreads * kCopyUnroll * kVectorBytes;
 
   CROSSDEVICE_BOTH static void run(const void* source, void* destination, std::uint64_t size,
-                                   std::uint32_t tile, std::uint32_t thread, double /*divisor*/) {
+                                   std::uint32_t tile, std::uint32_t thread,
+                                   const Divider& /*divider*/) {
     const std::uint64_t to_boundary = elements_to_alignment(destination, 1, kVectorBytes);
     const std::uint64_t head = to_boundary < size ? to_boundary : size;
     const std::uint64_t body = size - head;
@@ -127,21 +128,19 @@ struct Convert {
       kVectorBytes / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To));
   static constexpr std::uint32_t kTile = kBlockThreads * kCopyUnroll * kWidth;
 
-  CROSSDEVICE_BOTH static To convert(From element, double divisor) {
-    auto value = Source::widen(element);
-    if (divisor != 1) value = value / static_cast<typename Source::Compute>(divisor);
-    return Destination::narrow(value);
+  CROSSDEVICE_BOTH static To convert(From element, const Divider& divider) {
+    return Destination::narrow(divide(Source::widen(element), divider));
   }
 
   CROSSDEVICE_BOTH static void convert_element(const void* source, void* destination,
-                                               std::uint64_t i, double divisor) {
+                                               std::uint64_t i, const Divider& divider) {
     const From element = load_element<From>(advance(source, i * sizeof(From)));
-    store_element(advance(destination, i * sizeof(To)), convert(element, divisor));
+    store_element(advance(destination, i * sizeof(To)), convert(element, divider));
   }
 
   CROSSDEVICE_BOTH static void convert_vectors(const std::byte* from, std::byte* to,
                                                std::uint64_t first, std::uint64_t count,
-                                               double divisor) {
+                                               const Divider& divider) {
     From loaded[kCopyUnroll][kWidth];
     CROSSDEVICE_UNROLL
     for (std::uint32_t u = 0; u < kCopyUnroll; ++u) {
@@ -154,13 +153,14 @@ struct Convert {
       if (i + kWidth > count) continue;
       To results[kWidth];
       CROSSDEVICE_UNROLL
-      for (std::uint32_t e = 0; e < kWidth; ++e) results[e] = convert(loaded[u][e], divisor);
+      for (std::uint32_t e = 0; e < kWidth; ++e) results[e] = convert(loaded[u][e], divider);
       store_piece<sizeof(results)>(to + i * sizeof(To), results);
     }
   }
 
   CROSSDEVICE_BOTH static void run(const void* source, void* destination, std::uint64_t count,
-                                   std::uint32_t tile, std::uint32_t thread, double divisor) {
+                                   std::uint32_t tile, std::uint32_t thread,
+                                   const Divider& divider) {
     const std::uint64_t head = elements_to_alignment(destination, sizeof(To), kWidth * sizeof(To));
     const std::uintptr_t from_there =
         reinterpret_cast<std::uintptr_t>(source) + head * sizeof(From);
@@ -168,16 +168,16 @@ struct Convert {
     if (from_there % (kWidth * sizeof(From)) != 0 || head >= count) {
       for (std::uint32_t step = 0; step < kTile; step += kBlockThreads) {
         const std::uint64_t i = tile_begin + step + thread;
-        if (i < count) convert_element(source, destination, i, divisor);
+        if (i < count) convert_element(source, destination, i, divider);
       }
       return;
     }
     const std::uint64_t body = count - head;
     convert_vectors(advance(source, head * sizeof(From)), advance(destination, head * sizeof(To)),
-                    tile_begin + thread * kWidth, body, divisor);
+                    tile_begin + thread * kWidth, body, divider);
     const std::uint64_t rest = head + body % kWidth;  // below 2 kWidth
     if (tile != 0 || thread >= rest) return;
-    convert_element(source, destination, thread < head ? thread : count - rest + thread, divisor);
+    convert_element(source, destination, thread < head ? thread : count - rest + thread, divider);
   }
 };
 
@@ -188,7 +188,7 @@ CROSSDEVICE_BOTH void copy_thread(const Arguments& arguments, std::uint32_t bloc
   for (std::uint32_t tile = block; tile < arguments.num_tiles; tile += num_blocks) {
     const std::uint32_t r = find_range(arguments, tile);
     Copier::run(arguments.sources[r], arguments.destinations[r], arguments.num_elements[r],
-                tile - arguments.first_tiles[r], thread, arguments.divisor);
+                tile - arguments.first_tiles[r], thread, arguments.divider);
   }
 }
 

@@ -48,7 +48,7 @@ template <class Copier, class Runner>
 int run_copies(const detail::CopyLaunch& launch, std::uint64_t factor, Runner& runner) {
   std::span<const detail::CopyRange> ranges = launch.ranges;
   const auto run_once = [&]<class Arguments>(Arguments& arguments) {
-    arguments.divisor = launch.divisor;
+    arguments.divider = divider_by(launch.divisor);
     take_ranges<Copier>(ranges, factor, arguments);
     return arguments.num_tiles == 0 ? 0 : runner.template run<Copier>(arguments);
   };

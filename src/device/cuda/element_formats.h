@@ -3,12 +3,15 @@
 /// the same code.
 ///
 /// The arithmetic is that of the host kernels (device/host), bit by bit. What makes that so: kernels are compiled without contraction (-fmad=false), with
-/// subnormals (-ftz=false) and exact division (-prec-div=true); the two conversions that a GPU does itself, float16 to and from float32, are exact or
-/// rounded to nearest even as the standard defines; NaNs, whose bits processors choose, become the quiet one without sign and payload.
+/// subnormals (-ftz=false) and exact division (-prec-div=true); the conversions that a GPU does itself (float16; bfloat16 from 9.0 and float8 from 8.9 on) are
+/// exact or rounded to nearest even as the standard defines, and where they saturate a comparison says what belongs there; NaNs, whose bits processors choose,
+/// become the quiet one without sign and payload.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #if defined(__device__)  // CUDA's compiler
@@ -18,6 +21,12 @@
 #endif
 #if defined(__CUDA_ARCH__)  // its pass for the GPU
 #define CROSSDEVICE_UNROLL _Pragma("unroll")
+#if __CUDA_ARCH__ >= 890
+#define CROSSDEVICE_CONVERTS_FLOAT8
+#endif
+#if __CUDA_ARCH__ >= 900
+#define CROSSDEVICE_CONVERTS_BFLOAT16
+#endif
 #else
 #define CROSSDEVICE_UNROLL
 #endif
@@ -125,6 +134,27 @@ CROSSDEVICE_BOTH float round_to_odd(double value) {
   return bits_as<float>(bits | 1U);
 }
 
+/// What all elements of a launch are divided by.
+struct Divider {
+  double divisor = 1;  ///< 1: nothing is divided
+  /// 1 / divisor where that is a power of two, so that the product is the quotient, rounded once as it is; else 0. A division takes a GPU some ten instructions.
+  double factor = 1;
+};
+
+/// On the host.
+[[nodiscard]] inline Divider divider_by(double divisor) {
+  int exponent = 0;
+  const bool is_power_of_two = std::frexp(divisor, &exponent) == 0.5 && std::abs(exponent) < 100;
+  return {divisor, is_power_of_two ? 1 / divisor : 0};
+}
+
+template <class T>
+CROSSDEVICE_BOTH T divide(T value, const Divider& by) {
+  if (by.divisor == 1) return value;
+  if (by.factor != 0) return value * static_cast<T>(by.factor);
+  return value / static_cast<T>(by.divisor);
+}
+
 // Formats: Storage, Compute (float, or double for float64), and how to come and go. narrow() rounds once and makes NaNs canonical.
 
 template <class T>
@@ -162,9 +192,15 @@ struct BFloat16 : SmallFloat<BFloat16, std::uint16_t> {
     return bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
   }
   CROSSDEVICE_BOTH static std::uint16_t encode(float value) {
+#if defined(CROSSDEVICE_CONVERTS_BFLOAT16)
+    std::uint16_t converted;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(converted) : "f"(value));
+    return value == value ? converted : std::uint16_t{0x7FC0};
+#else
     const std::uint32_t bits = bits_as<std::uint32_t>(value);
     const std::uint32_t rounded = bits + 0x7FFFU + (bits >> 16 & 1U);
     return static_cast<std::uint16_t>(value == value ? rounded >> 16 : 0x7FC0U);
+#endif
   }
 };
 
@@ -174,19 +210,42 @@ struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
     return float16_to_float(static_cast<std::uint16_t>(bits << 8));
   }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    std::uint16_t pair;  // of 0 and the value
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
+    // From half way between the largest number and what would follow it.
+    if (fabsf(value) < 61440.0F) return static_cast<std::uint8_t>(pair);
+    const std::uint32_t sign = bits_as<std::uint32_t>(value) >> 24 & 0x80U;
+    return static_cast<std::uint8_t>(value == value ? Float8E5M2Codec::kInfinity | sign
+                                                    : Float8E5M2Codec::kNaN);
+#else
     return static_cast<std::uint8_t>(Float8E5M2Codec::encode(value));
+#endif
   }
 };
 
 /// A float16 but for the exponent's offset and the NaN.
 struct Float8E4M3 : SmallFloat<Float8E4M3, std::uint8_t> {
   CROSSDEVICE_BOTH static float widen(std::uint8_t bits) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    std::uint32_t pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(bits)));
+    const float value = float16_to_float(static_cast<std::uint16_t>(pair));
+#else
     const auto half = static_cast<std::uint16_t>((bits & 0x80) << 8 | (bits & 0x7F) << 7);
     const float value = float16_to_float(half) * 256.0F;  // exact
+#endif
     return (bits & 0x7F) == 0x7F ? bits_as<float>(std::uint32_t{0x7FC00000}) : value;
   }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    std::uint16_t pair;  // of 0 and the value
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
+    // Half way between the largest number, which is even, and what would follow it; false of NaN.
+    return static_cast<std::uint8_t>(fabsf(value) <= 464.0F ? pair : Float8E4M3Codec::kNaN);
+#else
     return static_cast<std::uint8_t>(Float8E4M3Codec::encode(value));
+#endif
   }
 };
 

@@ -98,7 +98,7 @@ inline std::uint64_t choose_rule(const detail::ReduceLaunch& launch, ReducePlan&
   if (launch.op == ReduceOp::MEAN && is_integer(dtype)) {
     plan.rule = RuleKind::INTEGER_MEAN;
     plan.element = bits_of_size(component_bytes);
-    rule.divisor = static_cast<double>(launch.inputs.size());
+    rule.divider = divider_by(static_cast<double>(launch.inputs.size()));
     if (dtype <= DType::INT64) rule.mask = sign_bit(8 * component_bytes);
     return 1;
   }
@@ -114,7 +114,7 @@ inline std::uint64_t choose_rule(const detail::ReduceLaunch& launch, ReducePlan&
       dtype == DType::BOOL && launch.op == ReduceOp::PROD ? ReduceOp::MIN : launch.op;
   switch (op) {
     case ReduceOp::MEAN:
-      rule.divisor = static_cast<double>(launch.inputs.size());
+      rule.divider = divider_by(static_cast<double>(launch.inputs.size()));
       [[fallthrough]];
     case ReduceOp::SUM:
       plan.rule = RuleKind::SUM;

@@ -15,12 +15,12 @@ namespace crossdevice::cuda {
 
 /// What a rule is told at run time.
 struct RuleArguments {
-  double divisor = 0;  ///< MEAN: the number of inputs; else 0
+  Divider divider{};  ///< MEAN: by the number of inputs
   std::uint64_t mask =
       0;  ///< MIN and MAX: what turns the order round; integer MEAN: the sign's bit, or 0
 };
 
-/// SUM, and MEAN with a divisor.
+/// SUM, and MEAN with a divider.
 template <class Format>
 struct FloatSum {
   using Element = typename Format::Storage;
@@ -31,8 +31,7 @@ struct FloatSum {
   }
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) { return a + b; }
   CROSSDEVICE_BOTH static Result finish(Compute value, const RuleArguments& rule) {
-    if (rule.divisor != 0) value = value / static_cast<Compute>(rule.divisor);
-    return Format::narrow(value);
+    return Format::narrow(divide(value, rule.divider));
   }
 };
 
@@ -129,7 +128,7 @@ struct IntegerMean {
   CROSSDEVICE_BOTH static Result finish(Compute sum, const RuleArguments& rule) {
     const Result exact = rule.mask != 0 ? static_cast<Result>(static_cast<std::int64_t>(sum))
                                         : static_cast<Result>(sum);
-    return exact / static_cast<Result>(rule.divisor);
+    return divide(exact, rule.divider);
   }
 };
 
