@@ -141,7 +141,8 @@ Findings probe_environment() {
          .status = Status::SHORTFALL,
          .text = fmt::format("{} is read by nobody", name),
          .advice = fmt::format(
-             "unset {}, or correct its spelling: core/environment.h has all names", name)});
+             "unset {}, or correct its spelling: crossdevice/core/environment.h has all names",
+             name)});
   }
   add_secret_file(findings);
   if (!is_healthy(findings))

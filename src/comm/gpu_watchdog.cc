@@ -17,12 +17,12 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/exception_text.h"
 #include "comm/detail/flight_recorder.h"
 
 namespace crossdevice::detail {
@@ -217,10 +217,15 @@ void GpuWatchdog::watch(WatchedOperation operation) {
     {
       const std::lock_guard lock(mutex_);
       if (has_thread_ || is_stopping_) return;
+      has_thread_ = true;  // before it is: who waits for its end must not miss its beginning
     }
-    thread_ = start_service_thread("xdev-watchdog", [this] { run(); });
-    const std::lock_guard lock(mutex_);
-    has_thread_ = true;
+    try {
+      thread_ = start_service_thread("xdev-watchdog", [this] { run(); });
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      has_thread_ = false;
+      throw;
+    }
   }
   stop_at_shutdown([] { watchdog().stop(); });
 }
@@ -419,7 +424,9 @@ void watch(WatchedOperation operation) {
   watchdog().watch(std::move(operation));
 }
 
-void look_at_watched() { watchdog().look_soon(); }
+void look_at_watched() {
+  if (!is_forked_child()) watchdog().look_soon();
+}
 
 void await_end_of_watchdog(const Deadline& deadline) noexcept {
   if (!is_watchdog) watchdog().await_end(deadline);

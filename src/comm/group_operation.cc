@@ -46,12 +46,13 @@ std::string short_name(const GroupOperation& operation) {
 
 std::string to_string(const GroupOperation& operation) {
   return fmt::format(
-      "{} {} of {} {} values, {} (fingerprint {:x})", short_name(operation),
+      "{} {} of {} {} {}, {} (fingerprint {:x})", short_name(operation),
       operation.reduce_op < kNumReduceOps ? to_string(static_cast<ReduceOp>(operation.reduce_op))
                                           : "unknown",
       operation.num_values,
       operation.dtype < kNumDTypes ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
-      size_text(operation.size_bytes), operation.fingerprint);
+      operation.num_values == 1 ? "value" : "values", size_text(operation.size_bytes),
+      operation.fingerprint);
 }
 
 }  // namespace crossdevice

@@ -12,10 +12,10 @@
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/backoff.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/exception_text.h"
 #include "comm/detail/nccl_clique_making.h"
 #include "comm/detail/nccl_clique_state.h"
 #include "comm/detail/nccl_error.h"
@@ -206,7 +206,7 @@ std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadl
   require_nccl(*state->nccl, nullptr, state->nccl->get_unique_id(&id), "ncclGetUniqueId");
   make_communicators(state, id, deadline);
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
-  await_reapers_before_cuda_ends();
+  await_reapers_before_cuda_ends(/*has_made=*/true);
   warm_up(*clique, deadline);
   return clique;
 }
@@ -231,7 +231,7 @@ std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
                     devices.to_string()));
   }
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
-  await_reapers_before_cuda_ends();
+  await_reapers_before_cuda_ends(/*has_made=*/true);
   keep(devices, clique);
   return clique;
 }

@@ -13,10 +13,10 @@
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/exception_text.h"
 #include "comm/detail/nccl_clique_making.h"
 #include "comm/detail/nccl_clique_state.h"
 #include "comm/detail/nccl_error.h"
@@ -176,7 +176,7 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
   try {
     make_communicators(state, id, deadline);
     clique = std::make_shared<NcclClique>(Passkey(), state);
-    await_reapers_before_cuda_ends();
+    await_reapers_before_cuda_ends(/*has_made=*/true);
     warm_up(*clique, deadline);
   } catch (const std::exception& error) {
     mine.trouble = error.what();

@@ -179,6 +179,7 @@ std::shared_ptr<NcclClique::State> prepare_clique(const Devices& devices) {
   const NcclLibrary& library = nccl_library();
   if (library.api == nullptr) throw UnavailableError("NCCL cannot: " + library.reason_against);
   await_reapers_at_shutdown();
+  await_reapers_before_cuda_ends(/*has_made=*/false);
   state->nccl = library.api;
   state->gpus_in_order = state->gpus;
   std::sort(state->gpus_in_order.begin(), state->gpus_in_order.end(),

@@ -78,7 +78,7 @@ Wards& wards() {
   return instance;
 }
 
-/// Set while the process ends: from then on nobody calls NCCL any more.
+/// Set while the process ends: from then on nobody begins to abort or to destroy communicators.
 std::atomic<bool> is_process_ending{false};
 
 Deadline part_of_grace(int divisor) { return Deadline::after(nccl_grace() / divisor); }
@@ -162,8 +162,8 @@ void await_all_reapers() {
   });
 }
 
-/// The process ends, and CUDA with it soon: a thread that is inside NCCL, or asks CUDA, then crashes. So this waits for those that are there, and keeps others
-/// from going in. Who sees `is_process_ending` unset in reap() or end_clique() is counted among the wards before the flag is set or before this looks at them,
+/// The process ends, and CUDA with it soon: a thread of ours that is inside NCCL, or asks CUDA, then crashes. So this waits for those that are there, and keeps
+/// others from going in. What threads of the program launch meanwhile is the program's. Who sees `is_process_ending` unset in reap() or end_clique() is counted among the wards before the flag is set or before this looks at them,
 /// because both happen under their lock's order.
 struct EndOfMain {
   ~EndOfMain() {
@@ -317,8 +317,11 @@ void await_reapers_at_shutdown() {
   (void)is_known;
 }
 
-void await_reapers_before_cuda_ends() {
-  // Static objects are destroyed in the reverse order in which they were made, CUDA's and NCCL's among them.
+void await_reapers_before_cuda_ends(bool has_made) {
+  // Static objects are destroyed in the reverse order in which they were made, CUDA's and NCCL's among them: those that are loaded with them, and those
+  // that their first communicators make.
+  static const EndOfMain before_any_was_made;
+  if (!has_made) return;
   static const EndOfMain end_of_main;
 }
 

@@ -30,6 +30,7 @@ void FreedMarks::settle() {
 
 void FreedMarks::settle_those_that_have_come() {
   CudaApi& cuda = gpu_.cuda();
+  const BesideCaptures beside(cuda);
   std::erase_if(marks_, [&](const Mark& mark) {
     if (cuda.event_query(mark.event) != CudaStatus::SUCCESS) return false;
     if (cuda.event_synchronize(mark.event) != CudaStatus::SUCCESS) return false;

@@ -66,13 +66,21 @@ void* GpuMemoryPool::allocate_on(CudaStream stream, std::size_t size_bytes) {
   return block;
 }
 
+// Without it CUDA keeps the block until the next that this stream frees: no more.
+void GpuMemoryPool::note_free(CudaStream stream) noexcept {
+  try {
+    gpu_.freed_marks().note(stream);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the block has been given back
+  }
+}
+
 void GpuMemoryPool::deallocate_on(CudaStream stream, void* block, std::size_t size_bytes) noexcept {
   if (are_gpus_closed()) return;  // the end of the process takes it back
   try {
     const CurrentCudaDevice current(gpu_.cuda(), gpu_.ordinal());
     require_cuda(gpu_.cuda(), gpu_.cuda().free_async(block, stream), "cudaFreeAsync");
-    gpu_.freed_marks().note(stream);
     bytes_in_use_.fetch_sub(block_bytes_of(size_bytes), std::memory_order_relaxed);
+    note_free(stream);
   } catch (const std::exception& error) {
     try {
       log(LogSeverity::FAILURE,

@@ -4,24 +4,11 @@
 
 #include <utility>
 
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
-namespace {
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
-}  // namespace
-
 StreamErrors::StreamErrors(std::string stream_name) : stream_name_(std::move(stream_name)) {}
 
 void StreamErrors::keep(std::exception_ptr error) {
@@ -57,7 +44,8 @@ void StreamErrors::warn_of_last() noexcept {
 // Outside of the mutex: the program's log sink may use the stream.
 void StreamErrors::warn(const char* what, const std::exception_ptr& error) const noexcept {
   try {
-    log(LogSeverity::WARNING, "stream \"" + stream_name_ + "\": " + what + ": " + text_of(error));
+    log(LogSeverity::WARNING,
+        "stream \"" + stream_name_ + "\": " + what + ": " + exception_text(error));
   } catch (...) {
     // No memory for the message: there is nothing left to say it with.
   }

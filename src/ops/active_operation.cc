@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/active_operation.h"
 
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
@@ -62,6 +64,25 @@ void ActiveOperation::count() {
   is_counted_ = true;
   span_.reset();
   time_.count(kind_, record_.size_bytes);
+}
+
+std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const OpError& known) {
+    if (!known.operation().kind.empty()) return error;
+    try {
+      throw_op_error(
+          known.code(), known.what(),
+          {.operation = record_,
+           .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
+           .inputs_intact = known.inputs_intact()});
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return error;
+  }
 }
 
 ActiveOperation::~ActiveOperation() {

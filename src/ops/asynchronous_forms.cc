@@ -134,6 +134,7 @@ struct CrossDeviceOps::Async {
     } catch (...) {
       error = std::current_exception();
       active.set_failed(error);
+      error = active.named(error);
     }
     active.count();
     state.finish(std::move(error));

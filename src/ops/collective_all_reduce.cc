@@ -115,11 +115,9 @@ bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_si
 }
 
 /// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
-std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack,
-                             const detail::StreamedPack* pack) {
+std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
   Fingerprint fingerprint;
   fingerprint.add(static_cast<std::uint64_t>(bytes_per_pack.value()));
-  if (pack != nullptr) fingerprint.add(pack->bucketer, pack->step, pack->pack);
   for (const ValueDestinationPair& pair : pairs) {
     fingerprint.add(static_cast<std::uint64_t>(pair.value.dtype()) << 1U |
                     (pair.value.is_sparse() ? 1U : 0U));
@@ -243,6 +241,9 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     require_going_on();
     Fingerprint fingerprint;
     fingerprint.add(num_unknown, active.num_skipped(), particulars);
+    if (const detail::StreamedPack* const pack = active.streamed_pack()) {
+      fingerprint.add(pack->bucketer, pack->step, pack->pack);
+    }
     num_unknown += num_parts;
     return {.kind = kind,
             .sequence = active.record().sequence,
@@ -277,6 +278,8 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   [[nodiscard]] Mirrored reduce_sparse(const CollectiveRequest& request, const PerReplica& value,
                                        const Destinations& destinations,
                                        detail::ActiveOperation& active);
+  void reduce_sparse_values(CollectiveRequest request, std::span<const ValueDestinationPair> pairs,
+                            std::vector<Mirrored>& results, detail::ActiveOperation& active);
 };
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
@@ -421,9 +424,9 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   std::optional<detail::StreamedPackName> name;
   if (streamed != nullptr) name.emplace(*streamed);
   // The dense values are one part, each sparse one is another.
-  const CollectiveRequest whole = state_->request(
-      name.has_value() ? name->view() : detail::kBatchReduce.name, op, options, active,
-      fingerprint_of(pairs, bytes_per_pack, streamed), 1 + num_sparse(pairs));
+  const CollectiveRequest whole =
+      state_->request(name.has_value() ? name->view() : detail::kBatchReduce.name, op, options,
+                      active, fingerprint_of(pairs, bytes_per_pack), 1 + num_sparse(pairs));
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -456,22 +459,31 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
       ++num_packs_done;
       ++request.fingerprint;  // the next pack is not this one
     }
-    request.kind = "reduce sparse";
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      const auto& [value, destinations] = pairs[i];
-      if (!value.is_sparse()) continue;
-      Fingerprint fingerprint;
-      fingerprint.add(whole.fingerprint, i);
-      request.fingerprint = fingerprint.value();
-      results[i] = state_->reduce_sparse(request, value, destinations, active);
-      active.complete_item(active.item_of(pairs[i]), results[i]);
-    }
+    state_->reduce_sparse_values(whole, pairs, results, active);
   } catch (const OpError& error) {
     if (num_packs_done > 0 && active.is_in_place()) throw_with_inputs_changed(error);
     throw;
   }
   state_->complete(active);
   return results;
+}
+
+/// The sparse ones of a batch, each an operation of its own.
+void CollectiveAllReduce::State::reduce_sparse_values(CollectiveRequest request,
+                                                      std::span<const ValueDestinationPair> pairs,
+                                                      std::vector<Mirrored>& results,
+                                                      detail::ActiveOperation& active) {
+  const std::uint64_t batch = request.fingerprint;
+  request.kind = "reduce sparse";
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
+    Fingerprint fingerprint;
+    fingerprint.add(batch, i);
+    request.fingerprint = fingerprint.value();
+    results[i] = reduce_sparse(request, value, destinations, active);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
+  }
 }
 
 /// Through the workers' engine; copies of no more than one pack's values exist at a time.

@@ -13,12 +13,30 @@
 
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/exception_text.h"
 
 #include "ops/detail/operation_queue.h"
 #include "ops/detail/streamed_pack.h"
 #include "ops/detail/validation.h"
 
 namespace crossdevice {
+namespace {
+
+/// Whether other workers have had a part in what went wrong: then they have heard of it.
+bool is_shared(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InternalError&) {
+    return true;  // calls that differ
+  } catch (const OpError& failure) {
+    return std::any_of(failure.culprits().begin(), failure.culprits().end(),
+                       [](const RankInfo& culprit) { return culprit.rank >= 0; });
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 /// A step: every gradient becomes ready once; a pack leaves when it is complete and all packs before it have left.
 ///
@@ -45,11 +63,11 @@ struct GradientBucketer::State {
   std::mutex mutex;  // guards everything below
   std::vector<Bucket> buckets;
   std::vector<Gradient> gradients;
-  std::size_t num_left = 0;  // buckets that have left, or failed to
-  std::exception_ptr error;  // of a bucket that could not leave
-  std::size_t failed = 0;    // that one
+  std::size_t num_left = 0;  // buckets that have left
+  std::exception_ptr error;  // of the next, which could not
   std::uint64_t step = 0;
   std::optional<std::uint64_t> number;  // once a pack has left, or should have
+  const int num_exceptions = std::uncaught_exceptions();
 
   State(CrossDeviceOps& cross_device_ops, std::span<const PerReplica> values,
         const BucketerOptions& bucketer_options);
@@ -60,6 +78,7 @@ struct GradientBucketer::State {
   void number_it() {
     if (!number.has_value()) number = ops.queue_->draw_bucketer();
   }
+  void tell_of(const std::exception_ptr& failure, bool has_left) noexcept;
   void give_up_for_all(const std::string& text) noexcept;
   [[nodiscard]] bool has_begun() const;
   [[nodiscard]] std::optional<std::size_t> first_missing() const;
@@ -136,15 +155,29 @@ void GradientBucketer::State::count_down(std::size_t index) {
 }
 
 void GradientBucketer::State::send_complete_buckets() {
-  for (; num_left < buckets.size() && buckets[num_left].num_missing == 0; ++num_left) {
+  // Behind one that could not leave none does: the others still wait for that one, and would take the next for it.
+  while (error == nullptr && num_left < buckets.size() && buckets[num_left].num_missing == 0) {
     try {
       send(buckets[num_left]);
+      ++num_left;
     } catch (...) {
       // ready() runs in the middle of back-propagation; the step's wait() is where errors belong.
-      if (error != nullptr) continue;
       error = std::current_exception();
-      failed = num_left;
+      tell_of(error, /*has_left=*/false);
     }
+  }
+}
+
+/// What befell a pack that has left, or the next one, if nobody else knows.
+void GradientBucketer::State::tell_of(const std::exception_ptr& failure, bool has_left) noexcept {
+  if (is_shared(failure)) return;
+  try {
+    const std::string what =
+        has_left
+            ? fmt::format("a pack of step {} of a GradientBucketer failed", step)
+            : fmt::format("step {} pack {} of a GradientBucketer could not leave", step, num_left);
+    give_up_for_all(what + ": " + detail::exception_text(failure));
+  } catch (...) {  // no memory for the text: the others wait until they find out
   }
 }
 
@@ -160,7 +193,7 @@ void GradientBucketer::State::give_up_for_all(const std::string& text) noexcept 
   number_it();  // were this bucketer replaced, another number: the new one's packs are not those that the others wait for
   try {
     ops.give_up_for_all(text);
-  } catch (...) {  // the connection is lost: then the others hear of that
+  } catch (...) {  // no memory for the news: the others wait until they find out
   }
 }
 
@@ -185,11 +218,12 @@ GradientBucketer::GradientBucketer(CrossDeviceOps& ops, std::span<const PerRepli
 // Without the mutex: nobody is in the object any more.
 GradientBucketer::~GradientBucketer() {
   const std::optional<std::size_t> missing = state_->first_missing();
-  if (!missing.has_value() || !state_->has_begun()) return;
+  if (!missing.has_value() || !state_->has_begun() || state_->error != nullptr) return;
+  const bool is_thrown_past = std::uncaught_exceptions() > state_->num_exceptions;
   try {
     state_->give_up_for_all(fmt::format(
-        "a GradientBucketer was destroyed in step {}, in which gradient {} was not ready",
-        state_->step, *missing));
+        "a GradientBucketer was destroyed{} in step {}, in which gradient {} was not ready",
+        is_thrown_past ? " by an exception" : "", state_->step, *missing));
   } catch (...) {  // no memory for the text: the others wait until they find out
   }
 }
@@ -253,12 +287,7 @@ void GradientBucketer::wait() {
                           state_->step, *gradient);
   }
   // First: another worker may be in the same plight, and what has left here may wait for what never leaves there.
-  if (error != nullptr) {
-    state_->give_up_for_all(fmt::format("step {} pack {} of a GradientBucketer could not leave",
-                                        state_->step, state_->failed));
-  } else if (!missing.empty()) {
-    state_->give_up_for_all(missing);
-  }
+  if (error == nullptr && !missing.empty()) state_->give_up_for_all(missing);
   for (State::Bucket& bucket : state_->buckets) {
     if (!bucket.pending.has_value()) continue;
     try {
@@ -267,7 +296,9 @@ void GradientBucketer::wait() {
       // With a gradient missing it is what this worker has just done, or no worse.
       if (error == nullptr && missing.empty()) error = std::current_exception();
     } catch (...) {
-      if (error == nullptr) error = std::current_exception();
+      if (error != nullptr) continue;
+      error = std::current_exception();
+      state_->tell_of(error, /*has_left=*/true);
     }
   }
   ++state_->step;

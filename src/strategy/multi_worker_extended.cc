@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/shutdown.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
-#include "strategy/detail/error_text.h"
 #include "strategy/detail/replica_call.h"
 
 namespace crossdevice::detail {
@@ -102,7 +102,7 @@ void MultiWorkerExtended::require_usable() {
                     .culprits = {error.culprits().begin(), error.culprits().end()},
                     .inputs_intact = true});
   } catch (...) {
-    throw AbortedError(text + kRunFailed + text_of(failure));
+    throw AbortedError(text + kRunFailed + exception_text(failure));
   }
 }
 
@@ -217,7 +217,7 @@ void MultiWorkerExtended::announce_failure(const std::exception_ptr& error) noex
   }
   try {
     if (is_known_to_all(error)) return;
-    cluster_->abort_collective_ops(kRunFailed + text_of(error));
+    cluster_->abort_collective_ops(kRunFailed + exception_text(error));
   } catch (...) {  // the connection is lost: then the others hear of that
   }
 }

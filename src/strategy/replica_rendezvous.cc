@@ -10,11 +10,10 @@
 #include <utility>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/host_thread_pool.h"
 #include "crossdevice/device/shutdown.h"
-
-#include "strategy/detail/error_text.h"
 
 namespace crossdevice::detail {
 
@@ -243,7 +242,7 @@ void ReplicaRendezvous::record_failure(std::size_t replica, const std::exception
   if (broken_.reason != Broken::Reason::NOTHING) return;
   broken_.reason = Broken::Reason::FAILURE;
   try {
-    broken_.text = "replica " + std::to_string(id(replica)) + " failed: " + text_of(error);
+    broken_.text = "replica " + std::to_string(id(replica)) + " failed: " + exception_text(error);
     broken_.details.culprits = {info(replica)};
   } catch (const std::bad_alloc&) {
     broken_.text.clear();  // the others learn that, if not why

@@ -89,19 +89,19 @@ std::vector<Difference> differences() {
            [](Worker& worker, bool differs) {
              worker.world.all_reduce(ReduceOp::SUM, worker.tensor(differs ? 101 : 100));
            },
-           "SUM of 1 float32 values, 404 bytes"},
+           "SUM of 1 float32 value, 404 bytes"},
           {"op",
            [](Worker& worker, bool differs) {
              worker.world.all_reduce(differs ? ReduceOp::MEAN : ReduceOp::SUM, worker.one);
            },
-           "MEAN of 1 float32 values"},
+           "MEAN of 1 float32 value"},
           {"dtype",
            [](Worker& worker, bool differs) {
              const Tensor tensor =
                  Tensor::zeros(differs ? DType::INT32 : DType::FLOAT32, {100}, worker.device);
              worker.world.broadcast(tensor, 0);
            },
-           "1 int32 values"},
+           "1 int32 value"},
           {"root",
            [](Worker& worker, bool differs) {
              worker.world.reduce(ReduceOp::SUM, worker.one, worker.other, differs ? 1 : 0);
@@ -119,7 +119,7 @@ std::vector<Difference> differences() {
            [](Worker& worker, bool differs) {
              worker.world.all_reduce(differs ? ReduceOp::MAX : ReduceOp::SUM, worker.one);
            },
-           "MAX of 1 float32 values", true},
+           "MAX of 1 float32 value", true},
           {"option",
            [](Worker& worker, bool differs) {
              worker.world.all_reduce(ReduceOp::SUM, worker.one, {.deterministic = differs});

@@ -330,8 +330,8 @@ TEST_P(TransportCollectivesTest, DifferentCallsAreFoundBeforeAnythingIsWritten) 
   const std::size_t n = GetParam();
   const int differing = static_cast<int>(n) - 1;
   const auto look = [&](const std::string& what, const std::vector<int>& blamed) {
-    EXPECT_THAT(what, ::testing::HasSubstr(" MAX of 1 float32 values"));
-    EXPECT_THAT(what, ::testing::HasSubstr(" SUM of 1 float32 values"));
+    EXPECT_THAT(what, ::testing::HasSubstr(" MAX of 1 float32 value"));
+    EXPECT_THAT(what, ::testing::HasSubstr(" SUM of 1 float32 value"));
     EXPECT_THAT(what, ::testing::HasSubstr("rank " + std::to_string(differing) + " "));
     ASSERT_EQ(blamed.size(), 1) << what;
     const bool is_found_by_it =

@@ -427,7 +427,7 @@ TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
                             views(values));
                         ADD_FAILURE() << "no error";
                       } catch (const InternalError& error) {
-                        EXPECT_THAT(error.what(), ::testing::HasSubstr(" MAX of 1 float32 values"));
+                        EXPECT_THAT(error.what(), ::testing::HasSubstr(" MAX of 1 float32 value"));
                         EXPECT_TRUE(error.inputs_intact());
                       }
                       cluster.barrier(kPatience);  // who is late hears of it, too

@@ -17,10 +17,10 @@
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/comm/nccl_library.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_platform.h"
 
-#include "comm/detail/exception_text.h"
 #include "support/real_gpu.h"
 #include "support/thrown.h"
 

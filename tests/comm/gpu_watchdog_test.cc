@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 #include "crossdevice/comm/flight_record.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/exception_text.h"
 #include "comm/watched_failure.h"
 #include "support/allocation_counter.h"
 #include "support/emulated_gpus.h"

@@ -15,10 +15,10 @@
 
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_platform.h"
 
-#include "comm/detail/exception_text.h"
 #include "comm/detail/nccl_reaper.h"
 #include "comm/watched_failure.h"
 #include "support/emulated_gpus.h"

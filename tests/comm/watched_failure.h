@@ -10,8 +10,7 @@
 #include <string>
 
 #include "crossdevice/comm/gpu_watchdog.h"
-
-#include "comm/detail/exception_text.h"
+#include "crossdevice/core/exception_text.h"
 
 namespace crossdevice::testing {
 

@@ -72,6 +72,30 @@ TEST_F(GpuMemoryPoolTest, KeepsWhatIsGivenBackUntilItIsToBeReleased) {
   EXPECT_EQ(pool.statistics().bytes_reserved, reserved);
 }
 
+TEST_F(GpuMemoryPoolTest, GivingBackSpoilsNobodysCapture) {
+  MemoryPool& pool = MemoryPool::of("GPU:0");
+  ASSERT_EQ(emulated_cuda().set_device(0), detail::CudaStatus::SUCCESS);
+  std::vector<detail::CudaStream> streams(41);  // more than there are marks for
+  for (detail::CudaStream& stream : streams) {
+    ASSERT_EQ(emulated_cuda().stream_create(&stream), detail::CudaStatus::SUCCESS);
+    (void)Tensor::empty(DType::UINT8, {100}, "GPU:0", from_cuda(stream));
+  }
+  ASSERT_TRUE(emulated_cuda().synchronize());
+  ASSERT_EQ(emulated_cuda().begin_capture(streams.back(), testing::CaptureMode::GLOBAL),
+            detail::CudaStatus::SUCCESS);
+  for (std::size_t i = 0; i + 1 < streams.size(); ++i) {
+    (void)Tensor::empty(DType::UINT8, {100}, "GPU:0", from_cuda(streams[i]));
+  }
+  pool.release_cached();
+  testing::EmulatedGraph graph = nullptr;
+  EXPECT_EQ(emulated_cuda().end_capture(streams.back(), &graph), detail::CudaStatus::SUCCESS);
+  ASSERT_TRUE(emulated_cuda().synchronize());
+  for (const detail::CudaStream stream : streams) {
+    EXPECT_EQ(emulated_cuda().stream_destroy(stream), detail::CudaStatus::SUCCESS);
+  }
+  ASSERT_EQ(emulated_cuda().set_device(kCurrent), detail::CudaStatus::SUCCESS);
+}
+
 TEST_F(GpuMemoryPoolTest, AForeignBlockIsLeftAloneAndLogged) {
   MemoryPool& pool = MemoryPool::of("GPU:0");
   const testing::LogKeeper log;

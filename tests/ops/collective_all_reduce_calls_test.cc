@@ -82,6 +82,8 @@ void fail_alone(Cluster& cluster) {
   } catch (const OpError& error) {
     EXPECT_NE(std::string(error.what()).find("make different calls"), std::string::npos)
         << error.what();
+    EXPECT_EQ(error.operation().kind, "batch_reduce");
+    EXPECT_GT(error.operation().sequence, 0U);
   }
   EXPECT_EQ(values, std::vector<float>(2, 2.0F));
   await_the_others();
@@ -125,6 +127,8 @@ void cut_batches_differently(Cluster& cluster) {
   } catch (const OpError& error) {
     EXPECT_NE(std::string(error.what()).find("make different calls"), std::string::npos)
         << error.what();
+    EXPECT_EQ(error.operation().kind, "batch_reduce");
+    EXPECT_GT(error.operation().sequence, 0U);
   }
   await_the_others();
 }

@@ -141,19 +141,19 @@ std::vector<Difference> differences() {
            [=](auto& ops, auto& cluster, bool differs) {
              reduce(ops, ReduceOp::SUM, value_on(cluster, 1, differs ? 101 : 100, 1));
            },
-           "SUM of 1 float32 values, 404 bytes"},
+           "SUM of 1 float32 value, 404 bytes"},
           {"op",
            [=](auto& ops, auto& cluster, bool differs) {
              reduce(ops, differs ? ReduceOp::MEAN : ReduceOp::SUM, value_on(cluster, 1, 100, 1));
            },
-           "MEAN of 1 float32 values"},
+           "MEAN of 1 float32 value"},
           {"dtype",
            [=](auto& ops, auto& cluster, bool differs) {
              reduce(ops, ReduceOp::SUM,
                     PerReplica(Tensor::zeros(differs ? DType::INT32 : DType::FLOAT32, {100},
                                              gpu(static_cast<std::size_t>(cluster.rank())))));
            },
-           "1 int32 values"},
+           "1 int32 value"},
           {"kind of call",
            [=](auto& ops, auto& cluster, bool differs) {
              const std::vector<PerReplica> batch{value_on(cluster, 1, 100, 1)};

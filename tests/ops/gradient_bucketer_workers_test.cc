@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -222,6 +223,29 @@ void leave_late(Cluster& cluster) {
   after.expect_good([&] { trainer.bucketer.reset(); });
 }
 
+/// Something of rank 1's fails there alone, so that its next pack cannot leave.
+void fail_alone(Cluster& cluster) {
+  Aftermath after(cluster);
+  CollectiveAllReduce ops = ops_of(cluster);
+  Trainer trainer(ops, cluster.rank(), cluster.num_workers());
+  trainer.make_steps_together(cluster, 2);
+  if (cluster.rank() == 1) {
+    const PendingBatch failed = ops.reduce_into_async(
+        ReduceOp::SUM, trainer.gradients[0], trainer.gradients[0], {.timeout_seconds = 1e-9});
+    while (!failed.is_done()) std::this_thread::yield();
+    trainer.compute();
+    EXPECT_NE(trainer.end_in_vain<DeadlineExceededError>(), "");
+  } else {
+    trainer.compute();
+    EXPECT_THAT(trainer.end_in_vain<AbortedError>(),
+                AllOf(HasSubstr("rank 1"),
+                      HasSubstr("step 2 pack 0 of a GradientBucketer could not leave: "),
+                      HasSubstr("timed out")));
+  }
+  trainer.expect_failures(2);
+  after.expect_good();
+}
+
 /// Tell nobody: what is left is what the calls say.
 class SilentOps final : public CollectiveAllReduce {
  public:
@@ -319,6 +343,7 @@ const Works& works() {
       {"forget each", forget_each},
       {"destroy 0", [](Cluster& cluster) { destroy(cluster, 0); }},
       {"destroy 2", [](Cluster& cluster) { destroy(cluster, 2); }},
+      {"fail alone", fail_alone},
       {"leave", leave},
       {"leave late", leave_late},
       {"forget 0 in silence", [](Cluster& cluster) { forget_in_silence(cluster, 0); }},
@@ -350,6 +375,8 @@ TEST_P(GradientBucketerWorkers, AreToldOfAGradientThatOneForgets) {
 }
 
 TEST_P(GradientBucketerWorkers, FailWhereEachForgetsOne) { expect_well("forget each"); }
+
+TEST_P(GradientBucketerWorkers, AreToldOfAPackThatCannotLeave) { expect_well("fail alone"); }
 
 TEST_P(GradientBucketerWorkers, AreToldOfABucketerThatIsDestroyedInAStep) {
   for (const char* const work : {"leave", "leave late", "destroy 0", "destroy 2"})

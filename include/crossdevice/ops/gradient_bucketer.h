@@ -22,11 +22,12 @@ struct BucketerOptions {
 /// Groups gradients into packs, last one first, and reduces each pack in place as soon as its last gradient is ready. Packs leave in a fixed
 /// order, the same on every worker.
 ///
-/// Memory   keeps handles on the gradients.
+/// Memory   keeps handles on the gradients. The ops outlive it.
 /// Order    ready() returns at once; the reduction runs on the library's progress thread.
-/// Threads  ready() from any thread; the other calls from one thread at a time. The ops outlive it.
-/// Ranks    collective, as the ops: every worker reduces the same gradients in the same steps, wait() after each; packs that stand in different places of
-///          these are different calls, so InternalError, which names step and pack as counted from 0.
+/// Threads  ready() from any thread; the other calls from one thread at a time.
+/// Ranks    collective, as the ops: every worker reduces the same gradients in the same steps, wait() after each, and makes its bucketer anew where the others
+///          do; packs that stand in different places of these are different calls, so InternalError, which names step and pack as counted from 0. Of ops that
+///          pass calls on to a CollectiveAllReduce inside them none of this is known there.
 /// Errors   constructor: ValueError as batch_reduce_into, also: no gradients, sparse ones. ready(): ValueError: no such gradient or
 ///          replica; FailedPreconditionError: it was ready already in this step. wait(): what went wrong in a pack; the bucketer is
 ///          ready for the next step all the same, if the ops are: among several workers see wait(). Destroyed in a step of which some gradients are ready
@@ -60,8 +61,8 @@ class CROSSDEVICE_EXPORT GradientBucketer {
   /// Ends the step: waits for every pack that left, rethrows what went wrong.
   ///
   /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers, which wait for its pack, get
-  ///          AbortedError, which names this worker and the gradient; so it is where a pack could not leave. Then the ops are broken on all workers, as after
-  ///          any failure of theirs: Cluster::rebuild. Ops that work for one process go on.
+  ///          AbortedError, which names this worker and the gradient; so it is where a pack failed here alone. That ends all that workers of the job do together,
+  ///          with other ops and Communicators too: Cluster::rebuild. Ops that work for one process go on.
   void wait();
 
   [[nodiscard]] std::size_t num_packs() const;

@@ -39,9 +39,10 @@ void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicato
 /// From the first call on, shutdown() waits for what is being aborted or destroyed, as long as the grace is: CUDA is left alone then.
 void await_reapers_at_shutdown();
 
-/// To be called when communicators have been made, so that CUDA and NCCL are there already: where main returns, or calls exit(), the process waits for the
-/// same, and for the watchdog, before CUDA and NCCL end, which no thread inside them survives. Nobody enters NCCL from then on.
-void await_reapers_before_cuda_ends();
+/// To be called before communicators are made, when CUDA and NCCL are loaded, and again when they have been: where main returns, or calls exit(), the process
+/// waits for the same, and for the watchdog, before CUDA and NCCL end, which no thread inside them survives. No abort and no end of communicators begins from
+/// then on.
+void await_reapers_before_cuda_ends(bool has_made);
 
 /// Until nothing on these GPUs is being aborted or destroyed.
 ///

@@ -17,6 +17,7 @@ class GpuDevice;
 /// pool is to be trimmed, once it has come, so that nobody waits.
 ///
 /// Cost     of note(): a lock and a cudaEventRecord.
+/// Errors   what CUDA reports.
 /// Threads  any.
 class FreedMarks {
  public:

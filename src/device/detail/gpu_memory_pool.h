@@ -36,6 +36,7 @@ class GpuMemoryPool final : public MemoryPool {
  private:
   void require_open() const;
   [[nodiscard]] CudaStatus try_allocate(void** block, CudaStream stream, std::size_t size_bytes);
+  void note_free(CudaStream stream) noexcept;
   [[noreturn]] void throw_exhausted(std::size_t size_bytes, CudaStatus status) const;
 
   GpuDevice& gpu_;

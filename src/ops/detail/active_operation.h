@@ -44,16 +44,19 @@ class ActiveOperation {
   ActiveOperation(const ActiveOperation&) = delete;
   ActiveOperation& operator=(const ActiveOperation&) = delete;
 
-  /// Runs what the operation does, and counts how it fails.
+  /// Runs what the operation does, and counts how it fails, which it says as named() does.
   template <class Body>
   auto run(Body body) {
     try {
       return body();
     } catch (...) {
-      set_failed(std::current_exception());
-      throw;
+      const std::exception_ptr error = std::current_exception();
+      set_failed(error);
+      std::rethrow_exception(named(error));
     }
   }
+  /// An OpError that knows no operation, because it comes from below, as this one's; anything else as it is.
+  [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const noexcept;
   /// For those who keep the error instead of throwing it.
   void set_failed(const std::exception_ptr& error) {
     if (outer_ == nullptr) kind_.count_failure(error);

@@ -7,6 +7,7 @@
 
 namespace crossdevice::detail {
 
+/// what(), or a few words for a null pointer and for exceptions that have none.
 [[nodiscard]] inline std::string exception_text(const std::exception_ptr& error) {
   try {
     if (error != nullptr) std::rethrow_exception(error);
@@ -14,7 +15,7 @@ namespace crossdevice::detail {
     return known.what();
   } catch (...) {
   }
-  return "an unknown error";
+  return "an exception that is no std::exception";
 }
 
 }  // namespace crossdevice::detail
