@@ -38,16 +38,19 @@ constexpr CommunicationOptions kSoon{.timeout_seconds = 60};
 
 // ---------------------------------------------------------------------------------------------- what each worker does
 
-/// Waits for what goes wrong on the GPU: its kind and text, empty after a minute.
-std::string await_error(CollectiveAllReduce& ops) {
+/// Makes a call that cannot succeed, and waits for what goes wrong, here or later on the GPU: its kind and text, empty after a minute.
+std::string what_goes_wrong(CollectiveAllReduce& ops, std::size_t count,
+                            const CommunicationOptions& options = kSoon) {
+  const PerReplica value{vector_of(std::vector<float>(count, 1.0F), Device("GPU:0"))};
   const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (std::chrono::steady_clock::now() < limit) {
-    try {
+  try {
+    ops.reduce_into(ReduceOp::SUM, value, value, options);
+    while (std::chrono::steady_clock::now() < limit) {
       ops.check();
-    } catch (const OpError& error) {
-      return std::string(to_string(error.code())) + ": " + error.what();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  } catch (const OpError& error) {
+    return std::string(to_string(error.code())) + ": " + error.what();
   }
   return "";
 }
@@ -164,15 +167,7 @@ int differ(Cluster& cluster) {
   const std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
   if (!sums(*ops, cluster)) return 1;
   const bool is_other = cluster.rank() == cluster.num_workers() - 1;
-  const PerReplica value{
-      vector_of(std::vector<float>(is_other ? 70'000 : 100'000, 1.0F), Device("GPU:0"))};
-  std::string said;
-  try {
-    ops->reduce_into(ReduceOp::SUM, value, value, kSoon);
-    said = await_error(*ops);
-  } catch (const OpError& error) {
-    said = std::string(to_string(error.code())) + ": " + error.what();
-  }
+  const std::string said = what_goes_wrong(*ops, is_other ? 70'000 : 100'000);
   await_the_others();
   return says(said, "400000 B") && says(said, "280000 B") ? 0 : 2;
 }
@@ -183,14 +178,7 @@ int stay_away(Cluster& cluster) {
   if (!sums(*ops, cluster)) return 1;
   cluster.barrier(60);
   if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGSTOP);
-  const PerReplica value{vector_of(std::vector<float>(100'000, 1.0F), Device("GPU:0"))};
-  std::string said;
-  try {
-    ops->reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 1});
-    said = await_error(*ops);
-  } catch (const OpError& error) {
-    said = std::string(to_string(error.code())) + ": " + error.what();
-  }
+  const std::string said = what_goes_wrong(*ops, 100'000, {.timeout_seconds = 1});
   await_the_others();
   return says(said, "after 1 s") ? 0 : 2;
 }
@@ -201,14 +189,7 @@ int lose_one(Cluster& cluster) {
   if (!sums(*ops, cluster)) return 1;
   cluster.barrier(60);
   if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGKILL);
-  const PerReplica value{vector_of(std::vector<float>(100'000, 1.0F), Device("GPU:0"))};
-  std::string said;
-  try {
-    ops->reduce_into(ReduceOp::SUM, value, value, kSoon);
-    said = await_error(*ops);
-  } catch (const OpError& error) {
-    said = std::string(to_string(error.code())) + ": " + error.what();
-  }
+  const std::string said = what_goes_wrong(*ops, 100'000);
   std::cerr << "rank " << cluster.rank() << " heard: " << said << '\n';
   if (said.empty()) return 2;
   const Rebuilt rebuilt = cluster.rebuild(
