@@ -3,6 +3,8 @@
 
 Most of clang-tidy's time goes into the headers that nearly every source includes. So it is shown several sources of a floor as
 one, which takes a third of the time; those whose names collide when they are put together are shown in halves, down to one.
+
+With --remember, what it had nothing to say about is not shown again until one of the files changes that were read for it.
 """
 
 import argparse
@@ -15,10 +17,12 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 
 BATCH = 10
 SOURCES = r"^(src/.*|tests/odr/second_unit)\.cc$"  # the latter includes every public header
 LAUNCHERS = ("ccache", "sccache", "distcc")
+FORGET_AFTER_SECONDS = 30 * 24 * 3600
 
 
 def parse_arguments():
@@ -28,6 +32,7 @@ def parse_arguments():
     parser.add_argument("--clang-tidy", required=True)
     parser.add_argument("--clang", required=True, help="clang++ of the same version")
     parser.add_argument("--version", required=True, help="the one clang-tidy must have")
+    parser.add_argument("--remember", type=pathlib.Path, help="a folder for the digests of what is known to be well")
     parser.add_argument("files", nargs="?", default=SOURCES, help="only sources whose path matches this regular expression")
     return parser.parse_args()
 
@@ -72,17 +77,55 @@ def read_batches(arguments):
             yield flags, ordered[begin : begin + BATCH]
 
 
+class Memory:
+    """What clang-tidy had nothing to say about: an empty file each, named after everything that it read."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.room = arguments.remember
+        if self.room is None:
+            return
+        self.room.mkdir(parents=True, exist_ok=True)
+        config = (arguments.root / ".clang-tidy").read_bytes()
+        version = subprocess.run([arguments.clang_tidy, "--version"], capture_output=True, check=True).stdout
+        self.common = self.anywhere(config + version + pathlib.Path(__file__).read_bytes())
+        for path in self.room.iterdir():
+            if path.stat().st_mtime < time.time() - FORGET_AFTER_SECONDS:
+                path.unlink(missing_ok=True)
+
+    def anywhere(self, text):
+        """The same in another checkout."""
+        return text.replace(bytes(self.arguments.root), b".")
+
+    def entry(self, unit, flags):
+        """None where nothing is remembered, or the files cannot be told."""
+        if self.room is None:
+            return None
+        asked = subprocess.run([self.arguments.clang, "-M", "-MT", "unit", "-w", *flags, unit], capture_output=True, text=True, check=False)
+        if asked.returncode != 0:
+            return None
+        digest = hashlib.sha256(self.common)
+        digest.update(self.anywhere(repr(flags).encode()))
+        for path in shlex.split(asked.stdout.replace("\\\n", " ").removeprefix("unit:")):
+            text = pathlib.Path(path).read_bytes()
+            for part in (os.path.normpath(path).encode(), text):
+                part = self.anywhere(part)
+                digest.update(len(part).to_bytes(8, "little") + part)
+        return self.room / digest.hexdigest()
+
+
 class Linter:
     def __init__(self, arguments):
         self.arguments = arguments
         self.room = arguments.build / "lint"
         self.room.mkdir(exist_ok=True)
+        self.memory = Memory(arguments)
 
     def unit_of(self, flags, sources):
         if len(sources) == 1:
             return sources[0]
         # Of what a file with this name includes, the analyser looks at the functions, as if they stood in it.
-        digest = hashlib.sha256(repr((flags, sources)).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr((flags, sources)).replace(str(self.arguments.root), ".").encode()).hexdigest()[:16]
         unit = self.room / f"UnifiedSource_{digest}.cc"
         unit.write_text("".join(f'#include "{source}"  // NOLINT(bugprone-suspicious-include)\n' for source in sources))
         return str(unit)
@@ -94,6 +137,12 @@ class Linter:
     def lint(self, flags, sources):
         """Whether there is nothing to say; says the rest."""
         unit = self.unit_of(flags, sources)
+        names = ", ".join(os.path.basename(source) for source in sources)
+        known = self.memory.entry(unit, flags)
+        if known is not None and known.exists():
+            known.touch()
+            print(f"ok, as before: {names}", flush=True)
+            return True
         if len(sources) > 1 and not self.compiles(unit, flags):
             middle = len(sources) // 2
             halves = [self.lint(flags, half) for half in (sources[:middle], sources[middle:])]
@@ -101,7 +150,8 @@ class Linter:
         seen = f"--header-filter=^{re.escape(str(self.arguments.root))}/(include|src)/"  # the sources too, where they are put together
         command = [self.arguments.clang_tidy, "-quiet", f"--config-file={self.arguments.root / '.clang-tidy'}", seen, unit, "--", *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        names = ", ".join(os.path.basename(source) for source in sources)
+        if done.returncode == 0 and known is not None:
+            known.touch()
         print(f"{'ok' if done.returncode == 0 else 'FINDINGS'}: {names}", flush=True)
         if done.returncode != 0:
             print(done.stdout + done.stderr, flush=True)

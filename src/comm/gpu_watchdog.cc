@@ -253,10 +253,17 @@ void GpuWatchdog::look_soon() {
 }
 
 void GpuWatchdog::await_end(const Deadline& deadline) {
-  std::unique_lock lock(mutex_);
-  is_stopping_ = true;
-  changed_.notify_all();
-  (void)changed_.wait_until(lock, deadline.moment(), [this] { return !has_thread_ || has_ended_; });
+  {
+    std::unique_lock lock(mutex_);
+    is_stopping_ = true;
+    changed_.notify_all();
+    if (is_watchdog) return;
+    (void)changed_.wait_until(lock, deadline.moment(),
+                              [this] { return !has_thread_ || has_ended_; });
+    if (!has_ended_) return;
+  }
+  const std::lock_guard stop(thread_mutex_);
+  if (thread_.joinable()) thread_.join();  // it has only to return
 }
 
 void GpuWatchdog::run() {

@@ -57,6 +57,17 @@ class RunClangTidyTest(unittest.TestCase):
         self.assertIn("ok: two.cc\n", said)
         self.assertIn("FINDINGS: three.cc", said)
 
+    def test_what_is_known_to_be_well_is_not_shown_again_until_it_changes(self):
+        with tempfile.TemporaryDirectory(prefix="crossdevice-lint-") as memory:
+            for expected in ("ok: one.cc\n", "ok, as before: one.cc\n"):  # in another checkout
+                status, said = self.lint({"one": CLEAN}, "--remember", memory)
+                self.assertEqual(status, 0, said)
+                self.assertIn(expected, said)
+            for _ in range(2):
+                status, said = self.lint({"one": CLEAN + WRONG_PATH.replace("%(name)s", "more")}, "--remember", memory)
+                self.assertNotEqual(status, 0)
+                self.assertIn("FINDINGS: one.cc", said)
+
     def test_no_source_is_an_error(self):
         status, said = self.lint({"one": CLEAN}, "^nowhere/")
         self.assertNotEqual(status, 0)

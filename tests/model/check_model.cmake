@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DSPIN=... -DCC=... -DMODEL=x.pml -DDEFINES=N=3;CUTS=1 -DWORK=folder [-DFLAWED=ON] [-DCOMPILE=...] -P check_model.cmake
+# cmake -DSPIN=... -DCC=... [-DLAUNCHER=ccache] -DMODEL=x.pml -DDEFINES=N=3;CUTS=1 -DWORK=folder [-DFLAWED=ON] [-DCOMPILE=...] -P check_model.cmake
 # Lets spin search every state of a model. With FLAWED it must find an error: the flaw that the definition plants.
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
@@ -19,7 +19,8 @@ set(optimise -O1)
 if(FLAWED)
   set(optimise -O0)
 endif()
-run(${CC} -w ${optimise} -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=4000 ${COMPILE} -o pan pan.c)
+run(${LAUNCHER} ${CC} -xc -w ${optimise} -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=4000 ${COMPILE} -c -o pan.o pan.c)
+run(${CC} -o pan pan.o)
 run("${WORK}/pan" -m3000000)
 if(NOT output MATCHES "errors: [0-9]+" OR output MATCHES "max search depth too small|out of memory|Search not completed.*errors: 0")
   message(FATAL_ERROR "the search was not completed:\n${output}")
