@@ -33,6 +33,12 @@ def byte_text(size):
     return f"{int(size)}"
 
 
+def size_text(size):
+    """For prose: "8 MiB"."""
+    text = byte_text(size)
+    return f"{text} B" if text.isdigit() else f"{text[:-1]} {text[-1]}iB"
+
+
 def number_text(value):
     if value >= 1e6:
         return f"{value / 1e6:g}M"

@@ -103,4 +103,4 @@ def _worker_chart(scenes_and_tables, size_bytes):
         for name, cell in table.get(key, {}).items():
             points.setdefault(name, []).append((scene.workers, cell.time_us.median))
     series = [charts.Series(title_of(name), points[name]) for name in in_order(points) if len(points[name]) > 1]
-    return charts.line_chart(charts.Axes(f"All-reduce of {charts.byte_text(size_bytes)} in place, one host", "workers", "us"), series)
+    return charts.line_chart(charts.Axes(f"All-reduce of {charts.size_text(size_bytes)} in place, one host", "workers", "us"), series)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison's page says of the machine and of everybody's versions."""
+"""What a comparison's page says of the machine and of everybody's versions. As a program: prints the processor's title."""
 import datetime
 import os
 import pathlib
@@ -18,13 +18,9 @@ def _first_line(path, default="unknown"):
         return default
 
 
-def cpu_model():
-    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown processor"
-
-
+CPU_INFO = pathlib.Path("/proc/cpuinfo")
+# The widest first: the flag that /proc/cpuinfo has of each.
+VECTOR_EXTENSIONS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 MAX_LOAD_PER_CORE = 0.5
 MAX_BUSY_SHARE = 0.1
 IDLE_SECONDS = 1.0
@@ -38,9 +34,31 @@ def num_cores():
     return len(os.sched_getaffinity(0))
 
 
+def _processor():
+    """{name: value} that /proc/cpuinfo has of the first processor."""
+    first = CPU_INFO.read_text(encoding="utf-8").strip().partition("\n\n")[0]
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+
+
+def _name_and_numbers(processor):
+    """"AMD EPYC", and "family 25" and "model 1" as far as they are known: hypervisors give one name to processors that differ."""
+    name = processor.get("model name") or platform.processor() or "unknown processor"
+    return name, [f"{title} {processor[field]}" for title, field in (("family", "cpu family"), ("model", "model")) if field in processor]
+
+
+def cpu_title():
+    """"AMD EPYC (family 25, model 1, AVX2)"."""
+    processor = _processor()
+    name, numbers = _name_and_numbers(processor)
+    flags = processor.get("flags", "").split()
+    widest = next((title for flag, title in VECTOR_EXTENSIONS.items() if flag in flags), "no AVX2")
+    return f"{name} ({', '.join([*numbers, widest])})"
+
+
 def folder_name():
-    """"amd-epyc-2-cores"."""
-    words = re.sub(r"[^a-z0-9]+", "-", f"{cpu_model()} {num_cores()} cores".lower())
+    """"amd-epyc-family-25-model-1-2-cores"."""
+    name, numbers = _name_and_numbers(_processor())
+    words = re.sub(r"[^a-z0-9]+", "-", " ".join([name, *numbers, f"{num_cores()} cores"]).lower())
     return words.strip("-")
 
 
@@ -103,7 +121,7 @@ def describe(present, tools, load):
     memory_kib = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(encoding="utf-8")).group(1))
     huge_pages = "/sys/kernel/mm/transparent_hugepage"
     facts = {
-        "cpu": cpu_model(),
+        "cpu": cpu_title(),
         "cores": num_cores(),
         "Memory": f"{memory_kib / (1 << 20):.1f} GiB",
         "Kernel": platform.release(),
@@ -140,3 +158,7 @@ def _namespaces_control():
     import contenders
 
     return contenders.CONGESTION_CONTROL
+
+
+if __name__ == "__main__":
+    print(cpu_title())

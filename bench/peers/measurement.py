@@ -25,6 +25,12 @@ class Measurement:
     plain_all_reduce_us: float | None = None  # of 8 bytes among the workers, by plain sockets and nothing of the library
 
 
+def facts_of_most(measurements):
+    """Those that more of the Measurements have in common than any others; of equally many the latest; none where nobody has noted any."""
+    noted = [found.facts for found in measurements if found.facts]
+    return max(noted, key=lambda facts: (noted.count(facts), facts.get("Date", "")), default={})
+
+
 KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "plain_all_reduce_us")
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import bars
 import charts
 import contenders as who
 import drawings
@@ -23,7 +24,7 @@ PREAMBLE = "\n".join((
     "- Behind ours: the fastest and the slowest round, and the median of the rounds' percentages of a bound; \"-\": the bound was not measured.",
     "- The bound on one host is the physical limit, measured in the same run, in turns with the operation (in place: scaling the same buffers in place; out of "
     "place: a non-temporal copy; by all workers at once). More than 100 % means that ours profits more from the caches than the plain loop does.",
-    "- The bound across links is 2(n-1)/n of the bytes over the speed of a plain TCP stream on such a link while both ways are full (as of iperf3 --bidir). "
+    "- The bound across links is 2(n-1)/n of the bytes over the speed of a plain TCP stream on such a link, each way while both ways are full. "
     "More than 100 % means that the links let some bytes pass at once after a rest, as shapers do.",
     "- Below 4 KiB, where the links' speed says nothing, the bound across links is an all-reduce of 8 bytes among as many workers on the same cores, by plain "
     "TCP sockets and nothing else: recursive doubling, in each step of which two workers send to each other at once and look for the other's message, letting "
@@ -201,6 +202,37 @@ def read_notes(folder, names):
     return notes
 
 
+MOST_FIGURES = 5  # of one bar
+BARS_PREAMBLE = ("Those of the design's bars that these rows can judge; `bench/record`, `bench/predictions` and tests judge others. Where a bar names no "
+                 "placement, both count. A figure meets or misses its bar in every round, or in so many that chance would do that less than once in twenty; "
+                 "otherwise it is undecided. A bar is missed where a figure misses it, undecided where none does and some are undecided, and met where all "
+                 "meet it; in parentheses: how many of its figures do so. Shown are those that miss it, or else those that are undecided, "
+                 f"{MOST_FIGURES} at most, or else the one that is closest to missing it.")
+
+
+def figure_text(figure):
+    value, unit = figure.value, figure.bound.unit
+    text = ratio_text(value) if unit == "x" else f"{value.median:.0f}{unit}" + (f" ({value.low:.0f}-{value.high:.0f})" if value.low != value.high else "")
+    return f"{figure.scene}, {charts.size_text(figure.key.size_bytes)} {placement_text(figure.key.in_place)}, {title_of(figure.contender)}: {text}"
+
+
+def bar_line(text, judgement):
+    """A bar's line of the table."""
+    deciding = judgement.deciding
+    parts = [figure_text(figure) for figure in deciding[:MOST_FIGURES]]
+    parts += [f"and {len(deciding) - MOST_FIGURES} more"] if len(deciding) > MOST_FIGURES else []
+    parts += [f"not measured: {', '.join(judgement.lacking)}"] if judgement.lacking and judgement.figures else []
+    count = sum(figure.state == judgement.state for figure in judgement.figures)
+    state = judgement.state.value + (f" ({count} of {len(judgement.figures)})" if judgement.figures else "")
+    return f"| {text} | {state} | {who.listed(parts)} |"
+
+
+def bars_part(measured):
+    """measured: {name of a scene: bars.Measured}."""
+    return ["## Bars", "", BARS_PREAMBLE, "", "| bar | | figures that decide |", "|---|---|---|",
+            *(bar_line(text, judge(measured)) for text, judge in bars.BARS), ""]
+
+
 def scene_part(found, table, head, note, pictures):
     """One scene's lines of the page; adds its charts to pictures."""
     title = found.scene.title
@@ -218,19 +250,20 @@ def scene_part(found, table, head, note, pictures):
     return lines
 
 
-def write(folder, head, measurements):
-    """measurements: {name of a scene: Measurement}; head: the facts of the latest."""
+def write(folder, measurements):
+    """measurements: {name of a scene: Measurement}. At the top stand the facts of most of them, as they were noted then."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"# Side by side with the peers: {head['cpu']}, {head['cores']} cores", ""]
+    head = measurement.facts_of_most(measurements.values())
+    lines = [f"# Side by side with the peers: {head.get('cpu', 'unknown processor')}, {head.get('cores', 'unknown')} cores", ""]
     lines += [f"{name}: {value}  " for name, value in head.items() if name not in ("cpu", "cores")]
     lines += ["", PREAMBLE, ""]
     pictures = {}
-    tables = []
+    tables = [(found.scene, summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)) for found in measurements.values()]
+    lines += bars_part({scene.name: bars.Measured(table, measurements[scene.name].rows, measurements[scene.name].plain_all_reduce_us)
+                        for scene, table in tables})
     notes = read_notes(folder, measurements)
-    for name, found in measurements.items():
-        table = summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)
-        tables.append((found.scene, table))
-        lines += scene_part(found, table, head, notes.get(name), pictures)
+    for scene, table in tables:
+        lines += scene_part(measurements[scene.name], table, head, notes.get(scene.name), pictures)
     for title, choose, draw in (("Gradients", drawings.with_gradients, drawings.gradient_charts),
                                 ("Cost against the number of workers", drawings.by_workers, drawings.worker_charts)):
         chosen = choose(tables)

@@ -47,16 +47,19 @@ class Spread:
     high: float
     rounds: tuple = dataclasses.field(default=(), compare=False)  # what it was made of
 
-    def verdict(self):
-        """Of ratios to the reference. A single round decides nothing."""
+    def side_of(self, bound):
+        """-1: the rounds are below it; 1: above; 0: they disagree, or there was one only, which decides nothing."""
         if len(self.rounds) < 2:
-            return Verdict.UNDECIDED
-        below = sum(value < 1 for value in self.rounds)
-        above = sum(value > 1 for value in self.rounds)
-        if self.high < 1 or (below > above and is_beyond_chance(below, len(self.rounds))):
-            return Verdict.CONTENDER
-        is_ahead = self.low > 1 or (above > below and is_beyond_chance(above, len(self.rounds)))
-        return Verdict.REFERENCE if is_ahead else Verdict.UNDECIDED
+            return 0
+        below = sum(value < bound for value in self.rounds)
+        above = sum(value > bound for value in self.rounds)
+        if self.high < bound or (below > above and is_beyond_chance(below, len(self.rounds))):
+            return -1
+        return 1 if self.low > bound or (above > below and is_beyond_chance(above, len(self.rounds))) else 0
+
+    def verdict(self):
+        """Of ratios to the reference."""
+        return {-1: Verdict.CONTENDER, 0: Verdict.UNDECIDED, 1: Verdict.REFERENCE}[self.side_of(1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +68,12 @@ class Cell:
 
     time_us: Spread  # of the rounds' medians
     ratios: dict  # {reference: Spread}: to a contender of ours in the same round; above 1 ours is faster
-    percent: float | None = None  # of the limit
+    percents: Spread | None = None  # of the limit
+
+    @property
+    def percent(self):
+        """The median."""
+        return self.percents and self.percents.median
 
 
 def key_of(row):
@@ -109,7 +117,7 @@ def summarise(rows, link_bytes_per_second=None, plain_all_reduce_us=None):
             for key, found in times.items()}
 
 
-def _spread(values):
+def spread_of(values):
     values = tuple(values)
     return Spread(statistics.median(values), min(values), max(values), values)
 
@@ -120,9 +128,9 @@ def _cell(by_round, found, limits):
         theirs = found.get(reference, {})
         shared = [time / theirs[turn] for turn, time in by_round.items() if turn in theirs]
         if shared:
-            ratios[reference] = _spread(shared)
+            ratios[reference] = spread_of(shared)
     percents = [100 * limits[turn] / time for turn, time in by_round.items() if turn in limits]
-    return Cell(_spread(by_round.values()), ratios, statistics.median(percents) if percents else None)
+    return Cell(spread_of(by_round.values()), ratios, spread_of(percents) if percents else None)
 
 
 def peers_by_verdict(table, reference, names_of_ours):

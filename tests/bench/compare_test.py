@@ -95,7 +95,7 @@ class SummaryTest(unittest.TestCase):
 
     def test_rounds_that_disagree_decide_nothing(self):
         def verdict(*ratios):
-            return summary._spread(ratios).verdict()  # noqa: SLF001
+            return summary.spread_of(ratios).verdict()
         self.assertIs(verdict(0.7, 0.99), summary.Verdict.CONTENDER)
         self.assertIs(verdict(0.7, 1.0), summary.Verdict.UNDECIDED)
         self.assertIs(verdict(1.0, 1.3), summary.Verdict.UNDECIDED)
@@ -103,11 +103,11 @@ class SummaryTest(unittest.TestCase):
 
     def test_a_single_round_decides_nothing(self):
         for ratio in (0.5, 1.5):
-            self.assertIs(summary._spread([ratio]).verdict(), summary.Verdict.UNDECIDED)  # noqa: SLF001
+            self.assertIs(summary.spread_of([ratio]).verdict(), summary.Verdict.UNDECIDED)
 
     def test_of_many_rounds_a_few_may_disagree(self):
         def verdict(below, above):
-            return summary._spread([0.8] * below + [1.3] * above).verdict()  # noqa: SLF001
+            return summary.spread_of([0.8] * below + [1.3] * above).verdict()
         self.assertIs(verdict(15, 5), summary.Verdict.CONTENDER)
         self.assertIs(verdict(14, 6), summary.Verdict.UNDECIDED)
         self.assertIs(verdict(6, 14), summary.Verdict.UNDECIDED)
@@ -160,9 +160,10 @@ class VerdictTest(unittest.TestCase):
     def test_texts(self):
         self.assertEqual(page.ratio_text(summary.Spread(427.48, 95.34, 1234.5)), "427x (95.3-1234)")
         self.assertEqual(page.ratio_text(summary.Spread(2, 2, 2)), "2.00x")
+        self.assertEqual([charts.size_text(size) for size in (8, 512, 1000, 2 << 10, 8 << 20)], ["8 B", "512 B", "1000 B", "2 KiB", "8 MiB"])
         self.assertEqual(page.span_text(summary.Spread(900, 800, 1100)), "800-1100")
         self.assertEqual(page.span_text(summary.Spread(2e6, 1.421e6, 2.5e6)), "1421-2500")
-        cell = summary.Cell(summary.Spread(10, 9, 12), {}, 50)
+        cell = summary.Cell(summary.Spread(10, 9, 12), {}, summary.Spread(50, 40, 60))
         self.assertEqual(page.cell_text("crossdevice", cell), "10 us (9-12; 50 %)")
         rows = rounds("crossdevice", 1, 1, 1) + rounds("torch", 1) + rounds("gloo-reno", 1)
         self.assertEqual(page.rounds_text(rows), "3 rounds, 1 of Gloo, TCP reno; PyTorch (Gloo)")
@@ -181,8 +182,8 @@ class PageTest(unittest.TestCase):
         self.addCleanup(self.directory.cleanup)
         self.folder = pathlib.Path(self.directory.name) / "machine"
 
-    def write(self, *measurements, head=None):
-        page.write(self.folder, head or FACTS, {found.scene.name: found for found in measurements})
+    def write(self, *measurements):
+        page.write(self.folder, {found.scene.name: found for found in measurements})
         return (self.folder / "README.md").read_text()
 
     def test_writes_a_page_and_charts_that_are_xml(self):
@@ -271,6 +272,8 @@ class PageTest(unittest.TestCase):
                  some("four", 4, 8, 8 << 20)]
         self.assertEqual([scene.name for scene, _ in drawings.by_workers(every)], ["first", "four"])
         self.assertEqual(drawings.worker_charts(drawings.by_workers(every)[:1]), {})
+        for size, picture in zip(("8 B", "8 MiB"), drawings.worker_charts(drawings.by_workers(every)).values(), strict=True):
+            self.assertIn(f"All-reduce of {size} in place, one host", picture)
 
     def test_what_plain_sockets_take_is_told(self):
         scene = dataclasses.replace(SCENE, rate="1gbit", workers=4)
@@ -280,11 +283,23 @@ class PageTest(unittest.TestCase):
         self.assertIn("40 us (48 %)", text)
 
     def test_a_scene_that_was_measured_apart_says_when(self):
-        found = measurement.Measurement(SCENE, rounds("crossdevice", 1), facts=FACTS)
-        self.assertNotIn("apart", self.write(found))
-        self.assertIn("- Measured apart from the rest. Date: today.", self.write(found, head=FACTS | {"Date": "tomorrow"}))
-        found.facts = {}
-        self.assertIn("is not noted.", self.write(found))
+        def some(name, **facts):
+            return measurement.Measurement(dataclasses.replace(SCENE, name=name), rounds("crossdevice", 1), facts=facts)
+
+        first, second = some("a", **FACTS), some("b", **FACTS)
+        self.assertNotIn("apart", self.write(first, second))
+        apart = some("c", **FACTS | {"Date": "yesterday", "cpu": "another"})
+        for every in ((first, second, apart), (apart, first, second)):  # whichever was measured last
+            text = self.write(*every)
+            self.assertIn("# Side by side with the peers: a < b, 2 cores\n\nDate: today  \n", text)
+            self.assertEqual(text.count("Measured apart"), 1)
+            self.assertIn("- Measured apart from the rest. cpu: another, Date: yesterday.", text)
+        self.assertIn("Date: yesterday  \n", self.write(first, apart), "of equally many the latest")
+        unknown = some("d")
+        text = self.write(first, unknown)
+        self.assertIn("is not noted.", text)
+        self.assertIn("Date: today  \n", text)
+        self.assertIn("unknown processor", self.write(unknown))
 
     def test_charts_of_nothing_one_point_and_strange_names_are_xml(self):
         axes = charts.Axes("a & b", "x", "y", True)
@@ -306,7 +321,7 @@ class FolderTest(unittest.TestCase):
         self.known = {scene.name: scene for scene in scenes.scenes(2)}
 
     def write(self, *measurements):
-        self.compare.write(self.folder, FACTS, {found.scene.name: found for found in measurements}, TOOLS)
+        self.compare.write(self.folder, {found.scene.name: found for found in measurements}, TOOLS)
 
     def contenders_by_scene(self):
         return {name: {row["contender"] for row in found.rows} for name, found in measurement.read(self.folder, self.known.values()).items()}
@@ -436,55 +451,6 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(self.measure().warnings, [])
         self.assertEqual(len(self.measure(busy_share=0.3).warnings), 1)
         self.assertIn("30 % of the cores were busy", self.errors)
-        with unittest.mock.patch.object(machine, "num_cores", return_value=2):
-            self.assertIsNone(machine.load_warning(0.9))
-            self.assertIn("1.4, 0.7 per core", machine.load_warning(1.4))
-
-    def test_whether_the_pool_has_huge_pages_is_what_the_bench_says(self):
-        tools = unittest.mock.Mock()
-        tools.program.return_value = PROGRAM
-        self.assertRegex(machine._pool_huge_pages(tools), "which asks for them: (yes|no)$")  # noqa: SLF001
-        with self.assertRaisesRegex(ValueError, "does not say whether the pool has huge pages: 'nothing'"):
-            machine.pool_huge_pages_in("nothing")
-
-    def test_results_do_not_make_a_commit_dirty(self):
-        with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.object(machine, "ROOT", pathlib.Path(directory)):
-            root = pathlib.Path(directory)
-            self.assertEqual(machine.commit(), "unknown")
-            results = root / "bench" / "results"
-            results.mkdir(parents=True)
-            for path in (results / "rows", root / "program"):
-                path.write_text("before")
-            identity = ("-c", "user.name=n", "-c", "user.email=e")
-            for words in (("init",), ("add", "."), (*identity, "commit", "--message", "some")):
-                subprocess.run(["git", "-C", directory, *words], check=True, capture_output=True)
-            clean = machine.commit()
-            self.assertRegex(clean, "^[0-9a-f]{12}$")
-            (results / "rows").write_text("after")
-            (results / "more").write_text("new")
-            self.assertEqual(machine.commit(), clean)
-            (root / "program").write_text("after")
-            self.assertEqual(machine.commit(), f"{clean}-dirty")
-
-    def test_a_run_waits_until_the_load_has_settled_but_not_for_ever(self):
-        for loads, waits in (([0.9], 0), ([3.0, 1.0, 0.9], 2), ([3.0] * 99, 24)):
-            clock = [0.0]
-            with unittest.mock.patch.object(machine, "load_average", side_effect=loads), \
-                 unittest.mock.patch("time.monotonic", side_effect=lambda: clock[0]), \
-                 unittest.mock.patch("time.sleep", side_effect=lambda s: clock.__setitem__(0, clock[0] + s)) as sleep:
-                self.assertEqual(machine.settled_load_average(), loads[waits])
-            self.assertEqual(sleep.call_count, waits)
-
-    def test_busy_share_is_that_of_the_quietest_second(self):
-        # Ticks of /proc/stat: (busy, all) before and after each second.
-        for ticks, share, waits in (([(0, 0), (2, 200)], 0.01, 1), ([(0, 0), (100, 200), (100, 200), (110, 400)], 0.05, 2),
-                                    ([(0, 0), (100, 200)] * machine.MAX_IDLE_WAITS, 0.5, machine.MAX_IDLE_WAITS)):
-            with unittest.mock.patch.object(machine, "processor_times", side_effect=ticks), unittest.mock.patch("time.sleep") as sleep:
-                self.assertEqual(machine.busy_share(), share)
-            self.assertEqual(sleep.call_count, waits)
-        busy, every = machine.processor_times()
-        self.assertLess(0, busy)
-        self.assertLess(busy, every)
 
 
 class LinkTest(unittest.TestCase):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """README's tables say what was measured, rounded to the digits that they show: those beside other libraries what the rows of the page give that they name,
-with a cell empty only where nothing was measured; those beside the machine's limits what the record says that they name. So do those sentences
-below the former that SAID and UNBEATEN have, and docs/observing.md of each time.
+with a cell empty only where nothing was measured, and a column for everybody who was; those beside the machine's limits what the record says that they
+name. So do those sentences below the former that SAID and UNBEATEN have, docs/observing.md of each time, and docs/gpus.md.
 
     figures_test.py ROOT
 """
 import json
+import math
 import pathlib
 import re
 import sys
@@ -21,7 +22,7 @@ import summary  # noqa: E402
 PEERS = "### Beside other libraries"
 LIMITS = "### Beside the machine's limits"
 COLUMNS = {"ours": "crossdevice", "ours, ordinary memory": "crossdevice-foreign", "Open MPI": "openmpi", "its allocations kept": "openmpi-kept",
-           "MPICH": "mpich", "PyTorch (Gloo)": "torch", "TensorFlow": "tensorflow-workers"}
+           "MPICH": "mpich", "MPICH, kept": "mpich-kept", "PyTorch (Gloo)": "torch", "TensorFlow": "tensorflow-workers"}
 # In a row of one process: "TensorFlow, ring" is that one of its ops, "TensorFlow" the fastest of them.
 OPS_OF_TENSORFLOW = "tensorflow, "
 PACKED = "-packed"  # lists of tensors: one call for each, or packed by hand; the faster counts
@@ -67,16 +68,17 @@ def rounds_to(value, shown):
 
 
 def complaints_of(cell, found, is_ours):
-    """What is wrong with a cell. found: its summary.Cell."""
+    """What is wrong with a cell: a time, with or without its ratio, of ours; a ratio, or a time with it, of a peer. found: its summary.Cell."""
     wrong = []
-    if is_ours:
-        number, unit = re.match(r"([0-9.,]+) (us|ms)", cell).groups()
+    time = re.fullmatch(r"([0-9.,]+) (us|ms)(?: \(([0-9.,]+)\))?", cell)
+    if time:
+        number, unit, shown = time.groups()
         if not rounds_to(found.time_us.median / MICROSECONDS[unit], number):
             wrong.append(f"says {number} {unit}, measured were {found.time_us.median / MICROSECONDS[unit]:.4g} {unit}")
-        ratio = re.search(r"\(([0-9.,]+)\)", cell)
-        shown = ratio.group(1) if ratio else None
     else:
         shown = cell
+    if (not time and is_ours) or not (shown or is_ours) or (shown and not re.fullmatch(r"[0-9.,]+", shown)):
+        return [*wrong, f"'{cell}' should be {'a time, with or without' if is_ours else 'a ratio, or a time with'} its ratio: 0.27 us (1.03)"]
     measured = found.ratios[summary.OURS].median
     if shown and not rounds_to(measured, shown):
         wrong.append(f"says {shown} times ours, measured were {measured:.4g} times")
@@ -136,17 +138,39 @@ def peers_in(text):
     return section, tables, folder.name
 
 
+def columns_for(name):
+    """The titles of the columns that have a peer."""
+    name = name.removesuffix(PACKED)
+    if name in GLOOS:
+        return {"Gloo"}
+    if name.startswith(OPS_OF_TENSORFLOW):
+        return {"TensorFlow", "TensorFlow, " + name.removeprefix(OPS_OF_TENSORFLOW).replace("_", " ")}
+    return {title for title, whose in COLUMNS.items() if whose == name}
+
+
+def peers_without_column(head, tables):
+    """Complaints about peers that were measured in the scenes of a table of README. tables: {scene: its table}"""
+    scenes_of = {}
+    for scene, table in tables.items():
+        for name in {name for cells in table.values() for name in cells if name not in summary.REFERENCES}:
+            scenes_of.setdefault(name, []).append(scene)
+    return [f"{name} was measured ({', '.join(where)}), but has no column" for name, where in sorted(scenes_of.items()) if not columns_for(name) & set(head)]
+
+
 def check_peers(text):
     section, tables, name = peers_in(text)
     wrong = []
     num_cells = 0
     for head, rows in tables_in(section):
         scene = None
+        shown = []
         for label, *cells in rows:
             scene, size_bytes = place_of(label, scene)
+            shown.append(BATCH_SCENES[scene] if size_bytes is None else scene)
             more, num = complaints_of_row(label, scene, size_bytes, dict(zip(head, cells, strict=True)), tables)
             wrong += more
             num_cells += num
+        wrong += peers_without_column(head, {scene: tables[scene] for scene in shown})
     return wrong, num_cells, name
 
 
@@ -157,8 +181,20 @@ KIB, MIB = UNITS["KiB"], UNITS["MiB"]
 WORKERS = [f"workers-{n}" for n in (2, 3, 4, 5, 8)]
 
 
-def span(tables, scenes_of, names, sizes=(0, 64 * MIB), in_place=None, of_rounds=False):
+SMALLEST, LARGEST = 0, math.inf  # whichever they are
+
+
+def require_measured(tables, scenes_of, names, sizes):
+    """A bound that was not measured would give the figures of fewer sizes than a sentence names."""
+    for scene in scenes_of:
+        measured = {key.size_bytes for key, cells in tables[scene].items() if key.op == "all_reduce" and not set(names).isdisjoint(cells)}
+        for size in set(sizes) - {SMALLEST, LARGEST} - measured:
+            raise LookupError(f"in {scene} nobody has measured {size} B of {', '.join(names)}")
+
+
+def span(tables, scenes_of, names, sizes=(SMALLEST, LARGEST), in_place=None, of_rounds=False):
     """[lowest, highest] of how many times as long as ours the named ones took for sizes from one to another: of the medians, or of single rounds."""
+    require_measured(tables, scenes_of, names, sizes)
     ratios = [each.ratios[summary.OURS] for scene in scenes_of for key, cells in tables[scene].items() for name, each in cells.items()
               if name in names and key.op == "all_reduce" and sizes[0] <= key.size_bytes <= sizes[1] and in_place in (None, key.in_place)]
     values = [value for ratio in ratios for value in (ratio.rounds if of_rounds else (ratio.median,))]
@@ -188,14 +224,15 @@ LINKS = ("network-1gbit", "network-200mbit")
 SAID = {
     "twenty rounds up to 512 B, of whichever library, are (#) to (#) times apart": lambda t: times_apart(t, "workers-2-small"),
     "Open MPI's medians are (#) to (#) times ours in twenty rounds, and (#) to (#) times in five":
-        lambda t: span(t, ["workers-2-small"], OPEN_MPI, (0, 4 * KIB)) + span(t, ["workers-2"], OPEN_MPI, (0, 4 * KIB)),
+        lambda t: span(t, ["workers-2-small"], OPEN_MPI, (SMALLEST, 512)) + span(t, ["workers-2"], OPEN_MPI, (SMALLEST, 4 * KIB)),
     "From 8 KiB on Open MPI takes (#) to (#) times as long in place, (#) to (#) out of place, and MPICH (#) to (#) times":
-        lambda t: span(t, ["workers-2"], OPEN_MPI, (8 * KIB, 64 * MIB), True) + span(t, ["workers-2"], OPEN_MPI, (8 * KIB, 64 * MIB), False)
-        + span(t, ["workers-2"], MPICH, (8 * KIB, 64 * MIB)),
+        lambda t: span(t, ["workers-2"], OPEN_MPI, (8 * KIB, LARGEST), True) + span(t, ["workers-2"], OPEN_MPI, (8 * KIB, LARGEST), False)
+        + span(t, ["workers-2"], MPICH, (8 * KIB, LARGEST)),
     "up to (#) times as slowly as memory that is reduced where it lies": lambda t: span(t, WORKERS, ORDINARY)[1:],
     "With 4 workers on 2 cores Open MPI takes (#) to (#) times as long up to 256 B, where some rounds disagree, too, and (#) to (#) times from 512 B on":
-        lambda t: span(t, ["workers-4"], OPEN_MPI, (0, 256)) + span(t, ["workers-4"], OPEN_MPI, (512, 64 * MIB)),
-    "single rounds of ordinary memory take (#) to (#) times as long up to 2 KiB": lambda t: span(t, ["workers-4"], ORDINARY, (0, 2 * KIB), of_rounds=True),
+        lambda t: span(t, ["workers-4"], OPEN_MPI, (SMALLEST, 256)) + span(t, ["workers-4"], OPEN_MPI, (512, LARGEST)),
+    "single rounds of ordinary memory take (#) to (#) times as long up to 2 KiB":
+        lambda t: span(t, ["workers-4"], ORDINARY, (SMALLEST, 2 * KIB), of_rounds=True),
     "with 8 workers ordinary memory took (#) to (#) times as long for 8 B": lambda t: span(t, ["workers-8"], ORDINARY, (8, 8), of_rounds=True),
     "both MPIs take (#) to (#) times as long with the largest":
         lambda t: [pick(values) for pick, values in zip((min, max), zip(*(span(t, [scene], OPEN_MPI + MPICH, largest(t[scene])) for scene in LINKS)))],
@@ -217,7 +254,11 @@ def check_sentences(text):
         if not found:
             wrong.append(f"README does not say any more: {sentence}")
             continue
-        values = measure(tables)
+        try:
+            values = measure(tables)
+        except LookupError as error:
+            wrong.append(f"'{sentence}': {error.args[0]}")
+            continue
         if not all(rounds_to(value, shown) for value, shown in zip(values, found.groups(), strict=True)):
             wrong.append(f"says '{found.group(0)}', measured were {', '.join(f'{value:.4g}' for value in values)}")
         num_figures += len(values)
