@@ -37,6 +37,14 @@ Finding find_host_devices() {
           .facts = {{"count", count}}};
 }
 
+/// Whether that is a fault, and what to do, is said of GPUs alone.
+Finding why_no_cuda(const std::string& reason) {
+  return {.name = "CUDA",
+          .status = Status::ABSENT,
+          .text = "none: " + reason,
+          .facts = {{"reason", reason}}};
+}
+
 Finding why_no_gpus(const std::string& reason) {
   Finding finding{.name = "GPUs", .status = Status::ABSENT, .text = "none: " + reason};
   finding.facts = {{"count", 0}, {"reason", reason}, {"driver_is_there", has_nvidia_driver()}};
@@ -68,6 +76,12 @@ Finding find_cuda() {
   if (const auto line = first_line_of("/proc/driver/nvidia/version")) finding.text += "; " + *line;
   finding.facts = {{"runtime", runtime}, {"driver", driver}};
   return finding;
+}
+
+Finding find_gpus(int count) {
+  return {.name = "GPUs",
+          .text = count == 1 ? "1: GPU:0" : fmt::format("{}: GPU:0 to GPU:{}", count, count - 1),
+          .facts = {{"count", count}}};
 }
 
 Finding find_gpu(const Device& device) {
@@ -125,12 +139,13 @@ Findings probe_devices() {
   Findings findings{find_host_devices()};
   const detail::GpuPlatform& platform = detail::gpu_platform();
   const int count = num_gpus();
-  if (!platform.has_gpus() || count == 0) {
-    findings.push_back(
-        why_no_gpus(platform.has_gpus() ? "CUDA finds no GPU" : platform.reason_against));
+  const bool has_cuda = platform.has_gpus();
+  findings.push_back(has_cuda ? find_cuda() : why_no_cuda(platform.reason_against));
+  if (count == 0) {
+    findings.push_back(why_no_gpus(has_cuda ? "CUDA finds no GPU" : platform.reason_against));
     return findings;
   }
-  findings.push_back(find_cuda());
+  findings.push_back(find_gpus(count));
   for (int i = 0; i < count; ++i) findings.push_back(find_gpu(Device(fmt::format("GPU:{}", i))));
   if (count > 1) findings.push_back(find_peers(count));
   return findings;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -119,6 +120,20 @@ std::string read_clocks(const std::string& part, TraceClocks& clocks) {
   return own;
 }
 
+/// Which of the things that are said of a process as a whole; null: `event` says none. The last one counts: a worker is named when its file begins, and anew
+/// when it has joined, which tells its host.
+const char* said_of_process(const nlohmann::json& event) {
+  const auto has = [&event](const char* key, const char* value) {
+    const auto found = event.find(key);
+    return found != event.end() && *found == value;
+  };
+  if (!has("ph", "M")) return nullptr;
+  for (const char* const name : {"process_name", "process_sort_index"}) {
+    if (has("name", name)) return name;
+  }
+  return nullptr;
+}
+
 /// merge_traces() into a file, over what is there.
 std::vector<std::size_t> write_merged(const std::vector<std::string>& parts,
                                       const std::string& path) {
@@ -156,7 +171,13 @@ std::vector<std::size_t> merge_traces(const std::vector<std::string>& parts, std
   clocks.settle(first == clock_of.end() ? "" : *first);
   into << "[\n";
   bool is_first = true;
+  const auto put = [&](const nlohmann::json& event) {
+    into << (is_first ? "" : ",\n")
+         << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    is_first = false;
+  };
   for (std::size_t part = 0; part < parts.size(); ++part) {
+    std::map<std::string, nlohmann::json> of_process;
     for_events(parts[part], "", [&](nlohmann::json& event) {
       ++num_events[part];
       event["pid"] = part;
@@ -167,10 +188,13 @@ std::vector<std::size_t> merge_traces(const std::vector<std::string>& parts, std
             clocks.to_add_ns(clock_of[part], static_cast<std::int64_t>(at_ns));
         *ts = us + static_cast<double>(offset_ns) / kNanosecondsPerMicrosecond;
       }
-      into << (is_first ? "" : ",\n")
-           << event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-      is_first = false;
+      if (const char* const what = said_of_process(event)) {
+        of_process[what] = event;
+      } else {
+        put(event);
+      }
     });
+    for (const auto& [what, event] : of_process) put(event);
   }
   into << "\n]\n";
   return num_events;

@@ -18,7 +18,7 @@ namespace crossdevice::run {
 /// Writes the events of all `parts` to `into` as one list: every part is a process of its own, and times are by the first clock that a part names. Parts of one
 /// machine have one clock (CLOCK_MONOTONIC, while it runs); those of others are moved by what their workers found when they compared theirs with the chief's,
 /// or failing that by what their system clocks said when they began.
-/// Parts may end anywhere: what is no whole event is left out. How many events each part had.
+/// Parts may end anywhere: what is no whole event is left out. A process has the last name that its part gives it, once. How many events each part had.
 ///
 /// Errors   std::runtime_error: a part cannot be read.
 std::vector<std::size_t> merge_traces(const std::vector<std::string>& parts, std::ostream& into);

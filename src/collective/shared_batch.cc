@@ -123,6 +123,15 @@ void SharedBatch::learn(const CollectiveRequest& request, std::span<const Collec
   }
 }
 
+std::size_t SharedBatch::window_bytes(std::span<const CollectiveValue> values,
+                                      std::size_t window) const {
+  std::size_t sum = 0;
+  for (const WindowSlice& slice : windows_.window(window)) {
+    sum += slice.count * size_in_bytes(values[slice.value].inputs[0].dtype());
+  }
+  return sum;
+}
+
 void SharedBatch::learn_buffers_of(std::size_t rank, const CollectiveRequest& request,
                                    std::span<const CollectiveValue> values) {
   const auto of_rank = static_cast<int>(rank);

@@ -67,6 +67,21 @@ void reduce_in_halves(SharedDirectReduce& engine, const CollectiveRequest& reque
   }
 }
 
+std::size_t bytes_of(std::span<const Tensor> tensors) {
+  std::size_t sum = 0;
+  for (const Tensor& each : tensors) sum += each.size_bytes();
+  return sum;
+}
+
+/// Of one replica's values, as evenly as they are shared out.
+std::size_t share_bytes(const detail::SharedBatch::WindowTensors& all) {
+  std::size_t sum = 0;
+  for (const DirectReduceTensor& each : all.tensors) {
+    sum += each.num_elements * size_in_bytes(each.dtype);
+  }
+  return sum / all.share.count;
+}
+
 bool is_single_threaded(int num_workers) {
   cpu_set_t mask;
   return ::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) <= num_workers;
@@ -243,28 +258,30 @@ void SharedDirectReduce::State::reduce_in_place(const CollectiveRequest& request
                                                 std::span<const CollectiveValue> values,
                                                 const GroupOperationInfo& info) {
   {
-    const TraceSpan pack("pack", "collective");
+    const TraceSpan pack = detail::part_span("pack", [&info] { return info.size_bytes; });
     batch.announce(request, values, info);
   }
-  for (std::size_t window = 0;; group.announce(info, request.sequence)) {
+  std::size_t window = 0;
+  const auto window_bytes = [&] { return batch.window_bytes(values, window); };
+  for (;; group.announce(info, request.sequence)) {
     group.await_announcements(request.deadline);
     if (window == 0) batch.learn(request, values);
     const detail::SharedBatch::WindowTensors all =
         batch.tensors(request, values, window, num_combined);
     {
-      const TraceSpan adds("reduce share", "collective");
+      const TraceSpan adds = detail::part_span("reduce share", [&all] { return share_bytes(all); });
       reduce_share(request, all.tensors, all.num_first, all.share);
     }
     group.finish();
     group.await_ends(request.deadline);
     batch.require_unmoved(request);
     {
-      const TraceSpan unpack("unpack", "collective");
+      const TraceSpan unpack = detail::part_span("unpack", window_bytes);
       batch.empty(values, window);
     }
     if (++window == batch.num_windows()) return;
     {
-      const TraceSpan pack("pack", "collective");
+      const TraceSpan pack = detail::part_span("pack", window_bytes);
       batch.fill(request, values, window);
     }
     batch.require_unmoved(request);
@@ -353,7 +370,7 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::State::show(
   detail::SlotWriter mine(group.slot());
   mine.put(std::uint64_t{own.size()});
   if (!own.empty()) {
-    const TraceSpan pack("pack", "collective");
+    const TraceSpan pack = detail::part_span("pack", [&own] { return bytes_of(own); });
     for (const Tensor& tensor : own) {
       mine.put(TensorHead{expose(tensor), static_cast<std::uint32_t>(tensor.dtype()),
                           static_cast<std::uint32_t>(tensor.shape().rank())});

@@ -59,6 +59,15 @@ bool may_double(const CollectiveRequest& request, std::span<const CollectiveValu
          });
 }
 
+std::size_t bytes_of(const detail::BatchRow& row) {
+  return row.num_elements * size_in_bytes(row.dtype);
+}
+std::size_t bytes_of(std::span<const detail::BatchRow> rows) {
+  std::size_t sum = 0;
+  for (const detail::BatchRow& each : rows) sum += bytes_of(each);
+  return sum;
+}
+
 }  // namespace
 
 struct TransportCollectives::State final : OperationObserver {
@@ -87,7 +96,7 @@ struct TransportCollectives::State final : OperationObserver {
   detail::RowBatch batch;
   std::size_t divisor = 1;
   bool is_in_place = false;
-  bool finishes_rows = false;
+  const CollectiveRequest* finishing = nullptr;  // whose rows are finished as they complete
 
   detail::RecursiveDoubling doubling;
   detail::InlineBatch inline_batch;
@@ -99,10 +108,15 @@ struct TransportCollectives::State final : OperationObserver {
   // OperationObserver
   [[nodiscard]] bool stop_requested() const override { return false; }
   void tensor_completed(std::size_t row) override {
-    if (!finishes_rows) return;
+    if (finishing == nullptr) return;
     if (is_in_place) group->set_outputs_written();
-    const TraceSpan unpack("unpack", "collective");
-    batch.finish(batch.rows()[row], divisor);
+    const detail::BatchRow& done = batch.rows()[row];
+    const TraceSpan unpack("unpack", "collective", [&] {
+      const std::size_t bytes = bytes_of(done);
+      const Kind kind = all_reduce_kind(*finishing, bytes);
+      return TraceArguments{.num_bytes = bytes, .algorithm = detail::algorithm_of(kind).name};
+    });
+    batch.finish(done, divisor);
   }
 
   template <class Body>
@@ -131,7 +145,7 @@ struct TransportCollectives::State final : OperationObserver {
 template <class Body>
 void TransportCollectives::State::run(const CollectiveRequest& request,
                                       const GroupOperationInfo& info, Body body) {
-  finishes_rows = false;
+  finishing = nullptr;
   group->run(request, info, [&] {
     const auto let_go = [this](State*) {
       batch.clear();
@@ -195,7 +209,7 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   std::byte* const memory = scratch.reserve(num_ranks * kMaxExchangeBytes);
   const auto block = [&](std::size_t of_rank) { return memory + of_rank * kMaxExchangeBytes; };
   {
-    const TraceSpan pack("pack", "collective");
+    const TraceSpan pack = detail::part_span("pack", [block_bytes] { return block_bytes; });
     detail::fill_inline_block(values, block(rank));
   }
   for (std::size_t distance = 1; distance < num_ranks; ++distance) {
@@ -212,7 +226,7 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
   }
   while (transport->take_completed() != nullptr) {
   }
-  const TraceSpan unpack("unpack", "collective");
+  const TraceSpan unpack = detail::part_span("unpack", [block_bytes] { return block_bytes; });
   blocks.clear();
   for (std::size_t each = 0; each < num_ranks; ++each) blocks.push_back(block(each));
   if (is_in_place) group->set_outputs_written();
@@ -222,10 +236,10 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
 /// Small values, which are staged: one row, or none where all are empty.
 void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& request) {
   for (const detail::BatchRow& row : batch.rows()) {
-    const detail::ReductionSpan span(detail::kDoublingReduction,
-                                     row.num_elements * size_in_bytes(row.dtype), row.dtype);
+    const detail::ReductionSpan span(detail::kDoublingReduction, bytes_of(row), row.dtype);
+    const auto row_bytes = [&row] { return bytes_of(row); };
     {
-      const TraceSpan pack("pack", "collective");
+      const TraceSpan pack = detail::part_span("pack", row_bytes);
       batch.fill(row);
     }
     doubling.run({.op = request.op,
@@ -235,7 +249,7 @@ void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& re
                   .divisor = static_cast<double>(divisor)},
                  request.deadline);
     if (is_in_place) group->set_outputs_written();
-    const TraceSpan unpack("unpack", "collective");
+    const TraceSpan unpack = detail::part_span("unpack", row_bytes);
     batch.finish(row, divisor);
   }
 }
@@ -243,7 +257,8 @@ void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& re
 void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) {
   running.clear();
   jobs.clear();
-  TraceSpan span("communicate", "collective");
+  const auto rows_bytes = [this] { return bytes_of(batch.rows()); };
+  TraceSpan span = detail::part_span("communicate", rows_bytes);
   for (const detail::BatchRow& row : batch.rows()) {
     const std::size_t element_size = size_in_bytes(row.dtype);
     const Kind kind = all_reduce_kind(request, row.num_elements * element_size);
@@ -266,15 +281,15 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
     if (is_in_place) group->set_outputs_written();
   }
   {
-    const TraceSpan pack("pack", "collective");
+    const TraceSpan pack = detail::part_span("pack", rows_bytes);
     for (const detail::BatchRow& row : batch.rows()) {
       transport->require_time_left(request.deadline);
       batch.fill(row);
     }
   }
-  finishes_rows = true;
+  finishing = &request;
   group->executor().run(jobs, request.deadline, this);
-  finishes_rows = false;
+  finishing = nullptr;
 }
 
 void TransportCollectives::State::run_job(const ProgramKey& key, ScheduleJob job,

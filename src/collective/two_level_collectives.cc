@@ -362,7 +362,7 @@ void TwoLevelCollectives::State::reduce_small(const CollectiveRequest& request,
   on_machine.fingerprint = fingerprint.value();
   on_this_machine(request, [&] { beside->all_reduce(on_machine, partial_values); });
   exchange(block_bytes, request.deadline);
-  const TraceSpan unpack("unpack", "collective");
+  const TraceSpan unpack = detail::part_span("unpack", [block_bytes] { return block_bytes; });
   blocks.clear();
   for (std::size_t each = 0; each < grid.num_machines; ++each) {
     blocks.push_back(block(each, block_bytes));
@@ -392,11 +392,12 @@ void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
   while (cutter.next(segment)) {
     is_any = true;
     const Interval own = part(grid.place);
-    std::byte* const result = memory.reserve(own.count * size_in_bytes(segment.dtype));
+    const std::size_t size = size_in_bytes(segment.dtype);
+    std::byte* const result = memory.reserve(own.count * size);
     show_inputs(values);
     on_this_machine(request, [&] {
       beside->share(request, info, shown, [&](const RemoteTensors& all) {
-        const TraceSpan adds("reduce share", "collective");
+        const TraceSpan adds = detail::part_span("reduce share", [&] { return own.count * size; });
         combine_part(without_division(request.op), own, num_inputs, all);
       });
     });
@@ -408,7 +409,8 @@ void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
       beside->share(request, info, std::span<const Tensor>(&mine, 1),
                     [&](const RemoteTensors& all) {
                       if (is_in_place) group->set_outputs_written();
-                      const TraceSpan unpack("unpack", "collective");
+                      const TraceSpan unpack =
+                          detail::part_span("unpack", [&] { return segment.num_elements * size; });
                       copy_parts(values, all);
                     });
     });

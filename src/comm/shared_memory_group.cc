@@ -198,7 +198,8 @@ bool SharedMemoryGroup::State::is_over_for(int of_rank, const Deadline& deadline
 
 /// Whether the peer has come.
 bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline) {
-  detail::WaitSpan wait(detail::kSharedMemoryWait);
+  detail::WaitSpan wait(detail::kSharedMemoryWait,
+                        [this] { return announced(rank, num_announced).size_bytes; });
   if (has_core_of_its_own) {
     for (int i = 0; i < kPauses; ++i) {
       if (has_come(of_rank)) return true;

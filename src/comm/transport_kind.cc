@@ -247,7 +247,7 @@ template <class IsOver>
 void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadline) {
   require_whole();
   if (is_over()) return;
-  WaitSpan wait(kMessagesWait);
+  WaitSpan wait(kMessagesWait, [this] { return bytes_under_way(); });
   const Clock::time_point begin = Clock::now();
   Clock::time_point warning = begin + stall_warning_;
   patience_.reset();
@@ -273,6 +273,19 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
       }
     }
   }
+}
+
+std::uint64_t TransportKind::bytes_under_way() const {
+  std::uint64_t sum = 0;
+  for (const int rank : active_) {
+    const Peer& each = peers_[static_cast<std::size_t>(rank)];
+    for (const TransferQueue* queue : {&each.sends, &each.receives}) {
+      for (Transfer* at = queue->first(); at != nullptr; at = state_of(*at).next) {
+        sum += state_of(*at).size;
+      }
+    }
+  }
+  return sum;
 }
 
 std::vector<RankInfo> TransportKind::awaited() const {

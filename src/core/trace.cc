@@ -334,6 +334,10 @@ void TraceSpan::end() noexcept {
   detail::innermost = outer_;
   if (hook_ != nullptr) hook_->pop();
   event.end_ns = detail::trace_clock_ns();
+  // Not before: a span may be told its own while it is open.
+  if (outer_ != nullptr && event.arguments.algorithm == nullptr) {
+    event.arguments.algorithm = outer_->event.arguments.algorithm;
+  }
   if ((detail::trace_state.load(std::memory_order_relaxed) & detail::kTraceToFile) == 0) return;
   if (detail::TraceRing* const ring = detail::ring_of_this_thread()) ring->push(event);
 }

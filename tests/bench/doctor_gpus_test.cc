@@ -37,6 +37,13 @@ std::string name_of(int gpu) { return "GPU:" + std::to_string(gpu); }
 TEST_F(DoctorGpusTest, EveryGpuHasALineAndPairsThatDoNotReachEachOtherAreNamed) {
   ASSERT_TRUE(kInstalled);
   const Findings findings = probe_devices();
+  const std::vector<std::string> names = {"host devices", "CUDA",  "GPUs",  "GPU:0",
+                                          "GPU:1",        "GPU:2", "GPU:3", "GPUs' reach"};
+  ASSERT_EQ(findings.size(), names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(findings[i].name, names[i]);
+  EXPECT_THAT(findings[1].text, HasSubstr("run time"));
+  EXPECT_EQ(findings[2].status, Status::OK);
+  EXPECT_EQ(findings[2].facts.at("count"), kGpus);
   for (int i = 0; i < kGpus; ++i) {
     const auto found = std::find_if(findings.begin(), findings.end(),
                                     [&](const Finding& each) { return each.name == name_of(i); });

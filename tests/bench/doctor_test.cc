@@ -100,6 +100,7 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
                                  "loopback",
                                  "network",
                                  "host devices",
+                                 "CUDA",
                                  "NCCL",
                                  "UCX",
                                  "copies",
@@ -115,12 +116,13 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
   EXPECT_GE(findings.size(), all_probes().size());
-  const bool has_gpus = names.count("GPUs") == 0;  // then each has a line of its own
   for (const Probe& probe : all_probes()) {
-    const std::string name =
-        has_gpus && probe.finding == std::string("GPUs") ? "GPU:0" : probe.finding;
-    EXPECT_EQ(names.count(name), 1U) << probe.name << " calls its finding otherwise: " << name;
+    EXPECT_EQ(names.count(probe.finding), 1U) << probe.name << " calls its finding otherwise";
   }
+  // Each GPU has a line of its own.
+  const auto num_gpus = named(findings, "GPUs").facts.at("count").get<std::size_t>();
+  EXPECT_EQ(names.count("GPU:0"), num_gpus > 0 ? 1U : 0U);
+  EXPECT_EQ(named(findings, "CUDA").status == Status::ABSENT, num_gpus == 0);
   for (const char* const path :
        {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, own memory",
         "all-reduce, TCP", "all-reduce, TCP with TLS", "all-reduce, two levels", "copies"}) {

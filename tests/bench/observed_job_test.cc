@@ -182,7 +182,7 @@ TEST(ObservedJobTest, WorkersWaitsAreBarsToo) {
   EXPECT_TRUE(has("wait", 0) || has("wait", 1));  // whoever comes last need not
 }
 
-/// Of an operation's bars those that name its parts, in their order.
+/// Of an operation's bars those that name its parts, in their order: "pack shuffle 65536".
 std::vector<std::string> parts_of(const Bars& bars, const nlohmann::json& operation) {
   Bars parts;
   for (const char* name : {"communicate", "pack", "reduce share", "unpack"}) {
@@ -195,19 +195,47 @@ std::vector<std::string> parts_of(const Bars& bars, const nlohmann::json& operat
   std::vector<std::string> names;
   for (const nlohmann::json& part : parts) {
     const nlohmann::json& arguments = part.at("args");
-    const bool says_how = part.at("name") == "communicate" && arguments.contains("algorithm");
-    names.push_back(std::string(part.at("name")) +
-                    (says_how ? " " + std::string(arguments.at("algorithm")) : ""));
+    names.push_back(part.at("name").get<std::string>() + " " +
+                    arguments.value("algorithm", "by nothing") + " " +
+                    std::to_string(arguments.value("bytes", 0)));
   }
   return names;
+}
+
+/// The `wait`s in a reduction by messages, or in shared memory.
+void expect_waits_say_how(const Bars& bars, const nlohmann::json& reduction) {
+  for (const nlohmann::json& wait : inside(bars, "wait", reduction)) {
+    const nlohmann::json& arguments = wait.at("args");
+    EXPECT_EQ(arguments.value("algorithm", ""), reduction.at("args").at("algorithm"));
+    EXPECT_GT(arguments.value("bytes", 0), 0);
+  }
+}
+
+TEST(ObservedJobTest, WorkersOfOneMachineShowTheirParts) {
+  const Bars bars = bars_of(batch("1M", {"--workers", "2", "--bytes-per-pack", "2M"}));
+  const nlohmann::json& operation = last(bars, "batch_reduce");
+  EXPECT_THAT(parts_of(bars, operation),
+              ElementsAre("communicate shared_memory 1048576", "pack shared_memory 1048576",
+                          "reduce share shared_memory 524288", "unpack shared_memory 1048576"));
+  for (const nlohmann::json& each : inside(bars, "communicate", operation)) {
+    expect_waits_say_how(bars, each);
+  }
 }
 
 TEST(ObservedJobTest, WorkersOfSeveralMachinesShowTheirParts) {
   for (const Hosts& hosts : {Hosts{1, "exchange", "shuffle"}, Hosts{1, "doubling", "ring"}}) {
     for (const auto& [size, algorithm] : {std::pair("64", hosts.few), {"1M", hosts.many}}) {
       const Bars bars = bars_of(hosts, batch(size, {}));
-      EXPECT_THAT(parts_of(bars, last(bars, "batch_reduce")),
-                  ElementsAre("communicate " + algorithm, "pack", "unpack"));
+      const nlohmann::json& operation = last(bars, "batch_reduce");
+      const std::string bytes = " " + operation.at("args").at("bytes").dump();
+      // Of few bytes each tensor takes a block of 64 in an exchange.
+      const bool has_blocks = algorithm == "exchange";
+      const std::string how = " " + algorithm + (has_blocks ? " 1024" : bytes);
+      EXPECT_THAT(parts_of(bars, operation),
+                  ElementsAre("communicate" + how, "pack" + how, "unpack" + how));
+      for (const nlohmann::json& each : inside(bars, "communicate", operation)) {
+        expect_waits_say_how(bars, each);
+      }
     }
   }
 }
@@ -218,17 +246,14 @@ TEST(ObservedJobTest, SeveralWorkersOnEachOfSeveralMachinesShowBothLevels) {
   const Bars bars = bars_of(hosts, batch("1M", {}));
   const nlohmann::json& operation = last(bars, "batch_reduce");
   EXPECT_THAT(parts_of(bars, operation),
-              ElementsAre("communicate two_level", "pack", "reduce share", "communicate shuffle",
-                          "pack", "unpack"));
-  const Bars levels = inside(bars, "communicate", operation);
-  ASSERT_EQ(levels.size(), 2U);
-  EXPECT_EQ(levels[0].at("args").at("bytes"), 1 << 20);
-  EXPECT_EQ(levels[1].at("args").at("bytes"), 1 << 19);
+              ElementsAre("communicate two_level 1048576", "pack two_level 1048576",
+                          "reduce share two_level 524288", "communicate shuffle 524288",
+                          "pack two_level 524288", "unpack two_level 1048576"));
 
   const Bars small = bars_of(hosts, batch("64", {}));
   EXPECT_THAT(parts_of(small, last(small, "batch_reduce")),
-              ElementsAre("communicate two_level", "communicate shared_memory",
-                          "communicate exchange", "unpack"));
+              ElementsAre("communicate two_level 64", "communicate shared_memory 64",
+                          "communicate exchange 1024", "unpack two_level 1024"));
 }
 
 std::size_t count(const std::string& text, const std::string& what) {

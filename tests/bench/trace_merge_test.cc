@@ -153,6 +153,28 @@ TEST_F(TraceMergeTest, WhatIsNoWholeEventIsLeftOut) {
   EXPECT_THROW((void)merged({path("absent")}), std::runtime_error);
 }
 
+/// A worker is named when its file begins, when it has joined, and when it has joined anew.
+TEST_F(TraceMergeTest, AProcessHasOneNameItsLast) {
+  const auto said = [](const std::string& what, const std::string& arguments) {
+    return R"({"name":")" + what + R"(","ph":"M","pid":7,"tid":0,"args":{)" + arguments + "}},\n";
+  };
+  const nlohmann::json events =
+      merged({write("a", "[\n" + said("process_name", R"("name":"rank 0")") +
+                             bar("process_name", 1) +  // a program's bars are called what it likes
+                             said("process_name", R"("name":"rank 0 on a")") +
+                             said("process_sort_index", R"("sort_index":1)") +
+                             said("process_sort_index", R"("sort_index":0)")),
+              write("b", "[\n" + said("process_name", R"("name":"rank 1")"))});
+  std::vector<std::string> found;
+  for (const nlohmann::json& event : events) {
+    if (event.at("ph") == "X") continue;
+    found.push_back(event.at("pid").dump() + " " + event.at("args").dump());
+  }
+  EXPECT_THAT(found, ElementsAre(R"(0 {"name":"rank 0 on a"})", R"(0 {"sort_index":0})",
+                                 R"(1 {"name":"rank 1"})"));
+  EXPECT_EQ(events.size(), 4u);
+}
+
 TEST_F(TraceMergeTest, PartsAreFoundByRank) {
   const std::string whole = path("t.json");
   for (const char* name : {"t.json.10.5.part", "t.json.2.6.part", "t.json.2.4.part",
@@ -174,17 +196,17 @@ TEST_F(TraceMergeTest, TwoWorkersOfAJobBecomeOneFile) {
   const nlohmann::json events = nlohmann::json::parse(file);
   EXPECT_THAT(find_trace_parts(whole), IsEmpty());
   std::map<int, std::set<std::string>> names;
-  std::map<int, std::string> processes;
+  std::map<int, std::vector<std::string>> processes;
   std::map<int, nlohmann::json> operations;
   for (const nlohmann::json& event : events) {
     const int pid = event.at("pid");
     if (event.at("ph") == "X") names[pid].insert(event.at("name"));
-    if (event.at("name") == "process_name") processes[pid] = event.at("args").at("name");
+    if (event.at("name") == "process_name") processes[pid].push_back(event.at("args").at("name"));
     if (event.at("name") == "reduce") operations[pid] = event;
   }
   ASSERT_EQ(operations.size(), 2u);
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_THAT(processes[rank], HasSubstr("rank " + std::to_string(rank) + " ("));
+    EXPECT_THAT(processes[rank], ElementsAre(HasSubstr("rank " + std::to_string(rank) + " (")));
     for (const char* name : {"reduce", "pack", "communicate", "reduce share", "unpack"}) {
       EXPECT_TRUE(names[rank].contains(name)) << name;
     }

@@ -212,9 +212,10 @@ TEST(WaitSpanTest, WhereAllHaveComeNobodyWaitsInSharedMemory) {
 // ---------------------------------------------------------------------------------------------- as text
 
 TEST(WaitSpanTest, TheTextSaysTheSame) {
-  const auto wait_once = [](const detail::WaitKind& kind) {
+  const auto no_bytes = [] { return std::uint64_t{0}; };
+  const auto wait_once = [&](const detail::WaitKind& kind) {
     const Clock::time_point begin = Clock::now();
-    detail::WaitSpan wait(kind);
+    detail::WaitSpan wait(kind, no_bytes);
     std::this_thread::sleep_for(kMoment);
     wait.set_long(begin);
   };
@@ -228,7 +229,7 @@ TEST(WaitSpanTest, TheTextSaysTheSame) {
     EXPECT_EQ(in_text("crossdevice_waits_total", labels), *waits + 1);
     EXPECT_GE(in_text("crossdevice_wait_seconds_total", labels).value_or(0),
               *taken + seconds(kMoment) - 1e-9);  // of sums
-    { const detail::WaitSpan spins(*kind); }
+    { const detail::WaitSpan spins(*kind, no_bytes); }
     EXPECT_EQ(in_text("crossdevice_waits_total", labels), *waits + 1);
   }
   EXPECT_THAT(counters_text(), HasSubstr("# TYPE crossdevice_waits_total counter\n"));

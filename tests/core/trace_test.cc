@@ -122,7 +122,7 @@ TEST(TraceTest, BarsNestAndSayWhatTheyAreOnEveryTrack) {
   EXPECT_EQ(communicate.at("args").at("sequence"), 7);
   EXPECT_EQ(communicate.at("args").at("bytes"), 8);
   const nlohmann::json& wait = named(bars, "wait");
-  EXPECT_EQ(wait.at("args"), (nlohmann::json{{"sequence", 7}}));
+  EXPECT_EQ(wait.at("args"), (nlohmann::json{{"sequence", 7}, {"algorithm", "ring"}}));
   EXPECT_TRUE(contains(operation, communicate));
   EXPECT_TRUE(contains(communicate, wait));
   EXPECT_EQ(operation.at("tid"), wait.at("tid"));
@@ -133,6 +133,25 @@ TEST(TraceTest, BarsNestAndSayWhatTheyAreOnEveryTrack) {
   EXPECT_THAT(tracks, ElementsAre("CPU:0", "CPU:1"));
   EXPECT_EQ(events.back().at("name"), "crossdevice_end");
   EXPECT_EQ(events.back().at("args").at("dropped"), 0);
+}
+
+TEST(TraceTest, ABarThatIsToldLateHowIsNotTakenForTheOneAroundIt) {
+  const std::string path = path_of("late.json");
+  ASSERT_EQ(run_in_child(path,
+                         [] {
+                           TraceSpan both("both", "collective");
+                           both.set_how("two_level", "float32");
+                           TraceSpan inner("inner", "collective");
+                           { const TraceSpan before("before", "comm"); }
+                           inner.set_how("ring", "float32");
+                           { const TraceSpan after("after", "comm"); }
+                         }),
+            0);
+  const std::vector<nlohmann::json> bars = bars_of(nlohmann::json::parse(text_of(path)));
+  EXPECT_EQ(named(bars, "both").at("args").at("algorithm"), "two_level");
+  EXPECT_EQ(named(bars, "inner").at("args").at("algorithm"), "ring");
+  EXPECT_TRUE(named(bars, "before").at("args").empty());
+  EXPECT_EQ(named(bars, "after").at("args").at("algorithm"), "ring");
 }
 
 TEST(TraceTest, AProgramsBarKeepsToItselfHowItWasReduced) {

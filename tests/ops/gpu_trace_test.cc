@@ -146,8 +146,10 @@ TEST_F(GpuTraceTest, APackedBatchByNcclIsItsOperationAndWhatEachPackEnqueues) {
     EXPECT_EQ(bars[1].at("args"), whole);
     EXPECT_TRUE(contains(bars[0], bars[1]));
     for (std::size_t i = 2; i < bars.size(); ++i) {
-      EXPECT_EQ(bars[i].at("args"),
-                (nlohmann::json{{"sequence", 2}, {"bytes", 1200}, {"dtype", "float32"}}));
+      EXPECT_EQ(
+          bars[i].at("args"),
+          (nlohmann::json{
+              {"sequence", 2}, {"bytes", 1200}, {"dtype", "float32"}, {"algorithm", "nccl"}}));
       EXPECT_TRUE(contains(bars[1], bars[i])) << bars[i];
       EXPECT_TRUE(i == 2 || end_of(bars[i - 1]) <= begin_of(bars[i]) + 0.002) << bars[i];
     }

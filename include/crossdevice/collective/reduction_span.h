@@ -39,6 +39,13 @@ extern const ReductionAlgorithm kShuffleReduction;
 extern const ReductionAlgorithm kHalvingDoublingReduction;
 extern const ReductionAlgorithm kRingReduction;
 
+/// A part of a reduction, as a bar. `num_bytes()`: of what it deals with; called only if somebody wants the bar. How it is reduced, the bar around it says.
+template <class NumBytes>
+[[nodiscard]] TraceSpan part_span(const char* name, const NumBytes& num_bytes) noexcept {
+  return TraceSpan(name, "collective",
+                   [&num_bytes] { return TraceArguments{.num_bytes = num_bytes()}; });
+}
+
 /// A reduction from construction to destruction: counted, and a bar "communicate" that says how, as do the operation's and the pack's around it.
 class ReductionSpan {
  public:

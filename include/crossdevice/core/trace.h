@@ -35,7 +35,7 @@ struct TraceArguments {
   std::uint64_t sequence = 0;  ///< of the operation; 0: that of the span around it
   std::uint64_t num_bytes = 0;
   std::string_view dtype = {};
-  const char* algorithm = nullptr;
+  const char* algorithm = nullptr;              ///< null: that of the span around it
   const detail::TraceTracks* tracks = nullptr;  ///< null: those of the span around it
 };
 

@@ -51,6 +51,9 @@ class SharedBatch {
   /// Everybody's buffers, in this process's addresses; and whether there are windows.
   void learn(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   [[nodiscard]] std::size_t num_windows() const { return windows_.size(); }
+  /// Of one replica's values in a window.
+  [[nodiscard]] std::size_t window_bytes(std::span<const CollectiveValue> values,
+                                         std::size_t window) const;
 
   /// Puts this worker's inputs where the others find them.
   void fill(const CollectiveRequest& request, std::span<const CollectiveValue> values,

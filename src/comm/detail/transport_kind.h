@@ -175,6 +175,7 @@ class TransportKind {
   void activate(int rank);
   [[noreturn]] void throw_failure();
   [[nodiscard]] TransportFailure deadline_failure(Clock::time_point begin) const;
+  [[nodiscard]] std::uint64_t bytes_under_way() const;
   [[nodiscard]] std::vector<RankInfo> awaited() const;
   void warn_of_stall() const;
 

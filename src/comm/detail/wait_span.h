@@ -24,7 +24,11 @@ class WaitSpan {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit WaitSpan(const WaitKind& kind) noexcept : kind_(kind), span_("wait", "comm") {}
+  /// `num_bytes()`: of what is waited for; called only if somebody wants the bar.
+  template <class NumBytes>
+  WaitSpan(const WaitKind& kind, const NumBytes& num_bytes) noexcept
+      : kind_(kind),
+        span_("wait", "comm", [&num_bytes] { return TraceArguments{.num_bytes = num_bytes()}; }) {}
   ~WaitSpan() {
     if (!is_long_ || !is_counted()) return;
     const auto taken = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_);
