@@ -134,7 +134,7 @@ not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it mea
 
 # docs/testing.md
 covered([[cmake --workflow --preset test]] .ci/run [[cmake --workflow --preset test]])
-not_run([[cmake --workflow --preset full]] "takes long, and every GPU's code; its result is bench/results/full.md")
+not_run([[cmake --workflow --preset full]] "takes hours: every GPU's code, and everything long")
 # Three seconds, and what then still runs. Its other runs, of fixed numbers of faults, are in tests/chaos.
 run([[bin/campaign --minutes N --seed S]] AS [[bin/campaign --minutes 0.05 --seed 20 --jobs 4 --max-workers 4]] SAYS " faults, 0 violations\n" ALONE)
 # In so few calls the caches still fill, for which there is some room.

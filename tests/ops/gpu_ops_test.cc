@@ -14,6 +14,7 @@
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
+#include "crossdevice/ops/select_cross_device_ops.h"
 
 #include "support/gpu_values.h"
 #include "support/thrown.h"
@@ -77,6 +78,14 @@ class GpuOps : public ::testing::Test {
 };
 
 // ---------------------------------------------------------------------------------------------- what is called
+
+// V1-2, the GPUs of it.
+TEST_F(GpuOps, V1_2_NcclAllReduceIsChosenWhereAllAreGpus) {
+  const auto for_gpus = select_cross_device_ops(gpus(2));
+  EXPECT_NE(dynamic_cast<NcclAllReduce*>(for_gpus.get()), nullptr);
+  const auto for_mixture = select_cross_device_ops({"GPU:0", "CPU:0"});
+  EXPECT_NE(dynamic_cast<ReductionToOneDevice*>(for_mixture.get()), nullptr);
+}
 
 TEST_F(GpuOps, TheSumOfOneLargeTensorIsOneNcclCallOnEachGpuAndNothingElse) {
   NcclAllReduce ops(1);

@@ -32,7 +32,8 @@ struct CROSSDEVICE_EXPORT CommunicationOptions {
   /// one, else CROSSDEVICE_DEFAULT_TIMEOUT, else none. 0: none.
   std::optional<double> timeout_seconds = std::nullopt;
   CommunicationImplementation implementation = CommunicationImplementation::AUTO;
-  /// The bits of results depend on the values and the replica order alone: not on packing, threads, algorithm or timing.
+  /// The bits of results depend on the values, the replica order and which replicas share a worker alone: not on packing, threads, algorithm,
+  /// timing or where workers are.
   bool deterministic = false;
 
   /// Errors   ValueError: negative bytes_per_pack or timeout_seconds, NaN timeout_seconds.
