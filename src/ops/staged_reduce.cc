@@ -19,7 +19,16 @@ namespace {
 void await_streams(std::span<const Tensor> tensors, const ActiveOperation& active) {
   for (const Tensor& tensor : tensors) {
     if (tensor.device().is_host()) continue;
-    GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor)).wait(active.deadline());
+    try {
+      GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor))
+          .wait(active.deadline());
+    } catch (const DeadlineExceededError& error) {
+      throw DeadlineExceededError(
+          fmt::format("{} timed out after {} s: the host, which reduces it, waits for {}: {}",
+                      to_string(active.record()), active.timeout_seconds().value_or(0),
+                      tensor.device().short_name(), error.what()),
+          {.operation = active.record(), .culprits = {}});
+    }
   }
 }
 

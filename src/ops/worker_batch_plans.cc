@@ -72,8 +72,7 @@ void announce_hosts(std::string_view algorithm, const Devices& devices) {
     std::string reason = reason_against_nccl(devices);
     if (reason.empty()) {
       reason = fmt::format(
-          "both levels of {} are done where the upper one is, in the order that it documents",
-          algorithm);
+          "the lower level of {} adds in replica order, which NCCL does not promise", algorithm);
     }
     announce_nccl_fallback("MultiWorkerAllReduce", devices, reason, "the host reduces");
   }
