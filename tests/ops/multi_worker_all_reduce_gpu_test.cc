@@ -196,7 +196,7 @@ TEST_F(MultiWorkerGpu, NcclTakesThePacksOfTheOptions) {
     std::size_t num_packs;  // of float32 and of int32
   };
   const AllReduceSpec spec = "nccl#2";
-  const Case cases[] = {
+  const std::vector<Case> cases{
       {{.all_reduce_spec = spec, .num_packs = 1}, 0, 2},
       {{.all_reduce_spec = spec, .num_packs = 2}, 0, 4},
       {{.all_reduce_spec = spec}, 1 << 20, 2},
@@ -298,7 +298,7 @@ TEST_F(MultiWorkerGpu, EveryPackingGivesResultsInInputOrder) {
     }
   };
   const AllReduceSpec spec = "xring#2:16:nccl:400:nccl/rechd#2:1k:psgpu#2";
-  const MultiWorkerAllReduceOptions packings[] = {
+  const std::vector<MultiWorkerAllReduceOptions> packings{
       {.all_reduce_spec = spec},
       {.all_reduce_spec = spec, .num_packs = 1},
       {.all_reduce_spec = spec, .num_packs = 7},
