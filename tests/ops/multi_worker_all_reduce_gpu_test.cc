@@ -28,8 +28,8 @@ namespace {
 
 /// The log says all, before anybody asks for its level.
 bool prepare_process() {
-  unsetenv("CROSSDEVICE_LOG_LEVEL");
-  setenv("CROSSDEVICE_LOG", "info", /*overwrite=*/1);
+  unsetenv("CROSSDEVICE_LOG_LEVEL");                   // NOLINT(concurrency-mt-unsafe)
+  setenv("CROSSDEVICE_LOG", "info", /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe)
   testing::install_emulated_gpus();
   return true;
 }
@@ -187,6 +187,7 @@ TEST_F(MultiWorkerGpu, NcclTakesThePacksOfTheOptions) {
   }
   values.push_back(value_on<std::int32_t>(devices, {{5, 6}, {7, 8}}));
   std::vector<ValueDestinationPair> pairs;
+  pairs.reserve(values.size() + 2);
   for (const PerReplica& value : values) pairs.push_back({value, value});
   ReductionToOneDevice plain;
   const std::vector<Mirrored> expected = plain.batch_reduce(ReduceOp::SUM, pairs);
@@ -279,6 +280,7 @@ TEST_F(MultiWorkerGpu, EveryPackingGivesResultsInInputOrder) {
   }
   values.push_back(value_on<std::int64_t>(on_gpus, {{1, 2}, {3, 4}, {5, 6}, {7, 8}}));
   std::vector<ValueDestinationPair> pairs;
+  pairs.reserve(values.size() + 2);
   for (const PerReplica& value : values) pairs.push_back({value, value});
   const PerReplica elsewhere{vector_of<float>({7}, gpu(1)), vector_of<float>({8}, gpu(2))};
   pairs.push_back({elsewhere, "GPU:5"});  // of no worker, reduced to one device
@@ -347,9 +349,8 @@ TEST_F(MultiWorkerGpu, AValueOfNoWorkerIsRefusedBeforeAnythingIsWritten) {
 
 /// Of two workers with a GPU each, on streams of the application's.
 PerReplica streamed_value(const GpuStream& first, const GpuStream& second) {
-  const PerReplica value{
-      Tensor::empty(DType::FLOAT32, {64}, worker_gpu(0, 0), from_cuda(first.get())),
-      Tensor::empty(DType::FLOAT32, {64}, worker_gpu(1, 1), from_cuda(second.get()))};
+  PerReplica value{Tensor::empty(DType::FLOAT32, {64}, worker_gpu(0, 0), from_cuda(first.get())),
+                   Tensor::empty(DType::FLOAT32, {64}, worker_gpu(1, 1), from_cuda(second.get()))};
   for (const Tensor& tensor : value.values()) {
     copy(tensor, vector_of(std::vector<float>(64, 1), "CPU:0"));
   }
