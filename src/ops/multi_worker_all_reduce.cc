@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/device_spec.h"
 #include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
+#include "ops/detail/component_reduce.h"
 #include "ops/detail/host_reduce.h"
+#include "ops/detail/nccl_engines.h"
+#include "ops/detail/staged_reduce.h"
 #include "ops/detail/worker_batch_plans.h"
 
 namespace crossdevice {
@@ -41,27 +47,26 @@ void require_workers(const Devices& workers) {
 }
 
 /// Also checks what it is given.
-std::unique_ptr<detail::WorkerBatchPlans> make_plans(const Devices& worker_devices,
-                                                     int num_gpus_per_worker,
-                                                     const MultiWorkerAllReduceOptions& options) {
+detail::WorkerBatchPlans::Workers make_workers(const Devices& worker_devices,
+                                               int num_gpus_per_worker,
+                                               const MultiWorkerAllReduceOptions& options) {
   require_workers(worker_devices);
   require_not_negative("num_gpus_per_worker", num_gpus_per_worker);
   require_not_negative("agg_small_grads_max_bytes", options.agg_small_grads_max_bytes.value());
   require_not_negative("agg_small_grads_max_group", options.agg_small_grads_max_group);
-  return std::make_unique<detail::WorkerBatchPlans>(detail::WorkerBatchPlans::Workers{
-      .devices = worker_devices,
-      .num_gpus_per_worker = num_gpus_per_worker,
-      .spec = options.all_reduce_spec,
-      .packing = {.num_packs = options.num_packs,
-                  .agg_small_grads_max_bytes = options.agg_small_grads_max_bytes,
-                  .agg_small_grads_max_group = options.agg_small_grads_max_group}});
+  return {.devices = worker_devices,
+          .num_gpus_per_worker = num_gpus_per_worker,
+          .spec = options.all_reduce_spec,
+          .packing = {.num_packs = options.num_packs,
+                      .agg_small_grads_max_bytes = options.agg_small_grads_max_bytes,
+                      .agg_small_grads_max_group = options.agg_small_grads_max_group}};
 }
 
-/// Whether an algorithm of all_reduce_spec reduces this value. The others are sparse, go to other devices than those they lie on, must not
-/// depend on an algorithm, or lie on GPUs, which reach each other's memory.
+/// Whether an algorithm of all_reduce_spec reduces this value. The others are sparse, go to other devices than those they lie on, or must not depend on an
+/// algorithm.
 bool is_scheduled(const PerReplica& value, const Destinations& destinations,
                   const CommunicationOptions& options) {
-  return !options.deterministic && !value.is_sparse() && value.devices().all_host() &&
+  return !options.deterministic && !value.is_sparse() &&
          value.devices().same_set(destinations.devices());
 }
 
@@ -69,6 +74,8 @@ bool is_scheduled(const PerReplica& value, const Destinations& destinations,
 struct ScheduledItems {
   std::vector<detail::ReduceItem> items;
   std::vector<detail::WorkerBatchItem> kinds;
+  std::vector<NcclReducer*> reducers;             // by part; null: none
+  std::vector<detail::ReduceItem> items_of_part;  // of the one under way
 
   void add(const PerReplica& value, const Mirrored& result, std::size_t item) {
     items.push_back({&value, &result, item});
@@ -77,18 +84,94 @@ struct ScheduledItems {
   void clear() {
     items.clear();
     kinds.clear();
+    reducers.clear();
+    items_of_part.clear();
+  }
+  [[nodiscard]] std::span<const detail::ReduceItem> of(const detail::WorkerBatchPart& part) {
+    if (part.items.size() == items.size()) return items;
+    items_of_part.clear();
+    for (const std::size_t i : part.items) items_of_part.push_back(items[i]);
+    return items_of_part;
   }
 };
 
+void reduce_part(ReduceOp op, const detail::WorkerBatchPart& part,
+                 std::span<const detail::ReduceItem> items, NcclReducer* reducer,
+                 Int64 bytes_per_pack, detail::ActiveOperation& active) {
+  switch (part.engine) {
+    case detail::WorkerEngine::HOSTS:
+      detail::host_scheduled_reduce(op, items, part.scheduled, active);
+      return;
+    case detail::WorkerEngine::STAGED:
+      detail::staged_scheduled_reduce(op, items, part.scheduled, active);
+      return;
+    case detail::WorkerEngine::NCCL:
+      detail::reduce_batch(op, {},
+                           {.items = items,
+                            .packs = part.packs,
+                            .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
+                            .placement = detail::Placement::GPUS,
+                            .nccl = reducer},
+                           active);
+      return;
+  }
+}
+
 }  // namespace
+
+struct CROSSDEVICE_HIDDEN MultiWorkerAllReduce::State {
+  detail::WorkerBatchPlans plans;
+  detail::NcclEngines nccl{"MultiWorkerAllReduce"};
+
+  void reduce(ReduceOp op, ScheduledItems& scheduled, Int64 bytes_per_pack,
+              detail::ActiveOperation& active);
+  NcclReducer* require_possible(ReduceOp op, const detail::WorkerBatchPart& part,
+                                std::span<const detail::ReduceItem> items);
+};
+
+/// Whatever is wrong with a part or with where it lies, before anything is written. Returns what reduces it, if that is NCCL.
+NcclReducer* MultiWorkerAllReduce::State::require_possible(
+    ReduceOp op, const detail::WorkerBatchPart& part, std::span<const detail::ReduceItem> items) {
+  switch (part.engine) {
+    case detail::WorkerEngine::HOSTS:
+      break;
+    case detail::WorkerEngine::STAGED:
+      for (const std::size_t i : part.items) detail::require_not_captured(items[i]);
+      break;
+    case detail::WorkerEngine::NCCL:
+      return nccl.serving(op, *items[part.items[0]].value);
+  }
+  return nullptr;
+}
+
+void MultiWorkerAllReduce::State::reduce(ReduceOp op, ScheduledItems& scheduled,
+                                         Int64 bytes_per_pack, detail::ActiveOperation& active) {
+  const std::span<const detail::WorkerBatchPart> parts =
+      plans.parts(op, scheduled.kinds, bytes_per_pack);
+  for (const detail::WorkerBatchPart& part : parts) {
+    scheduled.reducers.push_back(require_possible(op, part, scheduled.items));
+  }
+  std::size_t num_done = 0;
+  try {
+    for (const detail::WorkerBatchPart& part : parts) {
+      reduce_part(op, part, scheduled.of(part), scheduled.reducers[num_done], bytes_per_pack,
+                  active);
+      ++num_done;
+    }
+  } catch (const OpError& error) {
+    if (num_done > 0 && active.is_in_place()) throw_with_inputs_changed(error);
+    throw;
+  }
+}
 
 MultiWorkerAllReduce::MultiWorkerAllReduce(const Devices& worker_devices, int num_gpus_per_worker,
                                            const MultiWorkerAllReduceOptions& options)
     : AllReduceCrossDeviceOps(options.num_packs),
-      plans_(make_plans(worker_devices, num_gpus_per_worker, options)) {
+      state_(std::make_unique<State>(State{.plans = detail::WorkerBatchPlans(make_workers(
+                                               worker_devices, num_gpus_per_worker, options))})) {
   const std::string message = fmt::format(
-      "MultiWorkerAllReduce: scheduled, by all_reduce_spec {}; direct where values lie on GPUs, "
-      "destinations are other devices or deterministic is set",
+      "MultiWorkerAllReduce: scheduled, by all_reduce_spec {}; direct where destinations are "
+      "other devices or deterministic is set",
       all_reduce_spec().to_string());
   log_once(message, LogSeverity::INFO, message);
 }
@@ -96,7 +179,7 @@ MultiWorkerAllReduce::MultiWorkerAllReduce(const Devices& worker_devices, int nu
 MultiWorkerAllReduce::~MultiWorkerAllReduce() = default;
 
 const AllReduceSpec& MultiWorkerAllReduce::all_reduce_spec() const {
-  return plans_->workers().spec;
+  return state_->plans.workers().spec;
 }
 
 Mirrored MultiWorkerAllReduce::reduce_implementation(ReduceOp op, const PerReplica& value,
@@ -108,9 +191,7 @@ Mirrored MultiWorkerAllReduce::reduce_implementation(ReduceOp op, const PerRepli
   Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   const detail::ScratchLease<ScheduledItems> scheduled;
   scheduled->add(value, result, detail::PendingBatchState::kNoItem);
-  detail::host_scheduled_reduce(op, scheduled->items,
-                                plans_->packs(op, scheduled->kinds, options.bytes_per_pack),
-                                active_operation());
+  state_->reduce(op, *scheduled, options.bytes_per_pack, active_operation());
   return result;
 }
 
@@ -129,9 +210,7 @@ std::vector<Mirrored> MultiWorkerAllReduce::batch_reduce_implementation(
     scheduled->add(value, results[i], active.item_of(pairs[i]));
   }
   // Finds values that belong to no worker before anything is written.
-  const std::span<const ScheduledPack> packs =
-      plans_->packs(op, scheduled->kinds, options.bytes_per_pack);
-  detail::host_scheduled_reduce(op, scheduled->items, packs, active);
+  state_->reduce(op, *scheduled, options.bytes_per_pack, active);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (is_scheduled(pairs[i].value, pairs[i].destinations, options)) continue;
     std::vector<Mirrored> one =

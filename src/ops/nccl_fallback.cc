@@ -29,13 +29,19 @@ std::string reason_against_nccl(const Devices& devices) {
   return nccl_library().reason_against;
 }
 
-void announce_nccl_fallback(std::string_view who, const Devices& devices,
-                            const std::string& reason) {
+void announce_nccl_fallback(std::string_view who, const Devices& devices, const std::string& reason,
+                            std::string_view instead) {
   const std::string message = fmt::format("{} over {}: {}", who, devices.to_string(), reason);
   if (environment().strict) throw FailedPreconditionError(message + " (CROSSDEVICE_STRICT=1)");
   log_once("NCCL: " + reason, LogSeverity::WARNING,
-           message + (devices.all_host() ? "; the host reduces instead"
-                                         : "; the library's own kernels reduce instead"));
+           fmt::format("{}; {} instead", message, instead));
+}
+
+void announce_nccl_fallback(std::string_view who, const Devices& devices,
+                            const std::string& reason) {
+  announce_nccl_fallback(
+      who, devices, reason,
+      devices.all_host() ? "the host reduces" : "the library's own kernels reduce");
 }
 
 void announce_nccl_fallback(std::string_view who, const Devices& devices) {

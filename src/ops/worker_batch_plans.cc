@@ -2,8 +2,17 @@
 #include "ops/detail/worker_batch_plans.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "crossdevice/core/log.h"
+
+#include "ops/detail/component_reduce.h"
 #include "ops/detail/nccl_fallback.h"
 
 namespace crossdevice::detail {
@@ -51,6 +60,129 @@ std::vector<Pack> pack_items(std::span<const WorkerBatchItem> items,
   return packs;
 }
 
+WorkerEngine engine_of(std::string_view algorithm, const Devices& devices) {
+  if (devices.all_host()) return WorkerEngine::HOSTS;
+  const bool on_gpus = placement_of(devices, devices) == Placement::GPUS;
+  return on_gpus && algorithm == "nccl" ? WorkerEngine::NCCL : WorkerEngine::STAGED;
+}
+
+/// What is to be known of an algorithm that hosts execute: that they stand in for NCCL, or that copies are made for them.
+void announce_hosts(std::string_view algorithm, const Devices& devices) {
+  if (algorithm.starts_with("nccl")) {
+    std::string reason = reason_against_nccl(devices);
+    if (reason.empty()) {
+      reason = fmt::format(
+          "the lower level of {} adds in replica order, which NCCL does not promise", algorithm);
+    }
+    announce_nccl_fallback("MultiWorkerAllReduce", devices, reason, "the host reduces");
+  }
+  if (devices.all_host()) return;
+  const std::string message =
+      fmt::format("MultiWorkerAllReduce over {}: {} by the host, through pinned memory",
+                  devices.to_string(), algorithm);
+  log_once(message, LogSeverity::INFO, message);
+}
+
+Pack& pack_in(Pack& pack) { return pack; }
+Pack& pack_in(ScheduledPack& scheduled) { return scheduled.pack; }
+
+/// Takes packs whose ranges refer to a batch: adds their values to `items`, and lets the ranges refer to places there.
+template <class AnyPack>
+void refer_to_items(std::vector<AnyPack>& packs, std::vector<std::size_t>& items) {
+  for (AnyPack& each : packs) {
+    for (const ElementRange& range : pack_in(each).ranges) items.push_back(range.tensor);
+  }
+  std::ranges::sort(items);
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+  for (AnyPack& each : packs) {
+    for (ElementRange& range : pack_in(each).ranges) {
+      const auto place = std::ranges::lower_bound(items, range.tensor);
+      range.tensor = static_cast<std::size_t>(place - items.begin());
+    }
+  }
+}
+
+/// One part per dtype, in the order in which they appear.
+void add_nccl_parts(std::vector<Pack> packs, std::vector<WorkerBatchPart>& parts) {
+  const std::size_t first = parts.size();
+  for (Pack& pack : packs) {
+    const auto is_alike = [&](const WorkerBatchPart& part) {
+      return part.packs[0].dtype == pack.dtype;
+    };
+    auto part =
+        std::find_if(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end(), is_alike);
+    if (part == parts.end()) {
+      part = parts.insert(parts.end(), WorkerBatchPart{.engine = WorkerEngine::NCCL});
+    }
+    part->packs.push_back(std::move(pack));
+  }
+  for (std::size_t i = first; i < parts.size(); ++i) refer_to_items(parts[i].packs, parts[i].items);
+}
+
+/// As few packs to a part as have no value in common with the packs of others; they keep their order.
+void add_staged_parts(std::vector<ScheduledPack> packs, std::size_t num_items,
+                      std::vector<WorkerBatchPart>& parts) {
+  std::vector<std::size_t> last_pack(num_items);
+  for (std::size_t i = 0; i < packs.size(); ++i) {
+    for (const ElementRange& range : packs[i].pack.ranges) last_pack[range.tensor] = i;
+  }
+  std::size_t last = 0;  // pack of the part under way
+  WorkerBatchPart part{.engine = WorkerEngine::STAGED};
+  for (std::size_t i = 0; i < packs.size(); ++i) {
+    last = std::max(last, i);
+    for (const ElementRange& range : packs[i].pack.ranges) {
+      last = std::max(last, last_pack[range.tensor]);
+    }
+    part.scheduled.push_back(std::move(packs[i]));
+    if (i < last) continue;
+    refer_to_items(part.scheduled, part.items);
+    // Packs without elements have nothing to be staged.
+    if (!part.items.empty()) parts.push_back(std::move(part));
+    part = {.engine = WorkerEngine::STAGED};
+  }
+}
+
+/// What the schedules of one batch are made from.
+class PackScheduler {
+ public:
+  PackScheduler(ReduceOp op, const WorkerBatchPlans::Workers& workers)
+      : op_(op), workers_(workers) {}
+
+  /// Packs of values on the devices of `layout`.
+  [[nodiscard]] std::vector<ScheduledPack> schedule(std::vector<Pack> packs,
+                                                    const AllReduceSpecTuple& algorithm,
+                                                    const WorkerLayout& layout) {
+    std::vector<ScheduledPack> scheduled;
+    scheduled.reserve(packs.size());
+    for (Pack& pack : packs) {
+      auto plan = std::make_shared<const ReductionPlan>(plan_for(pack, algorithm, layout));
+      scheduled.push_back({std::move(pack), std::move(plan)});
+    }
+    return scheduled;
+  }
+
+ private:
+  /// Who owns what makes no difference within one process; the turn is the pack's place among all, whatever its algorithm.
+  [[nodiscard]] ReductionPlan plan_for(const Pack& pack, const AllReduceSpecTuple& algorithm,
+                                       const WorkerLayout& layout) {
+    const std::size_t num_elements = pack.num_elements();
+    const std::size_t turn = turn_++;
+    if (order_of_combining(op_, pack.dtype) == Order::DOES_NOT_COUNT) {
+      return plan_direct_reduction(layout.num_components, num_elements);
+    }
+    return plan_reduction(
+        make_worker_schedule(layout, {.algorithm = algorithm,
+                                      .num_gpus_per_worker = workers_.num_gpus_per_worker,
+                                      .num_elements = num_elements,
+                                      .turn = turn}),
+        pack.dtype);
+  }
+
+  ReduceOp op_;
+  const WorkerBatchPlans::Workers& workers_;
+  std::size_t turn_ = 0;
+};
+
 }  // namespace
 
 Order order_of_combining(ReduceOp op, DType dtype) {
@@ -59,61 +191,62 @@ Order order_of_combining(ReduceOp op, DType dtype) {
   return selects || exact ? Order::DOES_NOT_COUNT : Order::COUNTS;
 }
 
-std::span<const ScheduledPack> WorkerBatchPlans::packs(ReduceOp op,
-                                                       std::span<const WorkerBatchItem> items,
-                                                       Int64 bytes_per_pack) {
+std::span<const WorkerBatchPart> WorkerBatchPlans::parts(ReduceOp op,
+                                                         std::span<const WorkerBatchItem> items,
+                                                         Int64 bytes_per_pack) {
   const OpKind kind =
       op == ReduceOp::MIN || op == ReduceOp::MAX ? OpKind::SELECTS : OpKind::COMBINES;
   for (const std::unique_ptr<Known>& known : known_) {
     if (known->kind == kind && known->bytes_per_pack == bytes_per_pack &&
         std::ranges::equal(known->items, items)) {
-      return known->packs;
+      return known->parts;
     }
   }
   auto made = std::make_unique<Known>();
   made->kind = kind;
   made->bytes_per_pack = bytes_per_pack;
   made->items.assign(items.begin(), items.end());
-  made->packs = make_packs_of(op, items, bytes_per_pack);
+  made->parts = make_parts(op, items, bytes_per_pack);
   if (known_.size() < kMaxKnown) {
     known_.push_back(std::move(made));
-    return known_.back()->packs;
+    return known_.back()->parts;
   }
   std::unique_ptr<Known>& replaced = known_[next_replaced_];
   next_replaced_ = (next_replaced_ + 1) % kMaxKnown;
   replaced = std::move(made);
-  return replaced->packs;
+  return replaced->parts;
 }
 
-std::vector<ScheduledPack> WorkerBatchPlans::make_packs_of(ReduceOp op,
-                                                           std::span<const WorkerBatchItem> items,
-                                                           Int64 bytes_per_pack) const {
+std::vector<WorkerBatchPart> WorkerBatchPlans::make_parts(ReduceOp op,
+                                                          std::span<const WorkerBatchItem> items,
+                                                          Int64 bytes_per_pack) const {
   PackingOptions packing = workers_.packing;
   if (bytes_per_pack != 0) packing = {.bytes_per_pack = bytes_per_pack};
-  std::vector<ScheduledPack> scheduled;
+  PackScheduler scheduler(op, workers_);
+  std::vector<WorkerBatchPart> parts;  // NCCL's
+  std::vector<WorkerBatchPart> staged;
+  WorkerBatchPart hosts;  // one, so that all threads have all of its packs
   for (const Alike& group : group_alike(workers_.spec, items)) {
     const AllReduceSpecTuple& algorithm = workers_.spec.tuples()[group.algorithm];
     const WorkerLayout layout = make_worker_layout(workers_.devices, group.devices);
-    if (algorithm.algorithm.starts_with("nccl")) {
-      announce_nccl_fallback("MultiWorkerAllReduce", group.devices);
+    std::vector<Pack> packs = pack_items(items, group.items, packing);
+    const WorkerEngine engine = engine_of(algorithm.algorithm, group.devices);
+    if (engine == WorkerEngine::NCCL) {
+      add_nccl_parts(std::move(packs), parts);
+      continue;
     }
-    for (Pack& pack : pack_items(items, group.items, packing)) {
-      const std::size_t num_elements = pack.num_elements();
-      // Who owns what makes no difference within one process; the turn is the pack's place among all, whatever its algorithm.
-      ReductionPlan plan =
-          order_of_combining(op, pack.dtype) == Order::DOES_NOT_COUNT
-              ? plan_direct_reduction(layout.num_components, num_elements)
-              : plan_reduction(make_worker_schedule(
-                                   layout, {.algorithm = algorithm,
-                                            .num_gpus_per_worker = workers_.num_gpus_per_worker,
-                                            .num_elements = num_elements,
-                                            .turn = scheduled.size()}),
-                               pack.dtype);
-      scheduled.push_back(
-          {std::move(pack), std::make_shared<const ReductionPlan>(std::move(plan))});
+    announce_hosts(algorithm.algorithm, group.devices);
+    std::vector<ScheduledPack> scheduled = scheduler.schedule(std::move(packs), algorithm, layout);
+    if (engine == WorkerEngine::STAGED) {
+      add_staged_parts(std::move(scheduled), items.size(), staged);
+    } else {
+      std::ranges::move(scheduled, std::back_inserter(hosts.scheduled));
     }
   }
-  return scheduled;
+  refer_to_items(hosts.scheduled, hosts.items);
+  if (!hosts.items.empty()) parts.push_back(std::move(hosts));
+  std::ranges::move(staged, std::back_inserter(parts));
+  return parts;
 }
 
 }  // namespace crossdevice::detail

@@ -15,10 +15,6 @@
 
 namespace crossdevice {
 
-namespace detail {
-class WorkerBatchPlans;
-}  // namespace detail
-
 struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
   AllReduceSpec all_reduce_spec = {"pscpu/pscpu", 2, -1};
   /// How tensors of one algorithm are packed: the first rule that is set, CommunicationOptions::bytes_per_pack before both.
@@ -27,10 +23,10 @@ struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
   int agg_small_grads_max_group = 10;
 };
 
-/// Each tensor takes the algorithm that all_reduce_spec has for its size. The algorithm decides the order in which values are combined, and
-/// so the bits of a result:
+/// Each tensor takes the algorithm that all_reduce_spec has for its size, wherever its components lie. The algorithm decides the order in which values are
+/// combined, and so the bits of a result:
 ///
-///   nccl, pscpu, psgpu     replica order
+///   nccl, pscpu, psgpu     replica order; on GPUs nccl is NCCL, with the order, and for small floats the roundings, that NCCL chooses
 ///   nccl/..., pscpu/pscpu  each worker's replicas in their order, then the workers' sums as the second level says
 ///   xring                  per segment, in ring order from its owner's successor on
 ///   rechd                  pairs, pairs of pairs, ...
@@ -43,12 +39,20 @@ struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
 /// Devices  `worker_devices` names the workers: "/job:worker/task:0" (or its CPU:0). A component belongs to the worker whose job, replica
 ///          and task its device has. The order of the list decides which workers own parts of tensors first. num_gpus_per_worker is how many
 ///          of a worker's devices, hosts' ones too, psgpu takes as owners.
-/// Memory   in one process: as the other ops, nothing is copied between devices but results. The nccl level is done by the host where NCCL
-///          cannot work, which is said once. Plans of up to 64 different batches are kept.
+///          GPUs: nccl reduces on them, by NCCL. What NCCL cannot do there (several components on one GPU, no NCCL, a reduction that it does not have: see
+///          nccl_reduction) our kernels do, in replica order; each reason is said once. All other algorithms, and nccl where some components lie on hosts, are
+///          executed by the host on copies, with the same bits as for host devices. The nccl level of two-level algorithms, too, is done by the host, on GPUs as
+///          on hosts, which is said once: NCCL does not promise the order that they have.
+/// Memory   on host devices nothing is copied between devices but results. Copies of what lies on GPUs go through pinned memory, one of each component and
+///          one of the result; they exist for one pack at a time, or for those packs that parts of one tensor are in. NCCL: as NcclAllReduce. Plans of up
+///          to 64 different batches are kept.
+/// Order    as the other ops. What the host executes for GPUs is there on return: it waits for the components' streams, for up to the call's timeout.
 /// Errors   as CrossDeviceOps. ValueError (of asynchronous forms: when they run) also: a component that belongs to none of the workers.
-///          FailedPreconditionError: an algorithm with nccl, CROSSDEVICE_STRICT=1, and NCCL cannot work for these devices.
+///          FailedPreconditionError: an algorithm with nccl, CROSSDEVICE_STRICT=1, and NCCL does not do it, for whichever of the reasons above; values on GPUs
+///          that the host would reduce are captured into a graph. All of these before anything is written. Also as NcclAllReduce.
+/// Cost     for N components of S bytes on GPUs that the host reduces: 2 N S over the bus, one component after the other.
 /// TF       results are in input order; limits are bytes; sparse values are reduced as by the other ops; the default works with one
-///          worker; any number of workers, devices and shards; pscpu and psgpu take owners in turns across all sizes.
+///          worker; any number of workers, devices and shards; pscpu and psgpu take owners in turns across all sizes; NCCL takes no shards.
 class CROSSDEVICE_EXPORT MultiWorkerAllReduce : public AllReduceCrossDeviceOps {
  public:
   /// Errors   ValueError: no workers, one twice, one that names a device instead of a worker, a negative number.
@@ -72,7 +76,8 @@ class CROSSDEVICE_EXPORT MultiWorkerAllReduce : public AllReduceCrossDeviceOps {
   void prepare(const PerReplica& value, const CommunicationOptions& options) override;
 
  private:
-  std::unique_ptr<detail::WorkerBatchPlans> plans_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace crossdevice

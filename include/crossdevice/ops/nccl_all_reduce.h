@@ -2,13 +2,17 @@
 /// All-reduce through NCCL. TF counterpart: tf.distribute.NcclAllReduce.
 #pragma once
 
+#include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "crossdevice/core/export.h"
 #include "crossdevice/ops/all_reduce_cross_device_ops.h"
 
 namespace crossdevice {
+
+namespace detail {
+class NcclEngines;
+}  // namespace detail
 
 /// On GPUs: packs through NCCL (see nccl_reduce.h); what NCCL cannot reduce with our arithmetic (see nccl_reduction), deterministic values, and values that go to
 /// other devices than those they lie on are reduced by our kernels (see gpu_reduce.h). Where NCCL cannot work - host devices, no driver, no library, several
@@ -29,13 +33,7 @@ class CROSSDEVICE_EXPORT NcclAllReduce : public AllReduceCrossDeviceOps {
   [[nodiscard]] NcclReducer* nccl_reducer(const Devices& devices) override;
 
  private:
-  struct Engine {
-    Devices devices;
-    std::unique_ptr<NcclReducer> reducer;  // null: NCCL cannot work for them
-  };
-  [[nodiscard]] const Engine* find(const Devices& devices) const;
-
-  std::vector<Engine> engines_;  // few; the announcement is made when one is added
+  std::unique_ptr<detail::NcclEngines> engines_;
 };
 
 }  // namespace crossdevice

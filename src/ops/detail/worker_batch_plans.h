@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// From the sizes and devices of a batch to its packs and what each does: worked out once per kind of batch.
+/// From the sizes and devices of a batch to its packs, what each does and where: worked out once per kind of batch.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,25 @@ enum class Order : std::uint8_t { COUNTS, DOES_NOT_COUNT };
 /// Integers wrap, and are exact in a MEAN; bool combines by and and or; a minimum is one of the values.
 [[nodiscard]] Order order_of_combining(ReduceOp op, DType dtype);
 
+/// Where a part of a batch is reduced.
+enum class WorkerEngine : std::uint8_t {
+  HOSTS,   ///< where it lies, by schedules
+  STAGED,  ///< by schedules on copies on hosts, as some of it lies on GPUs
+  NCCL,    ///< on GPUs, by NCCL or what stands in for it
+};
+
+/// What is reduced together.
+///
+/// Invariant  every value of a batch is in one part, whole. Parts for NCCL have one list of devices and one dtype, and come first: what is enqueued for the GPUs
+///            runs beside what hosts do. Of what is staged, values are together only where packs share them, so that few copies exist at a time.
+struct WorkerBatchPart {
+  WorkerEngine engine = WorkerEngine::HOSTS;
+  std::vector<std::size_t> items{};  ///< of the batch, ascending
+  // One of these; ranges refer to places in `items`.
+  std::vector<ScheduledPack> scheduled{};
+  std::vector<Pack> packs{};  ///< NCCL's
+};
+
 /// Of one MultiWorkerAllReduce; used by one thread at a time.
 class WorkerBatchPlans {
  public:
@@ -42,12 +61,12 @@ class WorkerBatchPlans {
   explicit WorkerBatchPlans(Workers workers) : workers_(std::move(workers)) {}
   [[nodiscard]] const Workers& workers() const { return workers_; }
 
-  /// The packs of a batch; ranges refer to `items`. Valid until the next call. Allocates nothing for a kind of batch that it knows.
+  /// The parts of a batch. Valid until the next call. Allocates nothing for a kind of batch that it knows.
   ///
-  /// Errors   as make_worker_layout and announce_nccl_fallback.
-  [[nodiscard]] std::span<const ScheduledPack> packs(ReduceOp op,
-                                                     std::span<const WorkerBatchItem> items,
-                                                     Int64 bytes_per_pack);
+  /// Errors   as make_worker_layout, and as announce_nccl_fallback for the nccl levels that hosts do.
+  [[nodiscard]] std::span<const WorkerBatchPart> parts(ReduceOp op,
+                                                       std::span<const WorkerBatchItem> items,
+                                                       Int64 bytes_per_pack);
 
  private:
   /// MIN and MAX of floats can take other plans than SUM, MEAN and PROD; nothing else of the op matters.
@@ -56,11 +75,11 @@ class WorkerBatchPlans {
     OpKind kind = OpKind::COMBINES;
     Int64 bytes_per_pack = 0;
     std::vector<WorkerBatchItem> items;
-    std::vector<ScheduledPack> packs;
+    std::vector<WorkerBatchPart> parts;
   };
-  [[nodiscard]] std::vector<ScheduledPack> make_packs_of(ReduceOp op,
-                                                         std::span<const WorkerBatchItem> items,
-                                                         Int64 bytes_per_pack) const;
+  [[nodiscard]] std::vector<WorkerBatchPart> make_parts(ReduceOp op,
+                                                        std::span<const WorkerBatchItem> items,
+                                                        Int64 bytes_per_pack) const;
 
   Workers workers_;
   std::vector<std::unique_ptr<Known>> known_;
