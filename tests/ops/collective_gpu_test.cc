@@ -393,6 +393,33 @@ TEST_F(CollectiveGpu, ACallThatIsRefusedHereIsNotTakenForTheNext) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+TEST_F(CollectiveGpu, WhoGivesUpOnHostsTellsWhoIsInNcclThen) {
+  std::latch has_given_up(1);
+  const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
+    CollectiveAllReduce ops(devices_of(*cluster, 1), 2, {}, cluster);
+    const PerReplica one = value_on(*cluster, 1, 10, 0);
+    reduce(ops, ReduceOp::SUM, one);
+    if (cluster->rank() == 0) {
+      EXPECT_THROW(reduce(ops, ReduceOp::MAX, one, {.timeout_seconds = 0.2}),
+                   DeadlineExceededError);
+      has_given_up.count_down();
+      EXPECT_THROW(reduce(ops, ReduceOp::SUM, one), OpError);
+      EXPECT_THROW((void)ops.gather(one, one.devices(), 0), OpError);
+      return;
+    }
+    has_given_up.wait();
+    // It has no deadline, and nobody comes.
+    EXPECT_THROW(
+        {
+          reduce(ops, ReduceOp::SUM, one);
+          const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+          while (std::chrono::steady_clock::now() < limit) ops.check();
+        },
+        OpError);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 /// What hosts do of values on GPUs, next to what NCCL does.
 void require_values_by_hosts(const ClusterPtr& cluster, std::size_t num_gpus) {
   const std::size_t n = static_cast<std::size_t>(cluster->num_workers()) * num_gpus;
