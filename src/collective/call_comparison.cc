@@ -84,6 +84,7 @@ struct CallComparison::State {
   [[nodiscard]] bool is_ahead() const;
   [[nodiscard]] bool await_calls();
   [[nodiscard]] std::exception_ptr exchange();
+  void await_all();
 };
 
 /// Of somebody, by as much as all know.
@@ -148,15 +149,28 @@ CallComparison::~CallComparison() {
   if (!state_->has_thread) return;
   (void)state_->changed.wait_for(lock, kGrace, [this] { return state_->is_over; });
   // What it refers to may go with the caller.
-  state_->on_difference = nullptr;
+  state_->on_difference = {};
+}
+
+/// Until each has said that calls differ: all have found it, in the exchange that has ended. Who dies, or is stopped, is not waited for.
+void CallComparison::State::await_all() {
+  try {
+    meeting->barrier(Deadline::after(kGrace));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
 }
 
 void CallComparison::run(const std::shared_ptr<State>& state) {
   try {
     while (state->await_calls()) {
       if (const std::exception_ptr error = state->exchange()) {
-        const std::lock_guard lock(state->mutex);  // so that the destructor cannot pass
-        if (state->on_difference) state->on_difference(error);
+        {
+          const std::lock_guard lock(state->mutex);  // so that the destructor cannot pass
+          if (state->on_difference.is_found) state->on_difference.is_found(error);
+        }
+        state->await_all();
+        const std::lock_guard lock(state->mutex);
+        if (state->on_difference.is_known) state->on_difference.is_known(error);
         break;
       }
     }

@@ -153,14 +153,13 @@ struct Communicator::State {
   template <class Work>
   void on_hosts(const Call& call, const GroupOperationInfo& operation, Work work) const {
     if (nccl == nullptr) return work();
-    nccl->compare(call, operation);
-    const detail::NcclCollectives::OnHosts here(*nccl);
+    nccl->begin_on_hosts(call, operation);
     try {
       work();
     } catch (...) {
-      here.fail(std::current_exception());
-      throw;
+      nccl->fail_on_hosts(std::current_exception());
     }
+    nccl->end_on_hosts();
   }
   /// Behind a call of NCCL that has waited for its output: that may have been for an abort, which the watchdog has counted.
   void require_done(bool is_by_nccl, bool has_waited) const {

@@ -2,7 +2,6 @@
 #include "collective/detail/nccl_collectives.h"
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <exception>
 #include <limits>
@@ -26,8 +25,8 @@
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
 
-#include "collective/detail/call_comparison.h"
 #include "collective/detail/collective_checks.h"
+#include "collective/detail/compared_calls.h"
 #include "collective/detail/gpu_lanes.h"
 #include "collective/detail/gpu_run.h"
 
@@ -104,20 +103,18 @@ WorkersDevices agree_on_devices(Cluster& cluster, const Device& device, const De
 }
 
 struct NcclCollectives::State {
-  State(std::shared_ptr<Cluster> workers, const Device& own, int capability,
+  State(const std::shared_ptr<Cluster>& workers, const Device& own, int capability,
         std::shared_ptr<NcclClique> made)
-      : cluster(std::move(workers)),
-        device(own),
+      : device(own),
         compute_capability(capability),
-        clique(std::move(made)) {}
+        clique(std::move(made)),
+        calls(workers, *clique) {}
 
-  std::shared_ptr<Cluster> cluster;
   Device device;
   int compute_capability;
   std::shared_ptr<NcclClique> clique;
   std::shared_ptr<LateFailures> late_failures = std::make_shared<LateFailures>();
-  std::atomic<bool> is_on_hosts = false;
-  std::unique_ptr<CallComparison> comparison;  // null: this process alone. Ends first
+  ComparedCalls calls;  // ends first
 
   [[nodiscard]] std::optional<NcclReduction> reduction(ReduceOp op, DType dtype) const {
     return nccl_reduction(op, dtype, clique->api().version(), compute_capability);
@@ -139,39 +136,17 @@ struct NcclCollectives::State {
   [[nodiscard]] NcclComm comm() const { return clique->communicator(0); }
   [[nodiscard]] NcclApi& nccl() const { return clique->api(); }
 
-  void compare(const NcclCall& call, const GroupOperationInfo& operation);
+  /// Nobody listens: check() asks the clique.
   void compare(const NcclCall& call, const Tensor& tensor, int root) {
-    compare(call, operation_of(call.request, tensor, root));
+    clique->require_usable();
+    calls.compare(pack_operation(operation_of(call.request, tensor, root)), call.request.deadline,
+                  /*listener=*/nullptr);
   }
-  void calls_differ(const std::exception_ptr& error);
-  /// Enqueues `calls(launch, stream)`, one group, and divides what is a mean.
+  /// Enqueues `enqueue(launch, stream)`, one group, and divides what is a mean.
   template <class Calls>
-  void run(const NcclCall& call, const Buffers& buffers, Calls calls);
+  void run(const NcclCall& call, const Buffers& buffers, Calls enqueue);
   void divide(const Tensor& tensor, CudaStream stream) const;
 };
-
-void NcclCollectives::State::compare(const NcclCall& call, const GroupOperationInfo& operation) {
-  clique->require_usable();
-  if (comparison == nullptr) return;
-  const GroupOperation packed = pack_operation(operation);
-  if (!environment().strict) {
-    comparison->add(packed);
-    return;
-  }
-  compare_before(*comparison, *clique, packed, call.request.deadline);
-}
-
-/// Everybody's comparison has come to the same.
-void NcclCollectives::State::calls_differ(const std::exception_ptr& error) {
-  clique->break_with(error, /*is_known_everywhere=*/true);
-  if (!is_on_hosts) return;
-  // Here a call waits on hosts, where nothing tells it that another one is in NCCL, and does not come.
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& difference) {
-    cluster->abort_collective_ops(difference.what());
-  }
-}
 
 void NcclCollectives::State::divide(const Tensor& tensor, CudaStream stream) const {
   const CopyRange range{tensor.data(), tensor.data(), tensor.num_elements()};
@@ -187,7 +162,7 @@ void NcclCollectives::State::divide(const Tensor& tensor, CudaStream stream) con
 }
 
 template <class Calls>
-void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, Calls calls) {
+void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, Calls enqueue) {
   const Tensor& input = buffers.input;
   const TraceSpan span("enqueue communicate", "collective", [&] {
     return TraceArguments{.sequence = call.request.sequence,
@@ -212,7 +187,7 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
                               run.is_captured() ? std::nullopt : call.timeout_seconds);
     run.set_written();
     try {
-      calls(launch, stream);
+      enqueue(launch, stream);
     } catch (...) {
       clique->break_with(std::current_exception());  // says more than the launch that is given up
       throw;
@@ -240,17 +215,12 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
     announce_fallback(device, error.what());
     return nullptr;
   }
-  auto state = std::make_unique<State>(cluster, device, compute_capability, std::move(clique));
-  if (cluster->num_workers() > 1) {
-    state->comparison = std::make_unique<CallComparison>(
-        cluster,
-        [state = state.get()](const std::exception_ptr& error) { state->calls_differ(error); });
-  }
   if (cluster->rank() == 0) {
     log_once("Communicator by NCCL", LogSeverity::INFO,
              "Communicator: nccl, since it serves all workers' GPUs");
   }
-  return std::make_unique<NcclCollectives>(Passkey(), std::move(state));
+  return std::make_unique<NcclCollectives>(
+      Passkey(), std::make_unique<State>(cluster, device, compute_capability, std::move(clique)));
 }
 
 NcclCollectives::NcclCollectives(Passkey /*key*/, std::unique_ptr<State> state)
@@ -270,17 +240,15 @@ bool NcclCollectives::can_reduce(ReduceOp op, DType dtype) const {
 
 void NcclCollectives::require_usable() const { state_->clique->require_usable(); }
 
-void NcclCollectives::compare(const NcclCall& call, const GroupOperationInfo& operation) {
-  state_->compare(call, operation);
+void NcclCollectives::begin_on_hosts(const NcclCall& call, const GroupOperationInfo& operation) {
+  state_->calls.begin_on_hosts(pack_operation(operation), call.request.deadline,
+                               /*listener=*/nullptr);
 }
 
-NcclCollectives::OnHosts::OnHosts(NcclCollectives& all) : state_(*all.state_) {
-  state_.is_on_hosts = true;
-}
-NcclCollectives::OnHosts::~OnHosts() { state_.is_on_hosts = false; }
+void NcclCollectives::end_on_hosts() { state_->calls.end_on_hosts(); }
 
-void NcclCollectives::OnHosts::fail(const std::exception_ptr& error) const {
-  state_.clique->break_with(error, /*is_known_everywhere=*/true);
+void NcclCollectives::fail_on_hosts(const std::exception_ptr& error) {
+  state_->calls.fail_on_hosts(error);
 }
 
 void NcclCollectives::all_reduce(const NcclCall& call, const Tensor& input, const Tensor& output) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,13 +15,12 @@
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/comm/nccl_clique.h"
-#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
 
-#include "collective/detail/call_comparison.h"
+#include "collective/detail/compared_calls.h"
 #include "collective/detail/gpu_run.h"
 #include "collective/detail/nccl_rounds.h"
 #include "collective/detail/nccl_stage.h"
@@ -68,14 +66,12 @@ struct NcclReducer::State {
   std::vector<TensorSize> sizes;
   std::vector<CopyRange> ranges;
 
-  std::mutex listener_mutex;  // guards `listener`: the comparison's thread reads it
-  std::shared_ptr<detail::FailureListener> listener;   // of the last request
-  std::unique_ptr<detail::CallComparison> comparison;  // null: this process alone. Ends first
+  std::unique_ptr<detail::ComparedCalls> calls;  // null: this process alone. Ends first
 
   NcclStage& stage_for(bool is_captured);
   void compare(const NcclReduceRequest& request);
   void give_up_for_others();
-  void calls_differ(const std::exception_ptr& error);
+  [[nodiscard]] detail::ComparedCalls& compared_calls() const;
 };
 
 NcclStage& NcclReducer::State::stage_for(bool is_captured) {
@@ -116,36 +112,21 @@ GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorS
                          .sequence = record.sequence});
 }
 
-/// The calls of workers are compared beside them; strict programs wait for it.
 void NcclReducer::State::compare(const NcclReduceRequest& request) {
-  if (comparison == nullptr) return;
-  const GroupOperation call = call_of(request, sizes);
-  if (!environment().strict) {
-    {
-      const std::lock_guard lock(listener_mutex);
-      listener = request.operation.listener;
-    }
-    comparison->add(call);
-    return;
-  }
-  detail::compare_before(*comparison, *clique, call, deadline_of(request.operation));
+  if (calls == nullptr) return;
+  calls->compare(call_of(request, sizes), deadline_of(request.operation),
+                 request.operation.listener);
+}
+
+detail::ComparedCalls& NcclReducer::State::compared_calls() const {
+  if (calls == nullptr) throw InternalError("a call for the hosts of several workers, of one");
+  return *calls;
 }
 
 /// Other workers count on all rounds of this call, of which some may have been launched, and would take the next call for it. Within a process a round is
 /// launched on all GPUs or on none.
 void NcclReducer::State::give_up_for_others() {
-  if (comparison != nullptr) clique->break_with(std::current_exception());
-}
-
-/// Everybody's comparison has come to the same.
-void NcclReducer::State::calls_differ(const std::exception_ptr& error) {
-  std::shared_ptr<detail::FailureListener> tell;
-  {
-    const std::lock_guard lock(listener_mutex);
-    tell = listener;
-  }
-  clique->break_with(error, /*is_known_everywhere=*/true);
-  if (tell != nullptr) tell->operation_failed(error);
+  if (calls != nullptr) clique->break_with(std::current_exception());
 }
 
 namespace {
@@ -360,9 +341,7 @@ NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices&
   state_->devices = local;
   state_->clique = detail::NcclClique::among(cluster, local, deadline);
   if (cluster->num_workers() == 1) return;
-  state_->comparison = std::make_unique<detail::CallComparison>(
-      cluster,
-      [state = state_.get()](const std::exception_ptr& error) { state->calls_differ(error); });
+  state_->calls = std::make_unique<detail::ComparedCalls>(cluster, *state_->clique);
 }
 
 NcclReducer::~NcclReducer() {
@@ -376,6 +355,19 @@ const Devices& NcclReducer::devices() const { return state_->devices; }
 
 bool NcclReducer::can_reduce(ReduceOp op, DType dtype) const {
   return reduction_of(*state_->clique, op, dtype).has_value();
+}
+
+void NcclReducer::begin_on_hosts(const GroupOperationInfo& call, const GpuOperation& operation) {
+  state_->compared_calls().begin_on_hosts(pack_operation(call), deadline_of(operation),
+                                          operation.listener);
+}
+
+void NcclReducer::continue_on_hosts() { state_->compared_calls().continue_on_hosts(); }
+
+void NcclReducer::end_on_hosts() { state_->compared_calls().end_on_hosts(); }
+
+void NcclReducer::fail_on_hosts(const std::exception_ptr& error) {
+  state_->compared_calls().fail_on_hosts(error);
 }
 
 void NcclReducer::reduce(const NcclReduceRequest& request) {

@@ -14,9 +14,6 @@
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/collective/pack_choice.h"
-#include "crossdevice/comm/argument_agreement.h"
-#include "crossdevice/comm/default_devices.h"
-#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
@@ -29,12 +26,13 @@
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
+#include "ops/detail/host_part.h"
 #include "ops/detail/known_packs.h"
-#include "ops/detail/nccl_fallback.h"
 #include "ops/detail/sparse_reduce.h"
 #include "ops/detail/staged_value.h"
 #include "ops/detail/streamed_pack.h"
 #include "ops/detail/validation.h"
+#include "ops/detail/worker_group.h"
 
 namespace crossdevice {
 namespace {
@@ -43,76 +41,6 @@ namespace {
 const char* const kHost = "CPU:0";
 
 constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
-
-std::int64_t num_workers_of(const std::shared_ptr<Cluster>& cluster) {
-  return cluster ? cluster->num_workers() : 1;
-}
-
-/// Why a worker may be alone without wanting to be.
-std::string hint_for_one_alone(const Cluster* cluster, std::size_t num_devices, int group_size) {
-  if (std::cmp_less_equal(group_size, num_devices)) return "";
-  if (cluster == nullptr) return ": without a Cluster this worker is alone";
-  if (cluster->num_workers() > 1) return "";
-  return ": this worker is alone; start it with crossdevice-run, or another launcher";
-}
-
-void require_usable(const Devices& devices, const CommunicationOptions& options) {
-  options.validate();
-  if (devices.empty()) throw ValueError("CollectiveAllReduce needs at least one device");
-  for (const Device& device : devices) device.require_present();
-  if (devices.has_duplicates()) {
-    throw ValueError("CollectiveAllReduce: a device is named twice: " + devices.to_string());
-  }
-}
-
-constexpr const char* kByNccl = "by NCCL";
-
-/// What this worker would reduce its values with, if the others would too.
-const char* means_of(const Devices& devices, const CommunicationOptions& options) {
-  if (options.implementation == CommunicationImplementation::RING || options.deterministic) {
-    return "on hosts";
-  }
-  const bool are_gpus = std::none_of(devices.begin(), devices.end(),
-                                     [](const Device& device) { return device.is_host(); });
-  return are_gpus ? kByNccl : "on hosts";
-}
-
-/// Every worker says what it was made with, so that a difference is an error on all of them that names who differs. Returns whether all are for NCCL.
-bool require_equal_groups(Cluster& cluster, const Devices& devices, int group_size,
-                          const CommunicationOptions& options, const Deadline& deadline) {
-  const std::vector<std::string> all = agree_on_arguments(
-      cluster,
-      [&] {
-        require_usable(devices, options);
-        return fmt::format("{} of {} devices, {}\n{}\n{}", devices.size(), group_size,
-                           devices.to_string(), detail::describe_gpus(devices),
-                           means_of(devices, options));
-      },
-      deadline);
-  const auto numbers = [](const std::string& text) { return text.substr(0, text.find(',')); };
-  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
-  std::string differing;
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (numbers(all[rank]) != numbers(all[0])) {
-      differing += fmt::format("; rank {} has {}", rank, first_line(all[rank]));
-    }
-  }
-  if (differing.empty()) {
-    std::vector<std::string> gpus;
-    gpus.reserve(all.size());
-    for (const std::string& text : all) {
-      const std::size_t begin = text.find('\n') + 1;
-      gpus.push_back(text.substr(begin, text.find('\n', begin) - begin));
-    }
-    detail::require_gpus_apart(cluster, gpus);
-    return std::all_of(all.begin(), all.end(),
-                       [](const std::string& text) { return text.ends_with(kByNccl); });
-  }
-  throw ValueError(fmt::format(
-      "CollectiveAllReduce needs equally many devices and one group_size on all workers: rank 0 "
-      "has {}{}",
-      first_line(all[0]), differing));
-}
 
 /// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
 std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
@@ -165,17 +93,6 @@ void use_in_time(const Cluster& cluster, Use use) {
                                 {.operation = error.operation(),
                                  .culprits = {self},
                                  .inputs_intact = error.inputs_intact()});
-  }
-}
-
-/// NCCL's engine among the workers; null, on all of them, where it cannot work on one.
-std::unique_ptr<NcclReducer> make_reducer(const std::shared_ptr<Cluster>& cluster,
-                                          const Devices& devices, const Deadline& deadline) {
-  try {
-    return std::make_unique<NcclReducer>(cluster, devices, detail::nccl_meeting_deadline(deadline));
-  } catch (const UnavailableError& error) {
-    detail::announce_nccl_fallback("CollectiveAllReduce", devices, error.what());
-    return nullptr;
   }
 }
 
@@ -258,6 +175,16 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     throw AbortedError("this worker has given up: " + given_up_because,
                        {.operation = {}, .culprits = {cluster->worker(cluster->rank())}});
   }
+  /// Of a call, or the rest of it, with the request just made for it.
+  [[nodiscard]] detail::HostPart::Call host_call(const CollectiveRequest& request,
+                                                 detail::ActiveOperation& active,
+                                                 std::size_t num_parts = 1) const {
+    return {.nccl = nccl.get(),
+            .active = active,
+            .request = request,
+            .num_unknown = num_unknown,
+            .num_unknown_before = num_unknown - num_parts};
+  }
   /// Every worker has come to all that a part of a call does together: however it ends here now, all are behind the same parts.
   void set_known() { --num_unknown; }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
@@ -270,16 +197,17 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
     return workers->engine().rank_pack_sizes();
   }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, bool is_last,
-                   const DenseBatch& batch, detail::ActiveOperation& active);
+                   const DenseBatch& batch, detail::HostPart& part);
+  void reduce_by_nccl(const CollectiveRequest& request, const DenseBatch& batch,
+                      Int64 bytes_per_pack, detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
                                       const Destinations& destinations,
                                       const CommunicationOptions& call,
                                       detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_sparse(const CollectiveRequest& request, const PerReplica& value,
-                                       const Destinations& destinations,
-                                       detail::ActiveOperation& active);
+                                       const Destinations& destinations, detail::HostPart& part);
   void reduce_sparse_values(CollectiveRequest request, std::span<const ValueDestinationPair> pairs,
-                            std::vector<Mirrored>& results, detail::ActiveOperation& active);
+                            std::vector<Mirrored>& results, detail::HostPart& part);
 };
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
@@ -292,30 +220,18 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          const CommunicationOptions& options,
                                          std::shared_ptr<Cluster> cluster, const Deadline& deadline)
     : CrossDeviceOps(options.timeout_seconds), state_(std::make_unique<State>()) {
-  const std::int64_t num_workers = num_workers_of(cluster);
-  bool takes_nccl = false;
-  if (num_workers > 1) {
-    takes_nccl = require_equal_groups(*cluster, devices, group_size, options, deadline);
-  } else {
-    require_usable(devices, options);
-  }
-  // Equal on all workers by now.
-  if (std::int64_t{group_size} != num_workers * static_cast<std::int64_t>(devices.size())) {
-    throw ValueError(fmt::format(
-        "group_size must be the devices of all workers, {} workers with {} devices each, not {}{}",
-        num_workers, devices.size(), group_size,
-        hint_for_one_alone(cluster.get(), devices.size(), group_size)));
-  }
+  const bool takes_nccl =
+      detail::require_equal_groups(cluster, devices, group_size, options, deadline);
   state_->devices = devices;
   state_->options = options;
   state_->cluster = std::move(cluster);
-  if (num_workers == 1) {
+  if (state_->cluster == nullptr || state_->cluster->num_workers() == 1) {
     log_once("CollectiveAllReduce alone", LogSeverity::INFO,
              "CollectiveAllReduce: direct, since this worker is alone");
     return;
   }
   state_->workers.emplace(state_->cluster, deadline);  // says how its engine reduces
-  if (takes_nccl) state_->nccl = make_reducer(state_->cluster, devices, deadline);
+  if (takes_nccl) state_->nccl = detail::make_nccl_reducer(state_->cluster, devices, deadline);
   if (state_->nccl != nullptr && state_->cluster->rank() == 0) {
     log_once("CollectiveAllReduce by NCCL", LogSeverity::INFO,
              "CollectiveAllReduce: nccl where values lie on GPUs, since it serves all workers'");
@@ -360,7 +276,8 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
     result = state_->reduce_dense(op, value, destinations, options, active);
   } else if (state_->workers.has_value()) {
     const CollectiveRequest request = state_->request("reduce sparse", op, options, active);
-    result = state_->reduce_sparse(request, value, destinations, active);
+    detail::HostPart part(state_->host_call(request, active));
+    part.run([&] { result = state_->reduce_sparse(request, value, destinations, part); });
   } else {
     result = detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
   }
@@ -396,18 +313,21 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
     set_known();
     return result;
   }
+  detail::HostPart::Call here = host_call(all, active);
+  here.value = std::span<const PerReplica>(&value, 1);
+  detail::HostPart part(here);
   const auto all_reduce = [&](const PerReplica& inputs, const Mirrored& outputs) {
     const CollectiveValue shared{inputs.values(), outputs.values()};
+    part.begin();
     workers->engine().all_reduce(all, std::span<const CollectiveValue>(&shared, 1));
     set_known();
   };
-  if (is_on_hosts(value, result)) {
-    all_reduce(value, result);
-  } else {
+  part.run([&] {
+    if (is_on_hosts(value, result)) return all_reduce(value, result);
     const detail::StagedValue staged(value, result, kHost);
     all_reduce(staged.inputs(), staged.outputs());
     staged.put_back(result);
-  }
+  });
   return result;
 }
 
@@ -424,9 +344,10 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   std::optional<detail::StreamedPackName> name;
   if (streamed != nullptr) name.emplace(*streamed);
   // The dense values are one part, each sparse one is another.
+  const std::size_t num_parts = 1 + num_sparse(pairs);
   const CollectiveRequest whole =
       state_->request(name.has_value() ? name->view() : detail::kBatchReduce.name, op, options,
-                      active, fingerprint_of(pairs, bytes_per_pack), 1 + num_sparse(pairs));
+                      active, fingerprint_of(pairs, bytes_per_pack), num_parts);
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -438,41 +359,56 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
         .add(value, results[i], active.item_of(pairs[i]));
   }
   active.set_written();
-  CollectiveRequest request = whole;
-  std::size_t num_packs_done = 0;
+  bool has_written = false;
   try {
     if (!by_nccl.items.empty()) {
-      detail::reduce_batch(op, {},
-                           {.items = by_nccl.items,
-                            .packs = state_->known_packs.packs(by_nccl.sizes, bytes_per_pack),
-                            .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
-                            .placement = detail::Placement::GPUS,
-                            .nccl = state_->nccl.get(),
-                            .fingerprint = request.fingerprint,
-                            .kind = request.kind},
-                           active);
+      state_->reduce_by_nccl(whole, by_nccl, bytes_per_pack, active);
+      has_written = true;
     }
-    const std::span<const Pack> packs = state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
-    if (packs.empty()) state_->set_known();
-    for (const Pack& pack : packs) {
-      state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, active);
-      ++num_packs_done;
-      ++request.fingerprint;  // the next pack is not this one
-    }
-    state_->reduce_sparse_values(whole, pairs, results, active);
+    detail::HostPart::Call here = state_->host_call(whole, active, num_parts);
+    here.batch = pairs;
+    here.is_compared = has_written;
+    detail::HostPart part(here);
+    part.run([&] {
+      CollectiveRequest request = whole;
+      const std::span<const Pack> packs =
+          state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
+      if (packs.empty()) state_->set_known();
+      for (const Pack& pack : packs) {
+        state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, part);
+        has_written = true;
+        ++request.fingerprint;  // the next pack is not this one
+      }
+      state_->reduce_sparse_values(whole, pairs, results, part);
+    });
   } catch (const OpError& error) {
-    if (num_packs_done > 0 && active.is_in_place()) throw_with_inputs_changed(error);
+    if (has_written && active.is_in_place()) throw_with_inputs_changed(error);
     throw;
   }
   state_->complete(active);
   return results;
 }
 
+/// All of it is enqueued, or nothing counts.
+void CollectiveAllReduce::State::reduce_by_nccl(const CollectiveRequest& request,
+                                                const DenseBatch& batch, Int64 bytes_per_pack,
+                                                detail::ActiveOperation& active) {
+  detail::reduce_batch(request.op, {},
+                       {.items = batch.items,
+                        .packs = known_packs.packs(batch.sizes, bytes_per_pack),
+                        .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
+                        .placement = detail::Placement::GPUS,
+                        .nccl = nccl.get(),
+                        .fingerprint = request.fingerprint,
+                        .kind = request.kind},
+                       active);
+}
+
 /// The sparse ones of a batch, each an operation of its own.
 void CollectiveAllReduce::State::reduce_sparse_values(CollectiveRequest request,
                                                       std::span<const ValueDestinationPair> pairs,
                                                       std::vector<Mirrored>& results,
-                                                      detail::ActiveOperation& active) {
+                                                      detail::HostPart& part) {
   const std::uint64_t batch = request.fingerprint;
   request.kind = "reduce sparse";
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -481,20 +417,20 @@ void CollectiveAllReduce::State::reduce_sparse_values(CollectiveRequest request,
     Fingerprint fingerprint;
     fingerprint.add(batch, i);
     request.fingerprint = fingerprint.value();
-    results[i] = reduce_sparse(request, value, destinations, active);
-    active.complete_item(active.item_of(pairs[i]), results[i]);
+    results[i] = reduce_sparse(request, value, destinations, part);
+    part.active().complete_item(part.active().item_of(pairs[i]), results[i]);
   }
 }
 
 /// Through the workers' engine; copies of no more than one pack's values exist at a time.
 void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, const Pack& pack,
                                              bool is_last, const DenseBatch& batch,
-                                             detail::ActiveOperation& active) {
+                                             detail::HostPart& part) {
   const TraceSpan span("pack of values", "pack", [&pack] {
     return TraceArguments{.num_bytes = pack.num_elements() * size_in_bytes(pack.dtype),
                           .dtype = to_string(pack.dtype)};
   });
-  active.require_time_left();
+  part.active().require_time_left();
   std::vector<CollectiveValue> shared;
   std::vector<std::optional<detail::StagedValue>> staged;  // by range; empty: all lies on hosts
   shared.reserve(pack.ranges.size());
@@ -508,19 +444,20 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
     staged[r].emplace(*item.value, *item.result, kHost);
     shared.push_back({staged[r]->inputs().values(), staged[r]->outputs().values()});
   }
+  part.begin();
   workers->engine().all_reduce(request, shared);
   if (is_last) set_known();
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
     const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
     if (!staged.empty() && staged[r].has_value()) staged[r]->put_back(*item.result);
-    active.complete_item(item.item);
+    part.active().complete_item(item.item);
   }
 }
 
 Mirrored CollectiveAllReduce::State::reduce_sparse(const CollectiveRequest& request,
                                                    const PerReplica& value,
                                                    const Destinations& destinations,
-                                                   detail::ActiveOperation& active) {
+                                                   detail::HostPart& part) {
   const Device target =
       destinations.devices()[0].is_host() ? destinations.devices()[0] : Device(kHost);
   const PerReplica shown = detail::on_hosts(value);
@@ -532,6 +469,7 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(const CollectiveRequest& requ
     tensors.push_back(tensor_of(slices.dense_shape, slices.values.device()));
   }
   Mirrored result;
+  part.begin();
   workers->engine().share(request, tensors, [&](const RemoteTensors& all) {
     set_known();
     std::vector<IndexedSlices> everybodys;
@@ -544,7 +482,7 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(const CollectiveRequest& requ
     require_concatenable(everybodys);
     use_in_time(*cluster, [&] {
       result = detail::sparse_reduce(request.op, PerReplica(std::move(everybodys)), target,
-                                     destinations, active);
+                                     destinations, part.active());
     });
   });
   return result;
@@ -561,20 +499,22 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   Mirrored result;
   const CollectiveRequest request =
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
-  const PerReplica shown = detail::on_hosts(value);
-  state_->workers->engine().share(request, shown.values(), [&](const RemoteTensors& all) {
-    state_->set_known();
-    std::vector<Tensor> everybodys;
-    for (const std::vector<RemoteTensor>& theirs : all) {
-      for (const RemoteTensor& tensor : theirs) {
-        everybodys.push_back(view_of(tensor, kHost));
+  detail::HostPart part(state_->host_call(request, active));
+  part.run([&] {
+    const PerReplica shown = detail::on_hosts(value);
+    part.begin();
+    state_->workers->engine().share(request, shown.values(), [&](const RemoteTensors& all) {
+      state_->set_known();
+      std::vector<Tensor> everybodys;
+      for (const std::vector<RemoteTensor>& theirs : all) {
+        for (const RemoteTensor& tensor : theirs) everybodys.push_back(view_of(tensor, kHost));
       }
-    }
-    const PerReplica parts(everybodys);
-    const Shape shape = detail::require_gatherable(parts, destinations, axis);
-    result = destinations.make_result(parts.dtype(), shape, value);
-    use_in_time(*state_->cluster, [&] {
-      detail::gather_components(parts, static_cast<std::size_t>(axis), result, active);
+      const PerReplica parts(everybodys);
+      const Shape shape = detail::require_gatherable(parts, destinations, axis);
+      result = destinations.make_result(parts.dtype(), shape, value);
+      use_in_time(*state_->cluster, [&] {
+        detail::gather_components(parts, static_cast<std::size_t>(axis), result, active);
+      });
     });
   });
   state_->complete(active);

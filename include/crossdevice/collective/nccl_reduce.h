@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/device/device.h"
@@ -64,6 +66,22 @@ class CROSSDEVICE_EXPORT NcclReducer {
   [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
   /// Every tensor: outputs[j] = op(inputs...), for dtypes of which can_reduce() is true.
   void reduce(const NcclReduceRequest& request);
+
+  /// Of several workers: a call that hosts carry out, in its turn among those of NCCL. It is compared with what the others call then, so that who takes the other
+  /// way is found: every call once, by reduce() or here. To be made when all that may fail on this worker alone is done. One that throws has counted for nothing;
+  /// else end_on_hosts() or fail_on_hosts() follows.
+  ///
+  /// Errors   as reduce(). InternalError with CROSSDEVICE_STRICT=1, on every worker: the calls differ.
+  void begin_on_hosts(const GroupOperationInfo& call, const GpuOperation& operation);
+  /// The same for the rest of a call of which reduce() has done a part.
+  void continue_on_hosts();
+  /// It has ended, well or as it does on all workers.
+  ///
+  /// Errors   InternalError: meanwhile calls were found to differ.
+  void end_on_hosts();
+  /// It has failed while others may count on it: breaks the communicators, which the others are told, and throws `error`, or, where the hosts' wait was ended
+  /// because calls differ, InternalError as above.
+  [[noreturn]] void fail_on_hosts(const std::exception_ptr& error);
 
  private:
   struct State;

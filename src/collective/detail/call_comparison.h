@@ -21,7 +21,11 @@ namespace crossdevice::detail {
 class CallComparison {
  public:
   /// What is to happen when calls differ, once, on the comparison's thread; must neither wait nor destroy this.
-  using OnDifference = std::function<void(std::exception_ptr)>;
+  struct OnDifference {
+    std::function<void(const std::exception_ptr&)> is_found;
+    /// Behind what every worker does when it is found; where one does not come to that, some seconds later.
+    std::function<void(const std::exception_ptr&)> is_known;
+  };
 
   /// Ranks    collective.
   CallComparison(const std::shared_ptr<Cluster>& cluster, OnDifference on_difference);

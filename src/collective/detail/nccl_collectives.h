@@ -35,7 +35,7 @@ struct NcclCall {
   std::optional<double> timeout_seconds = std::nullopt;
 };
 
-/// Ranks    as CollectiveEngine. Calls are compared, as NcclReducer's; compare() is for those that something else carries out.
+/// Ranks    as CollectiveEngine. Calls are compared, as NcclReducer's, with those that hosts carry out.
 /// Shapes   have been checked; can_reduce() is true.
 /// Memory   tensors on this worker's GPU.
 /// Order    as gpu_reduce: a call returns after enqueueing on the tensors' streams.
@@ -65,13 +65,10 @@ class NcclCollectives {
 
   /// Errors   what broke this, once; FailedPreconditionError, with its text, from then on.
   void require_usable() const;
-  /// This worker makes that call, which OnHosts carries out: beside it, or with CROSSDEVICE_STRICT=1 before it, all hear where they differ, and this
-  /// breaks.
-  ///
-  /// Errors   as require_usable().
-  void compare(const NcclCall& call, const GroupOperationInfo& operation);
-  /// While hosts carry out a call: where the others' is another one, perhaps in NCCL, it is aborted, and with it what the job waits for.
-  class OnHosts;
+  /// A call that hosts carry out, in its turn among NCCL's: see ComparedCalls.
+  void begin_on_hosts(const NcclCall& call, const GroupOperationInfo& operation);
+  void end_on_hosts();
+  [[noreturn]] void fail_on_hosts(const std::exception_ptr& error);
 
   void all_reduce(const NcclCall& call, const Tensor& input, const Tensor& output);
   void reduce_scatter(const NcclCall& call, const Tensor& input, const Tensor& output);
@@ -84,19 +81,6 @@ class NcclCollectives {
 
  private:
   std::unique_ptr<State> state_;
-};
-
-class NcclCollectives::OnHosts {
- public:
-  explicit OnHosts(NcclCollectives& all);
-  ~OnHosts();
-  OnHosts(const OnHosts&) = delete;
-  OnHosts& operator=(const OnHosts&) = delete;
-  /// The call has failed, on every worker that is in it.
-  void fail(const std::exception_ptr& error) const;
-
- private:
-  State& state_;
 };
 
 }  // namespace crossdevice::detail

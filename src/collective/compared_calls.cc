@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Two threads meet here: the one that calls, and the comparison's. The mutex orders "a call goes to the hosts" and "calls differ": either the call finds the
+/// difference there and does not go, or the comparison finds the call there and ends it. So nobody stays on hosts whose difference is known.
+///
+/// How it is ended: every worker's comparison comes to the same difference, of the same exchange. First each keeps it, breaks its clique with it and tells its
+/// listener; then they meet, and only behind that does who is on hosts abort what the job waits for. So on every worker the difference is there before
+/// the abort is heard, which would else be taken for the reason: by the clique, which listens to the cluster, and by the call that is aborted. The chief hears as many
+/// aborts as workers are on hosts, and passes on the first.
+///
+/// A call that fails on hosts by itself breaks the clique, which tells the others, as one of NCCL does: who is past it would wait in the next one.
+#include "collective/detail/compared_calls.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/core/exception_text.h"
+
+#include "collective/detail/call_comparison.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// For a comparison of calls that hosts have found to differ.
+constexpr std::chrono::seconds kVerdictTime{2};
+
+bool is_internal(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InternalError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// What a call on hosts has left behind that ended with `error`.
+bool leaves_inputs_intact(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const OpError& known) {
+    return known.inputs_intact();
+  } catch (...) {
+    return false;
+  }
+}
+
+[[noreturn]] void throw_difference(const std::exception_ptr& difference, bool inputs_intact) {
+  try {
+    std::rethrow_exception(difference);
+  } catch (const InternalError& error) {
+    throw InternalError(error.what(), {.operation = {},
+                                       .culprits = std::vector<RankInfo>(error.culprits().begin(),
+                                                                         error.culprits().end()),
+                                       .inputs_intact = inputs_intact});
+  }
+}
+
+}  // namespace
+
+struct ComparedCalls::State {
+  State(std::shared_ptr<Cluster> workers, NcclClique& of)
+      : cluster(std::move(workers)), clique(of) {}
+
+  std::shared_ptr<Cluster> cluster;
+  NcclClique& clique;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  enum class Place : std::uint8_t { ELSEWHERE, ON_HOSTS, LEAVING_HOSTS };
+  Place place = Place::ELSEWHERE;             // of the call under way
+  std::shared_ptr<FailureListener> listener;  // of the last call
+  std::exception_ptr difference;              // null: none has been found
+
+  std::unique_ptr<CallComparison> comparison;  // null: this worker is alone. Ends first
+
+  void find_difference(const std::exception_ptr& error);
+  void end_waiting(const std::exception_ptr& error);
+  void go_to_hosts();
+  [[nodiscard]] std::exception_ptr leave_hosts(std::chrono::seconds verdict_time);
+};
+
+/// On the comparison's thread.
+void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
+  std::shared_ptr<FailureListener> tell;
+  {
+    const std::lock_guard lock(mutex);
+    difference = error;
+    if (place == Place::ELSEWHERE) tell = listener;  // else the call itself throws it
+  }
+  changed.notify_all();
+  clique.break_with(error, /*is_known_everywhere=*/true);
+  if (tell != nullptr) tell->operation_failed(error);
+}
+
+/// The same, once all have found it.
+void ComparedCalls::State::end_waiting(const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex);
+    if (place != Place::ON_HOSTS) return;
+  }
+  cluster->abort_collective_ops(exception_text(error));
+}
+
+void ComparedCalls::State::go_to_hosts() {
+  std::exception_ptr found;
+  {
+    const std::lock_guard lock(mutex);
+    found = difference;
+    if (found == nullptr) place = Place::ON_HOSTS;
+  }
+  try {
+    // What else has broken it ends what hosts wait for, too.
+    clique.require_usable();
+    if (found != nullptr) std::rethrow_exception(found);  // which is about to break it
+  } catch (...) {
+    (void)leave_hosts(std::chrono::seconds(0));
+    throw;
+  }
+}
+
+/// Returns the difference where one was found, for which it waits a while.
+std::exception_ptr ComparedCalls::State::leave_hosts(std::chrono::seconds verdict_time) {
+  std::unique_lock lock(mutex);
+  if (place == Place::ELSEWHERE) return nullptr;
+  place = Place::LEAVING_HOSTS;
+  (void)changed.wait_for(lock, verdict_time, [this] { return difference != nullptr; });
+  place = Place::ELSEWHERE;
+  return difference;
+}
+
+ComparedCalls::ComparedCalls(const std::shared_ptr<Cluster>& cluster, NcclClique& clique)
+    : state_(std::make_unique<State>(cluster, clique)) {
+  if (cluster->num_workers() == 1) return;
+  state_->comparison = std::make_unique<CallComparison>(
+      cluster,
+      CallComparison::OnDifference{
+          .is_found = [state = state_.get()](
+                          const std::exception_ptr& error) { state->find_difference(error); },
+          .is_known = [state = state_.get()](
+                          const std::exception_ptr& error) { state->end_waiting(error); }});
+}
+
+ComparedCalls::~ComparedCalls() = default;
+
+void ComparedCalls::compare(const GroupOperation& call, const Deadline& deadline,
+                            std::shared_ptr<FailureListener> listener) {
+  State& state = *state_;
+  if (state.comparison == nullptr) return;
+  if (environment().strict) {
+    return compare_before(*state.comparison, state.clique, call, deadline);
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    state.listener = std::move(listener);
+  }
+  state.comparison->add(call);
+}
+
+/// Beside the call it is compared when it is on hosts already: what is found by that finds it there.
+void ComparedCalls::begin_on_hosts(const GroupOperation& call, const Deadline& deadline,
+                                   std::shared_ptr<FailureListener> listener) {
+  if (environment().strict) {
+    state_->clique.require_usable();
+    compare(call, deadline, std::move(listener));
+    state_->go_to_hosts();
+  } else {
+    state_->go_to_hosts();
+    try {
+      compare(call, deadline, std::move(listener));
+    } catch (...) {
+      (void)state_->leave_hosts(std::chrono::seconds(0));
+      throw;
+    }
+  }
+}
+
+void ComparedCalls::continue_on_hosts() { state_->go_to_hosts(); }
+
+void ComparedCalls::end_on_hosts() {
+  const std::exception_ptr difference = state_->leave_hosts(std::chrono::seconds(0));
+  if (difference != nullptr) throw_difference(difference, /*inputs_intact=*/false);
+}
+
+void ComparedCalls::fail_on_hosts(const std::exception_ptr& error) {
+  const bool is_compared_beside = state_->comparison != nullptr && !environment().strict;
+  const std::exception_ptr difference = state_->leave_hosts(
+      is_compared_beside && is_internal(error) ? kVerdictTime : std::chrono::seconds(0));
+  if (difference != nullptr) throw_difference(difference, leaves_inputs_intact(error));
+  state_->clique.break_with(error, /*is_known_everywhere=*/state_->comparison == nullptr);
+  std::rethrow_exception(error);
+}
+
+}  // namespace crossdevice::detail

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Calls of workers of which NCCL carries some and hosts the others, compared in one sequence: a call that goes the one way here and the other there is found.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/gpu_watchdog.h"
+#include "crossdevice/comm/group_operation.h"
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/core/deadline.h"
+
+namespace crossdevice::detail {
+
+/// Every call is compared once, whichever way it goes, so that the n-th comparison is about the same call on all workers: beside the calls, or, with
+/// CROSSDEVICE_STRICT=1, before them.
+///
+/// Order    a call for hosts is compared when all that can fail on this worker alone, before others count on it, is done.
+/// Errors   where calls differ, on every worker, what CallComparison says: the clique is broken with it. Who is in a call of NCCL, or in none, hears it from the
+///          clique and by its listener, who is on hosts gets it thrown by that call. Where some are on hosts, these wait for workers that do not come, so
+///          what all wait for is ended (Cluster::abort_collective_ops).
+/// Threads  calls are serialised by the caller.
+/// Cost     as CallComparison; on hosts two locks more.
+class ComparedCalls {
+ public:
+  /// `clique` outlives this. Collective; of one worker alone nothing is compared.
+  ComparedCalls(const std::shared_ptr<Cluster>& cluster, NcclClique& clique);
+  ~ComparedCalls();
+  ComparedCalls(const ComparedCalls&) = delete;
+  ComparedCalls& operator=(const ComparedCalls&) = delete;
+
+  /// This worker makes that call, by NCCL. `listener`: hears, until the next call, that this or an earlier one differs; may be null.
+  ///
+  /// Errors   as NcclClique::require_usable(), of which the caller has made sure.
+  void compare(const GroupOperation& call, const Deadline& deadline,
+               std::shared_ptr<FailureListener> listener);
+
+  /// The same on hosts. One that throws has counted for nothing, else one of the two below ends it.
+  ///
+  /// Errors   as NcclClique::require_usable().
+  void begin_on_hosts(const GroupOperation& call, const Deadline& deadline,
+                      std::shared_ptr<FailureListener> listener);
+  /// The rest of a call, of which NCCL carries a part, and with it the comparison.
+  void continue_on_hosts();
+  /// The call has ended as it does on all workers.
+  ///
+  /// Errors   that it, or an earlier one, differs from the others' has been found meanwhile.
+  void end_on_hosts();
+  /// It has failed here, while others may count on it: the clique breaks, and they are told, once. Throws `error`, or, where it comes of calls that differ, that.
+  ///
+  /// Cost     where hosts themselves have found a difference, up to 2 s: as soon as all have called, the comparison says more.
+  [[noreturn]] void fail_on_hosts(const std::exception_ptr& error);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace crossdevice::detail
