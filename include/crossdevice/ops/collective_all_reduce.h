@@ -24,8 +24,8 @@ namespace crossdevice {
 ///          after enqueueing; else, with `deterministic`, with RING, and for gather and sparse values, they are copied to the host, reduced there and
 ///          copied back, and the calls wait for that.
 /// Ranks    collective: every worker makes the same calls in the same order, on objects that were made in the same order.
-/// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which),
-///          DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
+/// Errors   besides those of CrossDeviceOps: UnavailableError (a worker is gone), AbortedError, InternalError (workers make different calls; says which, also where a call goes through
+///          NCCL here and through the host there), DeadlineExceededError (names the workers that did not come). After one of them the object is broken; make a new one from a new cluster.
 ///          A ValueError of a call concerns this worker alone: the others wait for it. They are not told, since nothing was touched: the caller may put
 ///          the call right and make it, and theirs goes on; were they told, all would have to be made anew for a wrong argument of one. One
 ///          that leaves MultiWorkerMirroredStrategy's run() has nobody to put it right, and is told. A call that was cancelled before it
