@@ -7,6 +7,7 @@
 #include <latch>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -469,9 +470,9 @@ TEST_F(CollectiveGpu, HostsReduceWhatNcclIsNotToReduce) {
 /// The rows of slices_on() of all workers added up.
 std::vector<float> sum_of_slices(int num_workers) {
   std::vector<float> sum(8, 0.0F);
-  for (int rank = 0; rank < num_workers; ++rank) {
-    for (const int row : {rank, 3}) {
-      for (const int column : {0, 1}) sum[static_cast<std::size_t>(2 * row + column)] += 1;
+  for (std::size_t rank = 0; std::cmp_less(rank, num_workers); ++rank) {
+    for (const std::size_t row : {rank, std::size_t{3}}) {
+      for (const std::size_t column : {0U, 1U}) sum[2 * row + column] += 1;
     }
   }
   return sum;
@@ -538,6 +539,7 @@ TEST_F(CollectiveGpu, WhatFailsOnOneBetweenTwoRoundsIsAnErrorOnAllAtOnce) {
     CollectiveAllReduce ops(devices_of(*cluster, 1), 2, {}, cluster);
     // In packs of some ten values: each is copied together, reduced, and copied apart.
     std::vector<PerReplica> batch;
+    batch.reserve(40);
     for (int i = 0; i < 40; ++i) batch.push_back(value_on(*cluster, 1, 10, 1));
     const CommunicationOptions packs{.bytes_per_pack = 400, .timeout_seconds = 600};
     ops.batch_reduce_into(ReduceOp::MEAN, batch, packs);
