@@ -98,7 +98,7 @@ struct Call {
 };
 
 Call all_reduce(std::size_t n, std::size_t count, bool is_in_place) {
-  const auto sum = static_cast<float>(n * (n + 1) / 2);
+  const std::size_t sum = n * (n + 1) / 2;
   return {
       .name = fmt::format("all_reduce of {}{}", count, is_in_place ? " in place" : ""),
       .num_inputs = count,
@@ -109,7 +109,7 @@ Call all_reduce(std::size_t n, std::size_t count, bool is_in_place) {
         const std::vector<Tensor> outputs{output.tensor()};
         const CollectiveValue value{inputs, outputs};
         collectives.all_reduce(next_request(), {&value, 1});
-        EXPECT_TRUE(output.holds(sum));
+        EXPECT_TRUE(output.holds(static_cast<float>(sum)));
       }};
 }
 

@@ -736,24 +736,5 @@ TEST(ControlPlaneTest, BadOptionsAreRefused) {
   EXPECT_THROW((void)ControlPlane::join(options, soon()), ValueError);
 }
 
-TEST(ControlPlaneTest, TwoHundredAndFiftySixIdleWorkersMeet) {
-  constexpr int kWorkers = 256;
-  const ReservedPort reserved;
-  const std::uint16_t port = reserved.number();
-  std::vector<Plane> planes(kWorkers);
-  std::vector<std::thread> threads;
-  threads.reserve(kWorkers);
-  for (int rank = 0; rank < kWorkers; ++rank) {
-    threads.emplace_back([&, rank] {
-      planes[static_cast<std::size_t>(rank)] =
-          ControlPlane::join(options_of(rank, kWorkers, port), soon());
-      EXPECT_EQ(gather(planes[static_cast<std::size_t>(rank)], 1, "x").size(),
-                static_cast<std::size_t>(kWorkers));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (int rank = kWorkers - 1; rank >= 0; --rank) planes[static_cast<std::size_t>(rank)].reset();
-}
-
 }  // namespace
 }  // namespace crossdevice::detail

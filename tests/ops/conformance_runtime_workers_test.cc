@@ -100,7 +100,7 @@ void rt4(Cluster& cluster) {
   }
   std::vector<ValueDestinationPair> pairs;
   pairs.reserve(values.size());
-  for (const PerReplica& value : values) pairs.emplace_back(value, value);
+  for (const PerReplica& value : values) pairs.push_back({value, value});
   for (const int bytes_per_pack : {0, 1, 64, 4004, 50'000, 1 << 20}) {
     const std::vector<Mirrored> results = group.ops.batch_reduce(
         ReduceOp::SUM, pairs, {.bytes_per_pack = bytes_per_pack, .deterministic = true});
