@@ -78,10 +78,11 @@ class Judgement:
         return found[:1] if self.state == State.MET else found
 
 
-def _judgement(figures, scene_names, names):
+def _judgement(figures, scene_names, names, counting=None):
+    """figures: all that were measured; counting: those of them that count, where not all do."""
     lacking = [name for name in scene_names if name not in {figure.scene for figure in figures}]
     lacking += [title_of(name) for name in in_order(set(names) - {figure.contender for figure in figures})]
-    return Judgement(sorted(figures, key=lambda figure: figure.margin), lacking)
+    return Judgement(sorted(figures if counting is None else counting, key=lambda figure: figure.margin), lacking)
 
 
 def _cells(measured, scene_names, sizes, in_place):
@@ -95,10 +96,11 @@ def _cells(measured, scene_names, sizes, in_place):
 def peers_take(bound, scene_names, names, sizes=(8, math.inf), reference=OURS):
     """Each peer's times, in how many times ours. Of a size that several scenes have the last of them counts, which has more rounds."""
     def judge(measured):
-        figures = {(key, name): Figure(scene, key, name, cells[name].ratios[reference], bound)
+        figures = [Figure(scene, key, name, cells[name].ratios[reference], bound)
                    for scene, key, cells in _cells(measured, scene_names, sizes, None)
-                   for name in names if name in cells and reference in cells[name].ratios}
-        return _judgement(figures.values(), scene_names, names)
+                   for name in names if name in cells and reference in cells[name].ratios]
+        last = {(figure.key, figure.contender): figure for figure in figures}
+        return _judgement(figures, scene_names, names, last.values())
     return judge
 
 

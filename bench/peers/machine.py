@@ -50,9 +50,11 @@ def cpu_title():
     """"AMD EPYC (family 25, model 1, AVX2)"."""
     processor = _processor()
     name, numbers = _name_and_numbers(processor)
-    flags = processor.get("flags", "").split()
-    widest = next((title for flag, title in VECTOR_EXTENSIONS.items() if flag in flags), "no AVX2")
-    return f"{name} ({', '.join([*numbers, widest])})"
+    about = list(numbers)
+    if "flags" in processor:  # what x86 calls them
+        flags = processor["flags"].split()
+        about.append(next((title for flag, title in VECTOR_EXTENSIONS.items() if flag in flags), "no AVX2"))
+    return f"{name} ({', '.join(about)})" if about else name
 
 
 def folder_name():

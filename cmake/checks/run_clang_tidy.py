@@ -9,6 +9,7 @@ With --remember, what it had nothing to say about is not shown again until one o
 
 import argparse
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -90,8 +91,9 @@ class Memory:
         version = subprocess.run([arguments.clang_tidy, "--version"], capture_output=True, check=True).stdout
         self.common = self.anywhere(config + version + pathlib.Path(__file__).read_bytes())
         for path in self.room.iterdir():
-            if path.stat().st_mtime < time.time() - FORGET_AFTER_SECONDS:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another run forgets it, too
+                if path.stat().st_mtime < time.time() - FORGET_AFTER_SECONDS:
+                    path.unlink()
 
     def anywhere(self, text):
         """The same in another checkout."""

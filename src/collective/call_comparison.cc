@@ -36,6 +36,8 @@ constexpr std::size_t kMaxCallsAtOnce = 4096;
 constexpr std::chrono::milliseconds kPause{10};
 /// How long the destructor waits for the others.
 constexpr std::chrono::seconds kGrace{2};
+/// How long all wait for each other once calls differ, each on a thread of its own; long, as a machine may be busy.
+constexpr std::chrono::seconds kMeeting{10};
 
 std::vector<int> everybody(const Cluster& cluster) {
   std::vector<int> ranks(static_cast<std::size_t>(cluster.num_workers()));
@@ -155,7 +157,7 @@ CallComparison::~CallComparison() {
 /// Until each has said that calls differ: all have found it, in the exchange that has ended. Who dies, or is stopped, is not waited for.
 void CallComparison::State::await_all() {
   try {
-    meeting->barrier(Deadline::after(kGrace));
+    meeting->barrier(Deadline::after(kMeeting));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
   }
 }
@@ -191,7 +193,12 @@ void CallComparison::add(const GroupOperation& call) {
     return;
   }
   // Detached: it holds what it needs, and ends with the exchanges. The destructor waits for it as long as that makes sense.
-  start_service_thread("xdev-calls", [state = state_] { run(state); }).detach();
+  try {
+    start_service_thread("xdev-calls", [state = state_] { run(state); }).detach();
+  } catch (...) {
+    state_->fresh.pop_back();  // the call is not made
+    throw;
+  }
   state_->has_thread = true;
 }
 

@@ -27,7 +27,7 @@ namespace crossdevice::detail {
 namespace {
 
 /// For a comparison of calls that hosts have found to differ.
-constexpr std::chrono::seconds kVerdictTime{2};
+constexpr std::chrono::seconds kVerdictTime{5};
 
 bool is_internal(const std::exception_ptr& error) {
   try {

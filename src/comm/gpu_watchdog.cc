@@ -257,7 +257,6 @@ void GpuWatchdog::await_end(const Deadline& deadline) {
     std::unique_lock lock(mutex_);
     is_stopping_ = true;
     changed_.notify_all();
-    if (is_watchdog) return;
     (void)changed_.wait_until(lock, deadline.moment(),
                               [this] { return !has_thread_ || has_ended_; });
     if (!has_ended_) return;

@@ -326,7 +326,7 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
     if (is_on_hosts(value, result)) return all_reduce(value, result);
     const detail::StagedValue staged(value, result, kHost);
     all_reduce(staged.inputs(), staged.outputs());
-    staged.put_back(result);
+    staged.put_back(result, active.is_in_place());
   });
   return result;
 }
@@ -373,7 +373,10 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
       CollectiveRequest request = whole;
       const std::span<const Pack> packs =
           state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
-      if (packs.empty()) state_->set_known();
+      if (packs.empty()) {
+        if (!on_engine.items.empty()) part.begin();  // of empty values
+        state_->set_known();
+      }
       for (const Pack& pack : packs) {
         state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, part);
         has_written = true;
@@ -449,7 +452,9 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
   if (is_last) set_known();
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
     const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
-    if (!staged.empty() && staged[r].has_value()) staged[r]->put_back(*item.result);
+    if (!staged.empty() && staged[r].has_value()) {
+      staged[r]->put_back(*item.result, part.active().is_in_place());
+    }
     part.active().complete_item(item.item);
   }
 }

@@ -35,7 +35,7 @@ void reduce_mixed(ReduceOp op, const ReduceRoute& route, const PerReplica& value
   ReduceRoute inner = route;
   inner.reducer = target;
   reduce_components(op, inner, staged.inputs(), staged.outputs(), active);
-  staged.put_back(result);
+  staged.put_back(result, active.is_in_place());
 }
 
 struct GpuTensors {
@@ -184,7 +184,7 @@ void gather_components(const PerReplica& value, std::size_t axis, const Mirrored
           has_gpu(result.devices()) ? first_gpu(result.devices()) : *result.devices().begin();
       const StagedValue staged(value, result, target);
       gather_components(staged.inputs(), axis, staged.outputs(), active);
-      staged.put_back(result);
+      staged.put_back(result, active.is_in_place());
       return;
     }
   }

@@ -32,19 +32,6 @@ void await_streams(std::span<const Tensor> tensors, const ActiveOperation& activ
   }
 }
 
-void put_back(std::span<const StagedValue> staged, std::span<const ReduceItem> items,
-              ActiveOperation& active) {
-  try {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      staged[i].put_back(*items[i].result);
-      active.complete_item(items[i].item);
-    }
-  } catch (const OpError& error) {
-    if (active.is_in_place()) throw_with_inputs_changed(error);
-    throw;
-  }
-}
-
 }  // namespace
 
 void require_not_captured(const ReduceItem& item) {
@@ -73,7 +60,10 @@ void staged_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
     on_hosts.push_back({&copies.inputs(), &copies.outputs(), PendingBatchState::kNoItem});
   }
   host_scheduled_reduce(op, on_hosts, packs, active);
-  put_back(staged, items, active);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    staged[i].put_back(*items[i].result, active.is_in_place());
+    active.complete_item(items[i].item);
+  }
 }
 
 }  // namespace crossdevice::detail

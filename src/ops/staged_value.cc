@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/inline_vector.h"
 #include "crossdevice/device/copy.h"
 
@@ -32,9 +33,14 @@ bool StagedValue::is_there(const Tensor& tensor) const {
   return tensor.device().is_host() == target_.is_host();
 }
 
-void StagedValue::put_back(const Mirrored& result) const {
-  for (const Tensor& tensor : result.values()) {
-    if (!is_there(tensor)) copy(tensor, block_);
+void StagedValue::put_back(const Mirrored& result, bool is_in_place) const {
+  try {
+    for (const Tensor& tensor : result.values()) {
+      if (!is_there(tensor)) copy(tensor, block_);
+    }
+  } catch (const OpError& error) {
+    if (is_in_place) throw_with_inputs_changed(error);
+    throw;
   }
 }
 

@@ -73,6 +73,7 @@ class RatioTest(unittest.TestCase):
         found = bars.peers_take(bars.at_least(1), ("workers-2", "workers-2-small"), ("openmpi",))(measured(workers_2=few, workers_2_small=many))
         self.assertEqual([(figure.scene, figure.value.median) for figure in found.figures], [("workers-2-small", 2)])
         self.assertIs(found.state, bars.State.MET)
+        self.assertEqual(found.lacking, [])
 
 
 class OwnFiguresTest(unittest.TestCase):

@@ -26,7 +26,7 @@ using testing::run_ranks;
 
 constexpr std::size_t kWorkers = 256;
 /// A member beats four times in it; so long it may be kept from its processor.
-constexpr std::chrono::seconds kHeartbeatTimeout{testing::kIsSanitized ? 8 : 2};
+constexpr std::chrono::seconds kHeartbeatTimeout{testing::kIsSanitized ? 8 : 5};
 /// Whoever does not beat, or is not heard, is lost in it twice.
 constexpr auto kIdle = 2 * kHeartbeatTimeout + kHeartbeatTimeout / 2;
 

@@ -171,7 +171,8 @@ void rt6_cancelling(Cluster& cluster) {
     const auto num_begun = [] { return counter_value("crossdevice_reductions_total"); };
     const double before = num_begun();
     PendingBatch pending = group.ops.reduce_async(ReduceOp::SUM, one, one);
-    while (num_begun() == before) std::this_thread::yield();
+    const Deadline patience = Deadline::after_timeout_seconds(60);
+    while (num_begun() == before && !patience.has_passed()) std::this_thread::yield();
     pending.cancel();
     EXPECT_FALSE(pending.is_done());
     cluster.barrier();  // now the others come

@@ -16,6 +16,7 @@
 #include "crossdevice/ops/reduction_to_one_device.h"
 #include "crossdevice/ops/select_cross_device_ops.h"
 
+#include "ops/detail/staged_value.h"
 #include "support/gpu_values.h"
 #include "support/thrown.h"
 
@@ -78,6 +79,22 @@ class GpuOps : public ::testing::Test {
 };
 
 // ---------------------------------------------------------------------------------------------- what is called
+
+TEST_F(GpuOps, WhatIsNotPutBackWholeLeavesInputsChangedWhereItIsInPlace) {
+  const PerReplica value = ones_and_twos(2, 10);
+  const Mirrored result(value.values());
+  const detail::StagedValue staged(value, result, "CPU:0");
+  for (const bool is_in_place : {true, false}) {
+    emulated_cuda().calls().inject({.function = "cuda.memcpy_async", .skip = 1, .status = 98});
+    try {
+      staged.put_back(result, is_in_place);
+      ADD_FAILURE() << "no copy failed";
+    } catch (const OpError& error) {
+      EXPECT_EQ(error.inputs_intact(), !is_in_place);
+    }
+    emulated_cuda().calls().clear_faults();
+  }
+}
 
 // V1-2, the GPUs of it.
 TEST_F(GpuOps, V1_2_NcclAllReduceIsChosenWhereAllAreGpus) {

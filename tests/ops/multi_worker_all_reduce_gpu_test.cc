@@ -364,7 +364,7 @@ TEST_F(MultiWorkerGpu, TheHostWaitsForStreamsUntilTheDeadline) {
   MultiWorkerAllReduce ops(workers(2), 1, with("xring"));
   emulated_cuda().block_stream(second.get());
   try {
-    ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.2});
+    ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 2});
     FAIL() << "no deadline";
   } catch (const DeadlineExceededError& error) {
     EXPECT_TRUE(error.inputs_intact());

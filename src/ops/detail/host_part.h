@@ -54,9 +54,6 @@ class HostPart {
     if (call_.nccl == nullptr) return work();
     try {
       work();
-    } catch (const ValueError&) {
-      end();  // concerns this worker alone, or all alike
-      throw;
     } catch (...) {
       fail(std::current_exception());
     }

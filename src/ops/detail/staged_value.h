@@ -23,7 +23,9 @@ class StagedValue {
   /// As many as the result has there, and one for the others.
   [[nodiscard]] const Mirrored& outputs() const { return outputs_; }
   /// The result into those of its tensors that are elsewhere.
-  void put_back(const Mirrored& result) const;
+  ///
+  /// Errors   OpError: a copy failed. `is_in_place`: inputs() are then no longer intact, as others may have been put back, or lie where they were reduced.
+  void put_back(const Mirrored& result, bool is_in_place) const;
 
  private:
   [[nodiscard]] bool is_there(const Tensor& tensor) const;

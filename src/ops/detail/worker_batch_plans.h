@@ -40,7 +40,7 @@ enum class WorkerEngine : std::uint8_t {
 /// What is reduced together.
 ///
 /// Invariant  every value of a batch is in one part, whole. Parts for NCCL have one list of devices and one dtype, and come first: what is enqueued for the GPUs
-///            runs beside what hosts do. Of what is staged, values are together only where packs share them, so that few copies exist at a time.
+///            runs beside what hosts do, though what is staged waits for it where it lies on the same streams. Of what is staged, values are together only where packs share them, so that few copies exist at a time.
 struct WorkerBatchPart {
   WorkerEngine engine = WorkerEngine::HOSTS;
   std::vector<std::size_t> items{};  ///< of the batch, ascending
