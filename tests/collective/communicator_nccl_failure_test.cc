@@ -18,6 +18,7 @@
 #include "crossdevice/core/error.h"
 
 #include "support/gpu_values.h"
+#include "support/log_keeper.h"
 #include "support/strict_program.h"
 #include "support/threaded_cluster.h"
 #include "support/thrown.h"
@@ -131,6 +132,24 @@ std::vector<Difference> differences() {
              worker.world.all_reduce(ReduceOp::SUM, worker.one);
            },
            "barrier #2", true}};
+}
+
+TEST_F(CommunicatorNcclFailure, WhoWaitsForWhomIsSaidAfterAWhile) {
+  const auto work = [](const ClusterPtr& cluster) {
+    Worker worker(cluster);
+    cluster->barrier(60);  // what is said from now on is of the call
+    if (cluster->rank() == 1) {
+      const testing::LogKeeper log;
+      EXPECT_TRUE(log.await("rank 0 still waits in all_gather_bytes for rank 1",
+                            Deadline::after(std::chrono::seconds(60))))
+          << log.texts();
+    }
+    worker.world.all_reduce(ReduceOp::SUM, worker.one, kSoon);
+    EXPECT_EQ(elements(worker.one), std::vector<float>(kCount, 2.0F));
+    cluster->barrier(60);
+  };
+  EXPECT_EQ(run_clusters(2, work, {.timeout_seconds = 60, .stall_warning_seconds = 0.05}),
+            no_errors(2));
 }
 
 TEST_F(CommunicatorNcclFailure, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
