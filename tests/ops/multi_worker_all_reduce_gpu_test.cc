@@ -233,6 +233,7 @@ TEST_F(MultiWorkerGpu, WhatNcclCannotDoOurKernelsDoAndThatIsSaidOnce) {
   };
   MultiWorkerAllReduce ops(workers(2), 1, with("nccl"));
   const PerReplica value = value_on<float16>(worker_gpus(2, 1), {{float16(1)}, {float16(3)}});
+  (void)ops.reduce(ReduceOp::SUM, value, value);  // makes the communicators
   for (int repetition = 0; repetition < 2; ++repetition) {
     emulated_cuda().calls().clear();
     const Mirrored least = ops.reduce(ReduceOp::MIN, value, value);
@@ -397,6 +398,7 @@ TEST_F(MultiWorkerGpu, WhatTheHostReducesIsNotCaptured) {
   const PerReplica value = streamed_value(first, second);
   const PerReplica in_between = exact_value(worker_gpus(2, 1), 3, 1);
   MultiWorkerAllReduce ops(workers(2), 1, {.all_reduce_spec = "nccl:16:xring"});
+  (void)ops.reduce(ReduceOp::SUM, in_between, in_between);  // makes the communicators
   ASSERT_TRUE(emulated_cuda().synchronize());
   const std::vector<float> before = elements(in_between.values()[0]);
   const detail::CurrentCudaDevice current(emulated_cuda(), 0);
