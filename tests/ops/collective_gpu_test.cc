@@ -401,8 +401,7 @@ TEST_F(CollectiveGpu, WhoGivesUpOnHostsTellsWhoIsInNcclThen) {
     const PerReplica one = value_on(*cluster, 1, 10, 0);
     reduce(ops, ReduceOp::SUM, one);
     if (cluster->rank() == 0) {
-      EXPECT_THROW(reduce(ops, ReduceOp::MAX, one, {.timeout_seconds = 2}),
-                   DeadlineExceededError);
+      EXPECT_THROW(reduce(ops, ReduceOp::MAX, one, {.timeout_seconds = 2}), DeadlineExceededError);
       has_given_up.count_down();
       EXPECT_THROW(reduce(ops, ReduceOp::SUM, one), OpError);
       EXPECT_THROW((void)ops.gather(one, one.devices(), 0), OpError);
