@@ -3,7 +3,6 @@
 #include "train/elastic_training.h"
 
 #include <csignal>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "bench/small_data_set.h"
+#include "support/machines_fixture.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::train {
@@ -84,7 +84,7 @@ ElasticOptions go_on(int min_workers = 0) {
 
 TrainingOptions with(Cluster& cluster) {
   TrainingOptions together = options();
-  together.cluster = std::shared_ptr<Cluster>(&cluster, [](Cluster*) {});
+  together.cluster = testing::shared(cluster);
   return together;
 }
 
@@ -174,17 +174,10 @@ std::vector<int> without(std::vector<int> dead, int num_workers) {
   return expected;
 }
 
-class ElasticTrainingTest : public ::testing::TestWithParam<Machines> {
- protected:
-  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
-    return run_workers(work, num_workers, -1, GetParam());
-  }
-};
+class ElasticTrainingTest : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, ElasticTrainingTest,
                          ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         testing::machines_name);
 
 TEST_P(ElasticTrainingTest, TheOthersGoOnWhenAWorkerDies) {
   EXPECT_EQ(run("1 dies", 3), without({1}, 3));

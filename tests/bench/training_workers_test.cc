@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/small_data_set.h"
+#include "support/machines_fixture.h"
 #include "support/program.h"
 #include "support/worker_processes.h"
 #include "train/training.h"
@@ -144,17 +145,10 @@ void takes_no_ops_of_one_process(Cluster& joined) {
   EXPECT_THROW(Training(data, o), programs::ArgumentError);
 }
 
-class TrainingWorkersTest : public ::testing::TestWithParam<Machines> {
- protected:
-  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
-    return run_workers(work, num_workers, -1, GetParam());
-  }
-};
+class TrainingWorkersTest : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, TrainingWorkersTest,
                          ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         testing::machines_name);
 
 TEST_P(TrainingWorkersTest, ReachTheWeightsOfOneProcess) {
   for (const int n : {1, 2, 3, 4}) EXPECT_EQ(run("train", n), all_well(n));

@@ -3,7 +3,6 @@
 #include "crossdevice/comm/default_devices.h"
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,10 +27,8 @@ using ::testing::HasSubstr;
 using testing::install_emulated_gpus;
 using testing::Machines;
 using testing::run_workers;
+using testing::shared;
 using testing::thrown;
-
-/// Lets a shared_ptr refer to what the test's main owns.
-std::shared_ptr<Cluster> borrowed(Cluster& cluster) { return {std::shared_ptr<void>(), &cluster}; }
 
 /// Each process has an emulated NCCL of its own, which never meets another's.
 const CommunicationOptions kOnHosts{.implementation = CommunicationImplementation::RING};
@@ -73,7 +70,7 @@ void share_by_machine(Cluster& cluster) {
             cluster.rank() % 2 == 0 ? (Devices{"GPU:0", "GPU:2"}) : (Devices{"GPU:1", "GPU:3"}));
   // The GPUs of another machine are others, whatever their names are.
   const Devices apart{cluster.rank() % 2 == 0 ? "GPU:0" : "GPU:1"};
-  const CollectiveAllReduce ops(apart, 4, kOnHosts, borrowed(cluster));
+  const CollectiveAllReduce ops(apart, 4, kOnHosts, shared(cluster));
 }
 
 void narrowed(Cluster& cluster) {
@@ -81,21 +78,21 @@ void narrowed(Cluster& cluster) {
   emulated_cuda().set_first_gpu(2 * cluster.rank());
   EXPECT_EQ(default_devices(cluster), (Devices{"GPU:0", "GPU:1"}));
   MultiWorkerMirroredStrategy strategy(
-      {.communication_options = kOnHosts, .cluster = borrowed(cluster)});
+      {.communication_options = kOnHosts, .cluster = shared(cluster)});
   EXPECT_EQ(strategy.num_replicas_in_sync(), 6U);
 }
 
 void strategies_share(Cluster& cluster) {
   install_emulated_gpus(4);
   MultiWorkerMirroredStrategy strategy(
-      {.communication_options = kOnHosts, .cluster = borrowed(cluster)});
+      {.communication_options = kOnHosts, .cluster = shared(cluster)});
   EXPECT_EQ(strategy.extended().worker_devices(),
             cluster.rank() == 0 ? (Devices{"GPU:0", "GPU:2"}) : (Devices{"GPU:1", "GPU:3"}));
   // One worker names them, the other does not.
   MultiWorkerMirroredStrategy named(
       {.communication_options = kOnHosts,
        .devices = cluster.rank() == 0 ? Devices{"GPU:2", "GPU:0"} : Devices{},
-       .cluster = borrowed(cluster)});
+       .cluster = shared(cluster)});
   EXPECT_EQ(named.num_replicas_in_sync(), 4U);
 }
 
@@ -109,17 +106,17 @@ void overlap(Cluster& cluster) {
                                 HasSubstr("and GPU:0 of rank 1"),
                                 HasSubstr("are GPU 02020202020202020202020202020202"));
   EXPECT_THAT(thrown<ValueError>([&] {
-                CollectiveAllReduce({"GPU:0", "GPU:1"}, 2 * n, {}, borrowed(cluster));
+                CollectiveAllReduce({"GPU:0", "GPU:1"}, 2 * n, {}, shared(cluster));
               }),
               names_both);
   EXPECT_THAT(
-      thrown<ValueError>([&] { MultiWorkerMirroredStrategy({.cluster = borrowed(cluster)}); }),
+      thrown<ValueError>([&] { MultiWorkerMirroredStrategy({.cluster = shared(cluster)}); }),
       names_both);
   // Nothing is broken: with devices apart it works.
-  if (n == 2) const CollectiveAllReduce ops({"GPU:0"}, n, kOnHosts, borrowed(cluster));
+  if (n == 2) const CollectiveAllReduce ops({"GPU:0"}, n, kOnHosts, shared(cluster));
   EXPECT_THAT(thrown<ValueError>([&] {
                 CollectiveAllReduce({cluster.rank() == 1 ? "GPU:0" : "GPU:1"}, n, {},
-                                    borrowed(cluster));
+                                    shared(cluster));
               }),
               AllOf(HasSubstr("GPU:1 of rank 0"), HasSubstr("GPU:0 of rank 1")));
 }

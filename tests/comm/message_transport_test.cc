@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,7 +24,7 @@ constexpr const char* kVariable = "CROSSDEVICE_TRANSPORT";
 /// 0: the error says all of that.
 int expect_words(Cluster& cluster, std::initializer_list<const char*> words) {
   try {
-    (void)make_message_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+    (void)make_message_transport(testing::shared(cluster));
   } catch (const std::exception& error) {
     for (const char* const each : words) {
       if (std::string(error.what()).find(each) == std::string::npos) {

@@ -32,8 +32,7 @@ inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 inline std::unique_ptr<Transport> connected(Cluster& cluster) {
   // The test's handle outlives the transport.
-  auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                         meeting_deadline());
+  auto transport = make_worker_transport(shared(cluster), meeting_deadline());
   connect_to_all(*transport);
   transport->begin(operation());
   return transport;
@@ -80,10 +79,7 @@ inline int expect_error(StatusCode code, const std::string& text, int culprit,
 
 inline int exchange(Cluster& cluster) {
   if (cluster.num_workers() == 1) {
-    return make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                 meeting_deadline())
-               ->num_ranks() -
-           1;
+    return make_worker_transport(shared(cluster), meeting_deadline())->num_ranks() - 1;
   }
   const auto transport = connected(cluster);
   for (int round = 0; round < 10; ++round) {
@@ -144,8 +140,7 @@ inline int leave(Cluster& cluster) {
 
 /// One never connects.
 inline int miss(Cluster& cluster) {
-  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                               meeting_deadline());
+  const auto transport = make_worker_transport(shared(cluster), meeting_deadline());
   if (cluster.rank() == 1) {
     cluster.barrier();
     return 0;
@@ -166,8 +161,7 @@ inline int miss(Cluster& cluster) {
 
 /// Rank 1 goes before the others have connected to it: in good order, or not.
 inline int go_before_connecting(Cluster& cluster, bool in_order) {
-  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                               meeting_deadline());
+  const auto transport = make_worker_transport(shared(cluster), meeting_deadline());
   if (cluster.rank() == 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they wait by then, most likely
     if (!in_order) ::kill(::getpid(), SIGKILL);
@@ -183,8 +177,7 @@ inline int go_while_others_connect(Cluster& cluster) {
   std::atomic<bool> has_left{false};
   const auto listening = cluster.listen(
       {.on_lost = [&](const RankInfo&, const std::string&) { has_left = true; }, .on_abort = {}});
-  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                               meeting_deadline());
+  const auto transport = make_worker_transport(shared(cluster), meeting_deadline());
   const std::vector<int> to_last = {2};
   if (cluster.rank() == 0) {
     while (!has_left) std::this_thread::yield();

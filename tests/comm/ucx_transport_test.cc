@@ -141,8 +141,7 @@ std::size_t num_listening() {
 /// One worker; whether its UCX begins to listen.
 int listens(Cluster& cluster) {
   const std::size_t before = num_listening();
-  const auto transport = make_worker_transport(std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}),
-                                               meeting_deadline());
+  const auto transport = make_worker_transport(testing::shared(cluster), meeting_deadline());
   return static_cast<int>(num_listening() - before);
 }
 

@@ -26,6 +26,7 @@
 #include "crossdevice/device/progress.h"
 
 #include "ops/worker_replicas.h"
+#include "support/machines_fixture.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice {
@@ -594,15 +595,10 @@ const Works& works() {
   return all;
 }
 
-class CollectiveAllReduceTest : public ::testing::TestWithParam<Machines> {
- protected:
-  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
-    return run_workers(work, num_workers, -1, GetParam());
-  }
-};
+class CollectiveAllReduceTest : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Machines, CollectiveAllReduceTest,
                          ::testing::Values(Machines::ONE, Machines::TWO, Machines::ONE_EACH),
-                         [](const auto& tested) { return to_string(tested.param); });
+                         testing::machines_name);
 
 TEST_P(CollectiveAllReduceTest, ReducesOverAllWorkersDevices) {
   for (const int workers : {1, 2, 3, 4}) {

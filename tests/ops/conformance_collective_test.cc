@@ -15,6 +15,7 @@
 #include "crossdevice/core/error.h"
 
 #include "ops/worker_group.h"
+#include "support/machines_fixture.h"
 #include "support/thrown.h"
 #include "support/values.h"
 #include "support/worker_processes.h"
@@ -306,17 +307,10 @@ const Works& works() {
   return all;
 }
 
-class CollectiveConformance : public ::testing::TestWithParam<Machines> {
- protected:
-  static void expect_well(const std::string& row, std::initializer_list<int> workers) {
-    for (const int n : workers) {
-      EXPECT_EQ(run_workers(row, n, -1, GetParam()), all_well(n)) << n << " workers";
-    }
-  }
-};
+class CollectiveConformance : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, CollectiveConformance,
                          ::testing::Values(Machines::ONE, Machines::TWO, Machines::ONE_EACH),
-                         [](const auto& tested) { return to_string(tested.param); });
+                         testing::machines_name);
 
 TEST_P(CollectiveConformance, C14_6_V1_6_ReductionDistributed) {
   expect_well("C14_6", {1, 2, 3, 4, 5, 8});

@@ -20,6 +20,7 @@
 #include "crossdevice/core/small_floats.h"
 
 #include "ops/worker_group.h"
+#include "support/machines_fixture.h"
 #include "support/thrown.h"
 #include "support/values.h"
 #include "support/worker_processes.h"
@@ -290,7 +291,7 @@ void rt14(Cluster& cluster) {
 
 void rt11(Cluster& cluster) {
   // A group that is larger than the workers, and workers that disagree on it.
-  EXPECT_THROW(CollectiveAllReduce(cpus(1), cluster.num_workers() + 1, {}, borrowed(cluster)),
+  EXPECT_THROW(CollectiveAllReduce(cpus(1), cluster.num_workers() + 1, {}, shared(cluster)),
                ValueError);
   Group group(cluster, 1);
   const auto rank = static_cast<float>(cluster.rank());
@@ -339,17 +340,10 @@ const Works& works() {
   return all;
 }
 
-class RuntimeAmongWorkers : public ::testing::TestWithParam<Machines> {
- protected:
-  static void expect_well(const std::string& row, std::initializer_list<int> workers) {
-    for (const int n : workers) {
-      EXPECT_EQ(run_workers(row, n, -1, GetParam()), all_well(n)) << n << " workers";
-    }
-  }
-};
+class RuntimeAmongWorkers : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, RuntimeAmongWorkers,
                          ::testing::Values(Machines::ONE, Machines::TWO, Machines::ONE_EACH),
-                         [](const auto& tested) { return to_string(tested.param); });
+                         testing::machines_name);
 
 TEST_P(RuntimeAmongWorkers, RT1_RT3_ReduceGatherAndDifferentCalls) {
   expect_well("RT1", {2, 3, 4, 5, 8});

@@ -17,6 +17,7 @@
 #include "crossdevice/ops/select_cross_device_ops.h"
 
 #include "ops/detail/staged_value.h"
+#include "support/gpu_fixture.h"
 #include "support/gpu_values.h"
 #include "support/thrown.h"
 
@@ -68,15 +69,7 @@ std::vector<std::string> work_of(const std::vector<EmulatedCall>& calls) {
   return work;
 }
 
-class GpuOps : public ::testing::Test {
- protected:
-  void TearDown() override {
-    emulated_cuda().calls().clear_faults();
-    emulated_cuda().release_everything();
-    EXPECT_TRUE(emulated_cuda().synchronize());
-    EXPECT_EQ(emulated_cuda().violations(), std::vector<std::string>());
-  }
-};
+class GpuOps : public testing::EmulatedGpuTest {};
 
 // ---------------------------------------------------------------------------------------------- what is called
 

@@ -18,6 +18,7 @@
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
+#include "support/gpu_fixture.h"
 #include "support/gpu_values.h"
 #include "support/multi_worker_gpus.h"
 #include "support/replicas.h"
@@ -84,13 +85,10 @@ void expect_bytes(const DistributedValues& value, const std::vector<std::byte>& 
   }
 }
 
-class MultiWorkerGpu : public ::testing::Test {
+class MultiWorkerGpu : public testing::EmulatedGpuTest {
  protected:
   void TearDown() override {
-    emulated_cuda().calls().clear_faults();
-    emulated_cuda().release_everything();
-    EXPECT_TRUE(emulated_cuda().synchronize());
-    EXPECT_EQ(emulated_cuda().violations(), std::vector<std::string>());
+    EmulatedGpuTest::TearDown();
     EXPECT_EQ(emulated_nccl().mismatches(), std::vector<std::string>());
   }
   static std::size_t count(std::string_view function) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ constexpr double kShort = 0.3;
 
 CollectiveAllReduce make_ops(Cluster& cluster, const CommunicationOptions& options = {}) {
   return CollectiveAllReduce(Device("CPU:0"), cluster.num_workers(), options,
-                             std::shared_ptr<Cluster>(&cluster, [](Cluster*) {}));
+                             testing::shared(cluster));
 }
 
 template <class T>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,12 +10,9 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "support/values.h"
+#include "support/worker_processes.h"
 
 namespace crossdevice::testing {
-
-inline std::shared_ptr<Cluster> borrowed(Cluster& cluster) {
-  return {&cluster, [](Cluster*) {}};
-}
 
 /// Ops over CPU:0 .. CPU:n-1 of every worker, and which replicas are this worker's.
 struct Group {
@@ -24,7 +20,7 @@ struct Group {
       : devices(cpus(num_devices)),
         first(num_devices * static_cast<std::size_t>(all.rank())),
         size(num_devices * static_cast<std::size_t>(all.num_workers())),
-        ops(devices, static_cast<int>(size), options, borrowed(all)) {}
+        ops(devices, static_cast<int>(size), options, shared(all)) {}
 
   /// Component r is make(replica id).
   template <class F>

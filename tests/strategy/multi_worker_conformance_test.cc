@@ -18,6 +18,7 @@
 #include "crossdevice/strategy/mirrored_variable.h"
 #include "crossdevice/strategy/sync_on_read_variable.h"
 
+#include "support/machines_fixture.h"
 #include "support/multi_worker.h"
 #include "support/replicas.h"
 #include "support/worker_processes.h"
@@ -459,19 +460,10 @@ const Works& works() {
   return all;
 }
 
-class MultiWorkerConformance : public ::testing::TestWithParam<Machines> {
- protected:
-  static void expect_well(const std::string& row, std::initializer_list<int> workers) {
-    for (const int n : workers) {
-      EXPECT_EQ(run_workers(row, n, -1, GetParam()), all_well(n)) << n << " workers";
-    }
-  }
-};
+class MultiWorkerConformance : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, MultiWorkerConformance,
                          ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         testing::machines_name);
 
 TEST_P(MultiWorkerConformance, S12_ReduceBasicAndAlongAnAxis) {
   expect_well("S12", {1, 2, 3, 4, 5, 8});

@@ -20,6 +20,7 @@
 #include "crossdevice/strategy/sync_on_read_variable.h"
 
 #include "support/allocation_counter.h"
+#include "support/machines_fixture.h"
 #include "support/multi_worker.h"
 #include "support/replicas.h"
 #include "support/worker_processes.h"
@@ -61,7 +62,7 @@ void ids_and_shares(Cluster& cluster) {
     });
     for (std::size_t r = 0; r < devices; ++r) EXPECT_EQ(ids[r], rank * devices + r);
   }
-  MultiWorkerMirroredStrategy by_default({.cluster = borrowed(cluster)});
+  MultiWorkerMirroredStrategy by_default({.cluster = shared(cluster)});
   if (num_gpus() == 0) {
     EXPECT_EQ(by_default.extended().worker_devices(), Devices{"CPU:0"});
   }
@@ -254,7 +255,7 @@ void bad_devices(Cluster& cluster) {
           const MultiWorkerMirroredStrategy s(
               {.communication_options = is_last ? options : CommunicationOptions{},
                .devices = is_last ? theirs : cpus(1),
-               .cluster = borrowed(cluster)});
+               .cluster = shared(cluster)});
         }),
         ::testing::AllOf(HasSubstr("rank " + std::to_string(last) + " ("), HasSubstr(text)));
   };
@@ -443,9 +444,9 @@ void own_ops(Cluster& cluster) {
     }
   };
   const auto ops = std::make_shared<Counting>(cpus(2), 2 * cluster.num_workers(),
-                                              CommunicationOptions{}, borrowed(cluster));
+                                              CommunicationOptions{}, shared(cluster));
   MultiWorkerMirroredStrategy strategy(
-      {.devices = cpus(2), .cluster = borrowed(cluster), .cross_device_ops = ops});
+      {.devices = cpus(2), .cluster = shared(cluster), .cross_device_ops = ops});
   strategy.run([](ReplicaContext& context) {
     (void)context.all_reduce("SUM", scalar_of(1.0F, context.device()));
   });
@@ -468,9 +469,9 @@ void slow_ops_of_ones_own(Cluster& cluster) {
   };
   const auto ops =
       std::make_shared<Slow>(cpus(2), 2 * cluster.num_workers(),
-                             CommunicationOptions{.timeout_seconds = 60}, borrowed(cluster));
+                             CommunicationOptions{.timeout_seconds = 60}, shared(cluster));
   MultiWorkerMirroredStrategy strategy(
-      {.devices = cpus(2), .cluster = borrowed(cluster), .cross_device_ops = ops});
+      {.devices = cpus(2), .cluster = shared(cluster), .cross_device_ops = ops});
   const Tensor own = scalar_of(1.0F, cpu(0));
   const PerReplica both{std::vector<Tensor>{own, scalar_of(1.0F, cpu(1))}};
   const std::vector<ValueDestinationPair> pairs{{both, "CPU:0"}, {PerReplica(own), "CPU:0"}};
@@ -539,17 +540,10 @@ const Works& works() {
   return all;
 }
 
-class MultiWorkerMirroredStrategyTest : public ::testing::TestWithParam<Machines> {
- protected:
-  [[nodiscard]] static std::vector<int> run(const std::string& work, int num_workers) {
-    return run_workers(work, num_workers, -1, GetParam());
-  }
-};
+class MultiWorkerMirroredStrategyTest : public testing::MachinesTest {};
 INSTANTIATE_TEST_SUITE_P(Workers, MultiWorkerMirroredStrategyTest,
                          ::testing::Values(Machines::ONE, Machines::ONE_EACH),
-                         [](const auto& tested) {
-                           return tested.param == Machines::ONE ? "OnOneMachine" : "OnOneEach";
-                         });
+                         testing::machines_name);
 
 TEST_P(MultiWorkerMirroredStrategyTest, ReplicaIdsCountThroughTheWorkers) {
   for (const int n : {1, 2, 3, 5}) EXPECT_EQ(run("ids", n), all_well(n));

@@ -17,7 +17,19 @@
 namespace crossdevice::testing {
 
 /// The program calls install_emulated_gpus() in a static initialiser.
-class GpuTest : public ::testing::Test {
+class EmulatedGpuTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    emulated_cuda().calls().clear_faults();
+    emulated_cuda().release_everything();
+    EXPECT_TRUE(emulated_cuda().synchronize());
+    EXPECT_THAT(emulated_cuda().violations(), ::testing::IsEmpty());
+    emulated_cuda().clear_violations();
+  }
+};
+
+/// The same with a current device of the program's own.
+class GpuTest : public EmulatedGpuTest {
  protected:
   /// The program's own current device; the tests use others.
   static constexpr int kCurrent = 2;
@@ -28,11 +40,7 @@ class GpuTest : public ::testing::Test {
   }
   void TearDown() override {
     EXPECT_EQ(emulated_cuda().current_device(), kCurrent);
-    emulated_cuda().calls().clear_faults();
-    emulated_cuda().release_everything();
-    EXPECT_TRUE(emulated_cuda().synchronize());
-    EXPECT_THAT(emulated_cuda().violations(), ::testing::IsEmpty());
-    emulated_cuda().clear_violations();
+    EmulatedGpuTest::TearDown();
   }
 };
 
