@@ -22,7 +22,6 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
@@ -214,19 +213,6 @@ void CallComparison::compare_now(const GroupOperation& call, const Deadline& dea
   }
   if (const std::exception_ptr error = difference(calls, *state_->meeting, true)) {
     std::rethrow_exception(error);
-  }
-}
-
-void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
-                    const Deadline& deadline) {
-  try {
-    comparison.compare_now(call, deadline);
-  } catch (const InternalError&) {
-    clique.break_with(std::current_exception(), /*is_known_everywhere=*/true);
-    clique.require_usable();
-  } catch (...) {
-    clique.break_with(std::current_exception());
-    clique.require_usable();
   }
 }
 

@@ -50,6 +50,20 @@ bool leaves_inputs_intact(const std::exception_ptr& error) {
   }
 }
 
+/// Where it fails, the clique is broken.
+void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
+                    const Deadline& deadline) {
+  try {
+    comparison.compare_now(call, deadline);
+  } catch (const InternalError&) {
+    clique.break_with(std::current_exception(), /*is_known_everywhere=*/true);
+    clique.require_usable();
+  } catch (...) {
+    clique.break_with(std::current_exception());
+    clique.require_usable();
+  }
+}
+
 [[noreturn]] void throw_difference(const std::exception_ptr& difference, bool inputs_intact) {
   try {
     std::rethrow_exception(difference);

@@ -78,19 +78,19 @@ void RowBatch::add_staged_rows(std::span<const std::size_t> staged,
         members_.push_back({.value = &values[index], .offset = row.num_elements});
         ++row.num_members;
         row.num_elements += values[index].inputs[0].num_elements();
-        is_open = row.num_elements * size_in_bytes(dtype) <= kRowBytes;
+        is_open = row.size_bytes() <= kRowBytes;
       }
     }
   }
   std::size_t total = 0;
   for (std::size_t r = first_row; r < rows_.size(); ++r) {
-    total += aligned(rows_[r].num_elements * size_in_bytes(rows_[r].dtype));
+    total += aligned(rows_[r].size_bytes());
   }
   std::byte* at = total == 0 ? nullptr : staging_.reserve(total);
   for (std::size_t r = first_row; r < rows_.size(); ++r) {
     rows_[r].input = at;
     rows_[r].output = at;
-    at += aligned(rows_[r].num_elements * size_in_bytes(rows_[r].dtype));
+    at += aligned(rows_[r].size_bytes());
   }
 }
 

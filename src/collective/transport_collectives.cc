@@ -59,12 +59,9 @@ bool may_double(const CollectiveRequest& request, std::span<const CollectiveValu
          });
 }
 
-std::size_t bytes_of(const detail::BatchRow& row) {
-  return row.num_elements * size_in_bytes(row.dtype);
-}
 std::size_t bytes_of(std::span<const detail::BatchRow> rows) {
   std::size_t sum = 0;
-  for (const detail::BatchRow& each : rows) sum += bytes_of(each);
+  for (const detail::BatchRow& each : rows) sum += each.size_bytes();
   return sum;
 }
 
@@ -112,9 +109,9 @@ struct TransportCollectives::State final : OperationObserver {
     if (is_in_place) group->set_outputs_written();
     const detail::BatchRow& done = batch.rows()[row];
     const TraceSpan unpack("unpack", "collective", [&] {
-      const std::size_t bytes = bytes_of(done);
-      const Kind kind = all_reduce_kind(*finishing, bytes);
-      return TraceArguments{.num_bytes = bytes, .algorithm = detail::algorithm_of(kind).name};
+      const Kind kind = all_reduce_kind(*finishing, done.size_bytes());
+      return TraceArguments{.num_bytes = done.size_bytes(),
+                            .algorithm = detail::algorithm_of(kind).name};
     });
     batch.finish(done, divisor);
   }
@@ -236,8 +233,8 @@ void TransportCollectives::State::reduce_inline(const CollectiveRequest& request
 /// Small values, which are staged: one row, or none where all are empty.
 void TransportCollectives::State::reduce_by_doubling(const CollectiveRequest& request) {
   for (const detail::BatchRow& row : batch.rows()) {
-    const detail::ReductionSpan span(detail::kDoublingReduction, bytes_of(row), row.dtype);
-    const auto row_bytes = [&row] { return bytes_of(row); };
+    const detail::ReductionSpan span(detail::kDoublingReduction, row.size_bytes(), row.dtype);
+    const auto row_bytes = [&row] { return row.size_bytes(); };
     {
       const TraceSpan pack = detail::part_span("pack", row_bytes);
       batch.fill(row);
@@ -261,9 +258,9 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
   TraceSpan span = detail::part_span("communicate", rows_bytes);
   for (const detail::BatchRow& row : batch.rows()) {
     const std::size_t element_size = size_in_bytes(row.dtype);
-    const Kind kind = all_reduce_kind(request, row.num_elements * element_size);
+    const Kind kind = all_reduce_kind(request, row.size_bytes());
     const detail::ReductionAlgorithm& algorithm = detail::algorithm_of(kind);
-    detail::ReductionSpan::count(algorithm, row.num_elements * element_size);
+    detail::ReductionSpan::count(algorithm, row.size_bytes());
     span.set_how(algorithm.name, span.is_open() ? to_string(row.dtype) : std::string_view());
     running.push_back(
         find_program({.kind = kind, .num_elements = row.num_elements, .element_size = element_size},

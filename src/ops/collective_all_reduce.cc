@@ -341,8 +341,8 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   // What a bucketer's pack is called differs from pack to pack, so that where different ones meet the error names them.
   const detail::StreamedPack* const streamed = active.streamed_pack();
-  std::optional<detail::StreamedPackName> name;
-  if (streamed != nullptr) name.emplace(*streamed);
+  std::optional<detail::KindText> name;
+  if (streamed != nullptr) name = name_of(*streamed);
   // The dense values are one part, each sparse one is another.
   const std::size_t num_parts = 1 + num_sparse(pairs);
   const CollectiveRequest whole =

@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/host_part.h"
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <string_view>
-
-#include <fmt/format.h>
-
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/fingerprint.h"
 
 #include "ops/detail/component_reduce.h"
+#include "ops/detail/kind_text.h"
 
 namespace crossdevice::detail {
 namespace {
-
-/// "reduce on hosts": where others go through NCCL, that is the difference. As much of it as a kind may have.
-class KindOnHosts {
- public:
-  explicit KindOnHosts(std::string_view kind) {
-    const auto end = fmt::format_to_n(text_.data(), text_.size(), "{} on hosts", kind);
-    size_ = std::min(end.size, text_.size());
-  }
-  [[nodiscard]] std::string_view view() const { return {text_.data(), size_}; }
-
- private:
-  std::array<char, 23> text_{};
-  std::size_t size_ = 0;
-};
 
 /// Differs from what NCCL's calls have, where the kind is too long to say so.
 constexpr std::uint64_t kOnHosts = 1;
 
 /// What all workers must agree on. Of values of any size that is what the engine compares.
-GroupOperationInfo operation_of(const HostPart::Call& call, const KindOnHosts& kind) {
+GroupOperationInfo operation_of(const HostPart::Call& call, const KindText& kind) {
   Fingerprint fingerprint;
   fingerprint.add(call.request.fingerprint, kOnHosts, call.request.deterministic ? 1U : 0U);
   GroupOperationInfo operation{.kind = call.request.kind,
@@ -57,7 +37,8 @@ void HostPart::compare() {
   if (call_.is_compared) {
     call_.nccl->continue_on_hosts();
   } else {
-    const KindOnHosts kind(call_.request.kind);
+    // Where others go through NCCL, that is the difference.
+    const KindText kind("{} on hosts", call_.request.kind);
     call_.nccl->begin_on_hosts(operation_of(call_, kind), gpu_operation(call_.active));
   }
   has_begun_ = true;

@@ -162,7 +162,7 @@ class PackScheduler {
   }
 
  private:
-  /// Who owns what makes no difference within one process; the turn is the pack's place among all, whatever its algorithm.
+  /// Who owns what makes no difference within one process; the turn is the pack's place among all that hosts reduce, whatever its algorithm.
   [[nodiscard]] ReductionPlan plan_for(const Pack& pack, const AllReduceSpecTuple& algorithm,
                                        const WorkerLayout& layout) {
     const std::size_t num_elements = pack.num_elements();

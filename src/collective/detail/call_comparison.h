@@ -8,7 +8,6 @@
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
-#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/deadline.h"
 
 namespace crossdevice::detail {
@@ -48,11 +47,5 @@ class CallComparison {
   static void run(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_;
 };
-
-/// compare_now() of a call that the clique is to make: where it fails, the clique is broken.
-///
-/// Errors   as NcclClique::require_usable().
-void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
-                    const Deadline& deadline);
 
 }  // namespace crossdevice::detail

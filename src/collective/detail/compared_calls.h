@@ -49,7 +49,7 @@ class ComparedCalls {
   void end_on_hosts();
   /// It has failed here, while others may count on it: the clique breaks, and they are told, once. Throws `error`, or, where it comes of calls that differ, that.
   ///
-  /// Cost     where hosts themselves have found a difference, up to 2 s: as soon as all have called, the comparison says more.
+  /// Cost     where hosts themselves have found a difference, up to 5 s: as soon as all have called, the comparison says more.
   [[noreturn]] void fail_on_hosts(const std::exception_ptr& error);
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
+#include "crossdevice/core/dtype.h"
 
 #include "collective/detail/scratch_memory.h"
 
@@ -21,6 +22,8 @@ struct BatchRow {
   bool is_staged = false;       ///< nothing of the caller's is written before finish()
   std::size_t first_member = 0;
   std::size_t num_members = 0;
+
+  [[nodiscard]] std::size_t size_bytes() const { return num_elements * size_in_bytes(dtype); }
 };
 
 /// Kept from use to use, with its memory.
