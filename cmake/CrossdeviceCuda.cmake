@@ -55,16 +55,17 @@ function(crossdevice_find_cuda missing)
   set(CROSSDEVICE_CUDA_TARGETS "${targets}" PARENT_SCOPE)
 endfunction()
 
-# crossdevice_cuda_kernels(SOURCES a.cu ...): compiles them and makes them part of the library.
+# crossdevice_cuda_object(NAME x SOURCES a.cu ...): compiles them into one object file: the target x makes it (of x_objects), the variable x is its path.
 #
-# They are joined into one object file, so that CMake sees no target of language CUDA in the library: otherwise nvcc would link
-# it, and whoever links the installed archive would have to enable CUDA.
-function(crossdevice_cuda_kernels)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "SOURCES")
-  add_library(crossdevice_cuda_kernels OBJECT ${arg_SOURCES})
-  target_include_directories(crossdevice_cuda_kernels PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+# So that CMake sees no target of language CUDA in what links it: otherwise nvcc would link that, and whoever links an installed
+# archive would have to enable CUDA.
+function(crossdevice_cuda_object)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES")
+  set(objects ${arg_NAME}_objects)
+  add_library(${objects} OBJECT ${arg_SOURCES})
+  target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
   set_target_properties(
-    crossdevice_cuda_kernels
+    ${objects}
     PROPERTIES CUDA_ARCHITECTURES "${CROSSDEVICE_CUDA_TARGETS}"
                CUDA_STANDARD 20
                CUDA_STANDARD_REQUIRED ON
@@ -72,29 +73,41 @@ function(crossdevice_cuda_kernels)
                VISIBILITY_INLINES_HIDDEN ON
                POSITION_INDEPENDENT_CODE ON)
   if(NOT CMAKE_CUDA_COMPILER_LAUNCHER AND CMAKE_CXX_COMPILER_LAUNCHER)
-    set_target_properties(crossdevice_cuda_kernels PROPERTIES CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+    set_target_properties(${objects} PROPERTIES CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
   # Bits must be those of the host kernels: nothing fused, subnormals kept, divisions exact. The host's half of these files is
   # a launch each, which sanitizers need not look into; the same flags in every build let a compiler cache share them.
   target_compile_options(
-    crossdevice_cuda_kernels
+    ${objects}
     PRIVATE -fmad=false -ftz=false -prec-div=true
             "-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-unused-parameter"
             $<$<BOOL:${CROSSDEVICE_WERROR}>:-Werror=all-warnings>)
 
-  set(joined "${PROJECT_BINARY_DIR}/lib/crossdevice_cuda_kernels.o")
+  set(joined "${PROJECT_BINARY_DIR}/lib/${arg_NAME}.o")
   add_custom_command(
     OUTPUT "${joined}"
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${PROJECT_BINARY_DIR}/lib"
-    COMMAND "${CMAKE_LINKER}" -r -o "${joined}" $<TARGET_OBJECTS:crossdevice_cuda_kernels>
-    DEPENDS crossdevice_cuda_kernels $<TARGET_OBJECTS:crossdevice_cuda_kernels>
+    COMMAND "${CMAKE_LINKER}" -r -o "${joined}" $<TARGET_OBJECTS:${objects}>
+    DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
     COMMAND_EXPAND_LISTS VERBATIM
-    COMMENT "Joining CUDA kernels")
-  add_custom_target(crossdevice_cuda_joined DEPENDS "${joined}")
+    COMMENT "Joining ${arg_NAME}")
+  add_custom_target(${arg_NAME} DEPENDS "${joined}")
+  set(${arg_NAME} "${joined}" PARENT_SCOPE)
+endfunction()
+
+# crossdevice_cuda_link(target x "${x}"): makes such an object file a part of `target`.
+function(crossdevice_cuda_link target name joined)
+  set_source_files_properties("${joined}" TARGET_DIRECTORY ${target} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
+  target_sources(${target} PRIVATE "${joined}")
+  add_dependencies(${target} ${name})
+endfunction()
+
+# crossdevice_cuda_kernels(SOURCES a.cu ...): compiles them and makes them part of the library.
+function(crossdevice_cuda_kernels)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "SOURCES")
+  crossdevice_cuda_object(NAME crossdevice_cuda_kernels SOURCES ${arg_SOURCES})
   foreach(library IN ITEMS crossdevice crossdevice_internal)
-    set_source_files_properties("${joined}" TARGET_DIRECTORY ${library} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
-    target_sources(${library} PRIVATE "${joined}")
-    add_dependencies(${library} crossdevice_cuda_joined)
+    crossdevice_cuda_link(${library} crossdevice_cuda_kernels "${crossdevice_cuda_kernels}")
   endforeach()
   if(BUILD_SHARED_LIBS)
     target_link_options(crossdevice PRIVATE "LINKER:--exclude-libs,libcudart_static.a") # CUDA's names are not ours to export

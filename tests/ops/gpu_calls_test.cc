@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -21,10 +22,13 @@
 #include "crossdevice/device/memory_pool.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
 #include "support/gpu_values.h"
+#include "support/multi_worker_gpus.h"
+#include "support/spinning_kernel.h"
 #include "support/threaded_cluster.h"
 #include "support/thrown.h"
 
@@ -41,6 +45,7 @@ using testing::GpuStream;
 using ::testing::HasSubstr;
 using testing::no_errors;
 using testing::run_clusters;
+using testing::SpinningKernel;
 using testing::thrown;
 using testing::vector_of;
 using ClusterPtr = std::shared_ptr<Cluster>;
@@ -49,40 +54,6 @@ constexpr std::chrono::seconds kLong{60};
 const std::vector<std::size_t> kCounts = {100, 1, 5000, 17, 300'000, 64, 100, 2'000'003};
 
 #define ASSERT_CUDA(call) ASSERT_EQ(cudaGetErrorString(call), cudaGetErrorString(cudaSuccess))
-
-/// A kernel of the user's that does not end until it is let go.
-class Gate {
- public:
-  explicit Gate(cudaStream_t stream) {
-    EXPECT_EQ(cudaLaunchHostFunc(
-                  stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this),
-              cudaSuccess);
-  }
-  ~Gate() {
-    open();
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kLong, [this] { return has_passed_; }));
-  }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-  void open() {
-    const std::lock_guard lock(mutex_);
-    is_open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  void wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kLong, [this] { return is_open_; })) << "who waited?";
-    has_passed_ = true;
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_open_ = false;
-  bool has_passed_ = false;
-};
 
 struct Way {
   std::string name;
@@ -161,10 +132,10 @@ class GpuCalls : public ::testing::TestWithParam<Way> {
 TEST_P(GpuCalls, ReturnWhileTheirStreamsStandStill) {
   fill(3);
   {
-    Gate gate(stream(0));
+    SpinningKernel kernel(stream(0));
     ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options_);
     EXPECT_EQ(cudaStreamQuery(stream(0)), cudaErrorNotReady);
-    gate.open();
+    kernel.open();
   }
   expect_means(3);
   ops_->check();
@@ -337,6 +308,34 @@ TEST(GpuWorkersTest, AWorkerReducesWhatLiesOnItsDevices) {
     }
   });
   EXPECT_EQ(errors, no_errors(1));
+}
+
+/// All workers' devices in one process, two on each of two workers: whichever algorithm, by way of pinned memory, since NCCL takes no GPU twice.
+TEST(GpuWorkersTest, MultiWorkerAllReduceOfDevicesOfOneGpu) {
+  const Devices devices = testing::worker_gpus(2, 2);
+  for (const char* const name : {"nccl", "xring", "nccl/rechd", "pscpu/pscpu", "psgpu"}) {
+    MultiWorkerAllReduce ops(testing::workers(2), 2, {.all_reduce_spec = {name, 2, -1}});
+    std::vector<PerReplica> values;
+    std::vector<std::vector<float>> sums;
+    for (const std::size_t count : kCounts) {
+      values.push_back(testing::exact_value(devices, count, count));
+      std::vector<float> sum(count);
+      for (const Tensor& component : values.back().values()) {
+        const std::vector<float> each = elements(component);
+        for (std::size_t i = 0; i < count; ++i) sum[i] += each[i];
+      }
+      sums.push_back(std::move(sum));
+    }
+    const Mirrored one = ops.reduce(ReduceOp::SUM, values[2], values[2]);
+    EXPECT_EQ(elements(one.values()[3]), sums[2]) << name;
+    ops.batch_reduce_into(ReduceOp::SUM, values, {.bytes_per_pack = 100'000});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      for (const Tensor& component : values[i].values()) {
+        ASSERT_EQ(elements(component), sums[i]) << name << ", " << kCounts[i] << " elements";
+      }
+    }
+    ops.check();
+  }
 }
 
 TEST(GpuWorkersTest, OneGpuInTwoWorkersIsRefusedOnBoth) {
