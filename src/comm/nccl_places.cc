@@ -13,17 +13,20 @@
 namespace crossdevice::detail {
 namespace {
 
-/// lib/python3.x/site-packages/nvidia/*/lib of a Python environment: the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 put NCCL there.
+/// lib/python3.x/site-packages/nvidia/*/lib of a Python environment, dist-packages where Debian's pip installed: the wheels nvidia-nccl-cu12 and
+/// nvidia-nccl-cu13 put NCCL there.
 void add_wheel_folders(const std::string& environment_root, std::vector<std::string>& folders) {
   namespace fs = std::filesystem;
   std::error_code error;  // a folder that cannot be read has no NCCL for us
   for (fs::directory_iterator each(fs::path(environment_root) / "lib", error), end;
        !error && each != end; each.increment(error)) {
     if (each->path().filename().string().rfind("python3", 0) != 0) continue;
-    for (const char* package : {"nccl", "cu13"}) {
-      const fs::path folder = each->path() / "site-packages" / "nvidia" / package / "lib";
-      std::error_code missing;
-      if (fs::is_directory(folder, missing)) folders.push_back(folder.string());
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      for (const char* package : {"nccl", "cu13"}) {
+        const fs::path folder = each->path() / packages / "nvidia" / package / "lib";
+        std::error_code missing;
+        if (fs::is_directory(folder, missing)) folders.push_back(folder.string());
+      }
     }
   }
 }
@@ -43,6 +46,10 @@ NcclPlaces nccl_places() {
     const std::optional<std::string> root = source(variable);
     if (root.has_value() && !root->empty()) add_wheel_folders(*root, places.folders);
   }
+  // Without an environment: what pip installed for the user, or for all.
+  const std::optional<std::string> home = source("HOME");
+  if (home.has_value() && !home->empty()) add_wheel_folders(*home + "/.local", places.folders);
+  add_wheel_folders("/usr/local", places.folders);
   return places;
 }
 

@@ -2,9 +2,11 @@
 // The real NCCL where there is one, with or without a GPU; and files that are not it.
 #include "comm/detail/nccl_loader.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,6 +22,7 @@ namespace {
 
 using crossdevice::testing::thrown;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -32,6 +35,26 @@ std::string reason_against(const std::string& file) {
 
 bool is_built_with_nccl() {
   return load_nccl(NcclPlaces{}).reason_against.find("built without") == std::string::npos;
+}
+
+TEST(NcclPlacesTest, WheelsOfTheEnvironmentThenOfTheUser) {
+  namespace fs = std::filesystem;
+  const fs::path root =
+      fs::temp_directory_path() / ("crossdevice_wheels." + std::to_string(::getpid()));
+  const fs::path in_environment = root / "env/lib/python3.12/site-packages/nvidia/nccl/lib";
+  const fs::path of_the_user = root / "home/.local/lib/python3.11/dist-packages/nvidia/cu13/lib";
+  fs::create_directories(in_environment);
+  fs::create_directories(of_the_user);
+  fs::create_directories(root / "home/.local/lib/perl5/site-packages/nvidia/nccl/lib");
+  ::setenv("VIRTUAL_ENV", (root / "env").c_str(), 1);
+  ::setenv("HOME", (root / "home").c_str(), 1);
+  ::unsetenv("CONDA_PREFIX");
+  std::vector<std::string> found;
+  for (const std::string& folder : nccl_places().folders) {
+    if (folder.starts_with(root.string())) found.push_back(folder);
+  }
+  EXPECT_THAT(found, ElementsAre(in_environment.string(), of_the_user.string()));
+  fs::remove_all(root);
 }
 
 class NcclFileTest : public ::testing::Test {

@@ -18,7 +18,8 @@ struct NcclLibrary {
 };
 
 /// Looks for libnccl.so.2: where CROSSDEVICE_NCCL_LIBRARY says; the copy that is in the process already; the loader's path; the CUDA toolkit's folder; the
-/// nvidia/nccl wheel of the Python environment (VIRTUAL_ENV, CONDA_PREFIX). The first that is there counts, found out on the first call, for good; it is never unloaded.
+/// nvidia/nccl wheel of the Python environment (VIRTUAL_ENV, CONDA_PREFIX), then of the user and of all users (~/.local, /usr/local). The first that is there
+/// counts, found out on the first call, for good; it is never unloaded.
 ///
 /// Errors   FailedPreconditionError: in a child of fork() of a process that used the library.
 /// Threads  any.
