@@ -197,6 +197,37 @@ void reduce(benchmark::State& state, ReduceOp op, DType dtype) {
   });
 }
 
+/// A model's gradients on `num_replicas` devices of one GPU, each summed into all of them: the all-reduce of a batch by our kernels.
+void reduce_batch(benchmark::State& state, const std::string& model, DType dtype,
+                  std::size_t num_replicas) {
+  std::vector<Buffer> tensors;
+  std::vector<void*> pointers;
+  std::vector<std::size_t> num_elements;
+  std::size_t traffic_bytes = 0;
+  for (const bench::Gradient& gradient :
+       bench::read_gradient_list(workloads_dir + "/" + model + ".csv")) {
+    const std::size_t size_bytes = gradient.num_elements() * size_in_bytes(dtype);
+    const std::size_t first = tensors.size();
+    for (std::size_t k = 0; k < num_replicas; ++k) tensors.emplace_back(size_bytes);
+    for (std::size_t pass = 0; pass < 2; ++pass) {  // as inputs, as outputs
+      for (std::size_t k = 0; k < num_replicas; ++k) pointers.push_back(tensors[first + k].data());
+    }
+    num_elements.push_back(gradient.num_elements());
+    traffic_bytes += 2 * num_replicas * size_bytes;
+  }
+  const detail::ManyReduceLaunch launch{.op = ReduceOp::SUM,
+                                        .dtype = dtype,
+                                        .num_inputs = num_replicas,
+                                        .num_outputs = num_replicas,
+                                        .buffers = pointers,
+                                        .num_elements = num_elements,
+                                        .stream = Gpu::instance().stream};
+  compare_with_copy(state, traffic_bytes, [&] {
+    bool has_launched = false;
+    require(kernels().reduce_many(launch, has_launched), "reduce_many");
+  });
+}
+
 /// What MEAN adds to a sum that NCCL made where the tensor lies.
 void divide_in_place(benchmark::State& state, DType dtype) {
   const auto size_bytes = static_cast<std::size_t>(state.range(0));
@@ -220,6 +251,17 @@ void register_all() {
         const std::string name = std::string("pack_unpack/") + model + "/float32_as_" +
                                  std::string(to_string(wire)) + (is_dense ? "/dense" : "/aligned");
         RegisterBenchmark(name.c_str(), pack_and_unpack, std::string(model), wire, is_dense)
+            ->UseManualTime()
+            ->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+  for (const char* const model : {"resnet50", "bert_large", "gpt2_124m"}) {
+    for (const DType dtype : {DType::FLOAT32, DType::BFLOAT16}) {
+      for (const std::size_t num_replicas : {2U, 4U, 8U}) {
+        const std::string name = std::string("reduce_batch/") + model + "/" +
+                                 std::string(to_string(dtype)) + "/" + std::to_string(num_replicas);
+        RegisterBenchmark(name.c_str(), reduce_batch, std::string(model), dtype, num_replicas)
             ->UseManualTime()
             ->Unit(benchmark::kMicrosecond);
       }

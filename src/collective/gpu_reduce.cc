@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/inline_vector.h"
+#include "crossdevice/core/reused_list.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -30,6 +31,9 @@ constexpr std::size_t kLeastShareBytes = std::size_t{128} << 10;
 constexpr std::size_t kShareAlignment = 128;
 
 constexpr std::size_t kMaxBuffers = detail::kMaxReduceBuffers;
+
+/// As errors call it.
+constexpr const char* kKernelOfReduction = "the reduction's kernel";
 
 /// Of lanes, in the number that a machine has.
 using Indices = detail::InlineVector<std::size_t, 8>;
@@ -110,7 +114,14 @@ Tensor make_block(const GpuLane& lane, std::size_t size_bytes) {
   return Tensor::empty(DType::UINT8, Shape{size_bytes}, *lane.name, from_cuda(lane.stream));
 }
 
-/// Enqueues the reduction of one share on its lane. A launch that CUDA refuses has written nothing.
+/// Whether the GPU of `lane` reaches all memory of the tensor.
+bool reaches_all(const GpuLane& lane, const GpuReduceTensor& tensor) {
+  const auto reaches = [&lane](const Tensor& each) { return is_reached(lane, each); };
+  return std::all_of(tensor.inputs.begin(), tensor.inputs.end(), reaches) &&
+         std::all_of(tensor.outputs.begin(), tensor.outputs.end(), reaches);
+}
+
+/// Enqueues the reduction of one share on its lane, by way of blocks where the GPU does not reach a tensor. A launch that CUDA refuses has written nothing.
 void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor,
                   const GpuLane& lane, const Share& share, GpuRun& run) {
   const detail::GpuPlatform& platform = detail::gpu_platform();
@@ -141,11 +152,81 @@ void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor
       .first_group = request.first_group,
       .num_elements = share.count,
       .stream = lane.stream};
-  require_cuda(*platform.cuda, platform.kernels->reduce(launch), "the reduction's kernel");
+  require_cuda(*platform.cuda, platform.kernels->reduce(launch), kKernelOfReduction);
   run.set_written();
   for (const Detour& detour : scratch->detours) {
     copy_on(lane, detour.place, detour.block.data(), detour.block.size_bytes());
   }
+}
+
+/// Shares that one call of the kernels takes: on one lane, of one dtype and as many inputs and outputs, all of which the GPU reaches.
+struct ShareGroup {
+  std::size_t lane = 0;
+  DType dtype = DType::FLOAT32;
+  std::size_t num_inputs = 0;
+  std::size_t num_outputs = 0;
+  std::vector<void*> buffers;  // of each share its inputs, then its outputs
+  std::vector<std::size_t> counts;
+
+  [[nodiscard]] bool takes(const GpuReduceTensor& tensor, std::size_t of_lane) const {
+    return lane == of_lane && dtype == tensor.inputs[0].dtype() &&
+           num_inputs == tensor.inputs.size() && num_outputs == tensor.outputs.size();
+  }
+  void add(const GpuReduceTensor& tensor, const Share& share) {
+    for (const Tensor& input : tensor.inputs) buffers.push_back(at(input, share.begin));
+    for (const Tensor& output : tensor.outputs) buffers.push_back(at(output, share.begin));
+    counts.push_back(share.count);
+  }
+  void clear() {
+    buffers.clear();
+    counts.clear();
+  }
+};
+using ShareGroups = detail::ReusedList<ShareGroup>;
+
+ShareGroup& group_of(ShareGroups& groups, const GpuReduceTensor& tensor, std::size_t lane) {
+  for (ShareGroup& group : groups.view()) {
+    if (group.takes(tensor, lane)) return group;
+  }
+  ShareGroup& group = groups.add();
+  group.lane = lane;
+  group.dtype = tensor.inputs[0].dtype();
+  group.num_inputs = tensor.inputs.size();
+  group.num_outputs = tensor.outputs.size();
+  return group;
+}
+
+/// Enqueues the reductions of a group.
+void reduce_group(const GpuReduceRequest& request, const ShareGroup& group, const GpuLane& lane,
+                  GpuRun& run) {
+  const detail::GpuPlatform& platform = detail::gpu_platform();
+  const detail::CurrentCudaDevice current(*platform.cuda, lane.device->ordinal());
+  const std::span<void* const> buffers = group.buffers;
+  if (group.counts.size() == 1) {
+    const std::span<const void* const> inputs(group.buffers.data(), group.num_inputs);
+    const detail::ReduceLaunch launch{.op = request.op,
+                                      .dtype = group.dtype,
+                                      .inputs = inputs,
+                                      .outputs = buffers.subspan(group.num_inputs),
+                                      .first_group = request.first_group,
+                                      .num_elements = group.counts[0],
+                                      .stream = lane.stream};
+    require_cuda(*platform.cuda, platform.kernels->reduce(launch), kKernelOfReduction);
+    run.set_written();
+    return;
+  }
+  const detail::ManyReduceLaunch launch{.op = request.op,
+                                        .dtype = group.dtype,
+                                        .num_inputs = group.num_inputs,
+                                        .num_outputs = group.num_outputs,
+                                        .buffers = buffers,
+                                        .num_elements = group.counts,
+                                        .first_group = request.first_group,
+                                        .stream = lane.stream};
+  bool has_launched = false;
+  const detail::CudaStatus status = platform.kernels->reduce_many(launch, has_launched);
+  if (has_launched) run.set_written();
+  require_cuda(*platform.cuda, status, kKernelOfReduction);
 }
 
 void require_few(std::span<const GpuReduceTensor> tensors) {
@@ -196,12 +277,21 @@ void gpu_reduce(const GpuReduceRequest& request) {
   try {
     run.begin();
     lanes.meet();
+    const detail::ScratchLease<ShareGroups> groups;
     ShareDealer dealer(reducers.view());
     for (const GpuReduceTensor& tensor : request.tensors) {
       if (tensor.outputs.empty()) continue;
       dealer.deal(tensor.inputs[0], [&](const Share& share) {
-        reduce_share(request, tensor, lanes[share.lane], share, run);
+        const GpuLane& lane = lanes[share.lane];
+        if (reaches_all(lane, tensor)) {
+          group_of(*groups, tensor, share.lane).add(tensor, share);
+        } else {
+          reduce_share(request, tensor, lane, share, run);
+        }
       });
+    }
+    for (const ShareGroup& group : groups->view()) {
+      reduce_group(request, group, lanes[group.lane], run);
     }
     lanes.meet();
     run.end(request.operation, request.tensors[0].inputs[0].dtype());

@@ -109,6 +109,30 @@ TEST_F(EmulatedKernelsTest, ReducesOverPeersInOrder) {
   EXPECT_THAT(cuda->violations(), IsEmpty());
 }
 
+TEST_F(EmulatedKernelsTest, ReducesManyTensors) {
+  auto* const first = device_copy<float>({1, 2, 3});
+  auto* const other_first = device_copy<float>({10, 20, 30}, 1);
+  auto* const second = device_copy<float>({4});
+  auto* const other_second = device_copy<float>({40}, 1);
+  auto* const sum = device_copy<float>({0});
+  const std::vector<void*> buffers{first, other_first, first, second, other_second, sum};
+  const std::vector<std::size_t> counts{3, 1};
+  ASSERT_EQ(cuda->enable_peer_access(1), kOk);
+  bool has_launched = false;
+  ASSERT_EQ(kernels.reduce_many({ReduceOp::SUM, DType::FLOAT32, 2, 1, buffers, counts, 0, stream},
+                                has_launched),
+            kOk);
+  EXPECT_TRUE(has_launched);
+  EXPECT_THAT(values(first, 3), ElementsAre(11, 22, 33));
+  EXPECT_THAT(values(sum, 1), ElementsAre(44));
+  EXPECT_THAT(cuda->violations(), IsEmpty());
+  EXPECT_EQ(kernels.reduce_many({ReduceOp::SUM, DType::FLOAT32, 2, 2, buffers, counts, 0, stream},
+                                has_launched),
+            CudaStatus::INVALID_VALUE);
+  EXPECT_FALSE(has_launched);
+  EXPECT_EQ(cuda->violations().size(), 1U);
+}
+
 TEST_F(EmulatedKernelsTest, APeerWithoutAccessIsFound) {
   const std::vector<const void*> inputs{device_copy<float>({1}), device_copy<float>({2}, 1)};
   const std::vector<void*> outputs{device_copy<float>({0})};

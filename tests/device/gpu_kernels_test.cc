@@ -111,6 +111,12 @@ TEST_P(GpuReduceTest, GivesTheBitsOfTheHostKernels) {
   testing::check_all_reductions(device_memory(), kernels(), op, dtype);
 }
 
+TEST_P(GpuReduceTest, GivesManyTensorsTheBitsOfEach) {
+  CROSSDEVICE_SKIP_WITHOUT_GPU();
+  const auto [op, dtype] = GetParam();
+  testing::check_all_reductions_of_many(device_memory(), kernels(), op, dtype);
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, GpuReduceTest,
                          ::testing::ValuesIn(testing::all_reductions()), [](const auto& test) {
                            return std::string(to_string(std::get<0>(test.param))) + "_" +
@@ -130,6 +136,20 @@ TEST(GpuReduceLargeTest, MoreTilesThanMultiprocessorsHold) {
                             random);
     }
   }
+}
+
+TEST(GpuReduceLargeTest, MoreTensorsThanALaunchTakesSmallAndLarge) {
+  CROSSDEVICE_SKIP_WITHOUT_GPU();
+  std::mt19937_64 random(19);
+  std::vector<std::size_t> counts;
+  for (std::size_t t = 0; t < 1000; ++t) counts.push_back(t % 61 * 7);
+  counts[300] = 300'001;
+  for (const std::size_t num_inputs : {2U, 7U, 8U}) {
+    testing::check_reduce_many(device_memory(), kernels(), {.num_inputs = num_inputs}, counts,
+                               random);
+  }
+  counts[700] = 5'000'000;  // has a launch of its own
+  testing::check_reduce_many(device_memory(), kernels(), {.num_inputs = 2}, counts, random);
 }
 
 class GpuCopyTest : public ::testing::TestWithParam<std::pair<DType, DType>> {};

@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -84,6 +85,15 @@ struct HostGrid {
     }
     return 0;
   }
+  template <class Rule, class Shape>
+  int run(const cuda::ManyReduceArguments& arguments) const {
+    const std::uint32_t blocks = std::min(max_blocks, arguments.num_tiles);
+    for (std::uint32_t block = blocks; block-- > 0;) {
+      for (std::uint32_t thread = 0; thread < cuda::kBlockThreads; ++thread)
+        cuda::reduce_many_thread<Rule, Shape>(arguments, block, blocks, thread);
+    }
+    return 0;
+  }
   template <class Copier, class Arguments>
   int run(const Arguments& arguments) const {
     const std::uint32_t blocks = std::min(max_blocks, arguments.num_tiles);
@@ -100,10 +110,17 @@ class HostRunKernels : public detail::KernelApi {
   explicit HostRunKernels(std::uint32_t max_blocks) : grid_{max_blocks} {}
 
   detail::CudaStatus reduce(const detail::ReduceLaunch& launch) override {
-    if (launch.num_elements == 0) return detail::CudaStatus::SUCCESS;
     cuda::ReducePlan plan;
     cuda::plan_reduce(launch, plan);
     return static_cast<detail::CudaStatus>(run(plan));
+  }
+  detail::CudaStatus reduce_many(const detail::ManyReduceLaunch& launch,
+                                 bool& has_launched) override {
+    cuda::ReducePlan plan;
+    cuda::plan_reduce(launch, plan);
+    const auto status = static_cast<detail::CudaStatus>(run(plan));
+    has_launched = plan.has_launched;
+    return status;
   }
   detail::CudaStatus copy_ranges(const detail::CopyLaunch& launch) override {
     return static_cast<detail::CudaStatus>(
@@ -111,7 +128,7 @@ class HostRunKernels : public detail::KernelApi {
   }
 
  private:
-  [[nodiscard]] int run(const cuda::ReducePlan& plan) const {
+  [[nodiscard]] int run(cuda::ReducePlan& plan) const {
     const bool is_complex_product = plan.rule == cuda::RuleKind::COMPLEX_PRODUCT;
     switch (plan.element) {
       case cuda::ElementKind::FLOAT8_E4M3:
@@ -194,6 +211,14 @@ TEST_P(ReduceBodiesTest, GoOverTilesInStrides) {
   }
 }
 
+TEST_P(ReduceBodiesTest, GiveManyTensorsTheBitsOfEach) {
+  const auto [op, dtype] = GetParam();
+  for (const std::uint32_t max_blocks : {kAnyNumber, 3U}) {
+    HostRunKernels kernels(max_blocks);
+    testing::check_all_reductions_of_many(memory_, kernels, op, dtype);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryOpAndDType, ReduceBodiesTest,
                          ::testing::ValuesIn(testing::all_reductions()), [](const auto& test) {
                            return std::string(to_string(std::get<0>(test.param))) + "_" +
@@ -233,6 +258,95 @@ TEST(CopyBodiesTest, AsManyRangesAsALaunchTakesAndMore) {
         c.counts[num_ranges / 2] = 40000;
         testing::check_copy(memory, kernels, c, random);
       }
+    }
+  }
+}
+
+/// Notes how many tensors each launch has; refuses one.
+struct CountingGrid {
+  std::size_t refused = ~std::size_t{0};  // number of the launch
+  std::vector<std::uint32_t> launches{};
+
+  template <class Rule, class Shape>
+  int run(const cuda::ReduceArguments& /*arguments*/) {
+    return note(1);
+  }
+  template <class Rule, class Shape>
+  int run(const cuda::ManyReduceArguments& arguments) {
+    return note(arguments.num_ranges);
+  }
+  int note(std::uint32_t num_tensors) {
+    if (launches.size() == refused) return 98;
+    launches.push_back(num_tensors);
+    return 0;
+  }
+};
+
+/// `counts` elements of float32 in num_inputs buffers and one; buffer k is k times `misalignment` bytes away from a multiple of 16.
+struct ManyTensors {
+  ManyTensors(std::vector<std::size_t> of_each, std::size_t num_inputs, std::size_t misalignment)
+      : counts(std::move(of_each)) {
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      for (std::size_t k = 0; k <= num_inputs; ++k)
+        buffers.push_back(reinterpret_cast<void*>(4096 + k * misalignment));
+    }
+    launch = {.op = ReduceOp::SUM,
+              .dtype = DType::FLOAT32,
+              .num_inputs = num_inputs,
+              .num_outputs = 1,
+              .buffers = buffers,
+              .num_elements = counts};
+    cuda::plan_reduce(launch, plan);
+  }
+  ManyTensors(const ManyTensors&) = delete;
+  ManyTensors& operator=(const ManyTensors&) = delete;
+
+  std::vector<std::size_t> counts;
+  std::vector<void*> buffers;
+  detail::ManyReduceLaunch launch;
+  cuda::ReducePlan plan;  // points to it
+};
+
+using Launches = std::vector<std::uint32_t>;
+
+Launches launches_for(const std::vector<std::size_t>& counts, std::size_t num_inputs,
+                      std::size_t misalignment = 0) {
+  ManyTensors tensors(counts, num_inputs, misalignment);
+  CountingGrid grid;
+  EXPECT_EQ(cuda::run_float_rule<cuda::Float32>(tensors.plan, grid), 0);
+  EXPECT_EQ(tensors.plan.has_launched, !grid.launches.empty());
+  return grid.launches;
+}
+
+TEST(ManyReduceTest, AsManyTensorsShareALaunchAsItsArgumentTakes) {
+  const auto equal = [](std::size_t number) { return std::vector<std::size_t>(number, 100); };
+  EXPECT_EQ(launches_for({}, 2), Launches());
+  EXPECT_EQ(launches_for({0, 0}, 2), Launches());
+  EXPECT_EQ(launches_for({0, 5, 0, 7}, 2), Launches({2}));
+  EXPECT_EQ(launches_for(equal(56), 2), Launches({56}));
+  EXPECT_EQ(launches_for(equal(57), 2), Launches({56, 1}));
+  EXPECT_EQ(launches_for(equal(161), 7), Launches({56, 56, 49}));  // 8 pointers each
+  EXPECT_EQ(launches_for(equal(56), 8), Launches({49, 7}));        // 9 pointers each
+  EXPECT_EQ(launches_for(equal(10), 64), Launches({6, 4}));
+  constexpr std::size_t kLargest = (std::size_t{16} << 20) / sizeof(float);
+  EXPECT_EQ(launches_for({1, kLargest, 1}, 2), Launches({3}));
+  EXPECT_EQ(launches_for({1, kLargest + 1, 1}, 2), Launches({1, 2}));
+  // Of those that are not aligned alike, the ones that are too short for vectors share.
+  EXPECT_EQ(launches_for({100, 1, 7, 8}, 2, 4), Launches({1, 1, 2}));
+}
+
+TEST(ManyReduceTest, ARefusedLaunchIsTheLastAndItIsKnownWhetherAnyWentOut) {
+  constexpr std::size_t kAlone = std::size_t{5} << 20;
+  const std::vector<std::vector<std::size_t>> lists{
+      std::vector<std::size_t>(100, 9), {kAlone, kAlone, 3}, {3, kAlone, kAlone}};
+  for (const std::vector<std::size_t>& counts : lists) {
+    const std::size_t all = launches_for(counts, 2).size();
+    for (std::size_t refused = 0; refused < all; ++refused) {
+      ManyTensors tensors(counts, 2, 0);
+      CountingGrid grid{.refused = refused};
+      EXPECT_EQ(cuda::run_float_rule<cuda::Float32>(tensors.plan, grid), 98);
+      EXPECT_EQ(grid.launches.size(), refused);
+      EXPECT_EQ(tensors.plan.has_launched, refused > 0);
     }
   }
 }

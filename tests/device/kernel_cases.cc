@@ -202,49 +202,129 @@ Bytes random_elements(DType dtype, std::size_t count, std::mt19937_64& random) {
   return bytes;
 }
 
-void check_reduce(KernelMemory& memory, detail::KernelApi& kernels, const ReduceCase& c,
-                  std::mt19937_64& random) {
-  SCOPED_TRACE(to_string(c));
-  const DType result = result_dtype(c.op, c.dtype);
-  const auto offset = [&](DType dtype, std::size_t k) {
-    return (c.misalignment + k * c.more_misalignment) * component_bytes(dtype);
-  };
-  std::vector<Bytes> contents;
-  std::vector<const void*> host_inputs;
+/// A tensor's buffers where the kernels work, and what is to be there.
+class ReducedTensor {
+ public:
+  ReducedTensor(KernelMemory& memory, const ReduceCase& c, std::mt19937_64& random)
+      : case_(c), result_(result_dtype(c.op, c.dtype)) {
+    const auto offset = [&](DType dtype, std::size_t k) {
+      return (c.misalignment + k * c.more_misalignment) * component_bytes(dtype);
+    };
+    std::vector<const void*> host_inputs;
+    for (std::size_t k = 0; k < c.num_inputs; ++k) {
+      contents_.push_back(random_elements(c.dtype, c.count, random));
+      inputs.push_back(memory.make(contents_.back(), offset(c.dtype, k)));
+    }
+    for (const Bytes& bytes : contents_) host_inputs.push_back(bytes.data());
+    const std::size_t result_bytes = c.count * size_in_bytes(result_);
+    for (std::size_t j = 0; j < c.num_outputs; ++j) {
+      outputs.push_back(c.in_place ? const_cast<void*>(inputs[c.num_inputs - 1 - j])
+                                   : memory.make(Bytes(result_bytes, std::byte{0xA5}),
+                                                 offset(result_, c.num_inputs + j)));
+    }
+    expected_.resize(result_bytes);
+    void* const expected_output[] = {expected_.data()};
+    find_reduce_kernel(c.op, c.dtype)(
+        {c.op, c.dtype, host_inputs, expected_output, c.first_group, StoreMode::CACHED}, 0,
+        c.count);
+  }
+
+  void check(KernelMemory& memory) const {
+    SCOPED_TRACE(to_string(case_));
+    for (const void* const output : outputs) {
+      ASSERT_EQ(
+          difference(memory.read(output, expected_.size()), expected_, size_in_bytes(result_)), "");
+    }
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      if (std::find(outputs.begin(), outputs.end(), inputs[k]) != outputs.end()) continue;
+      ASSERT_EQ(difference(memory.read(inputs[k], contents_[k].size()), contents_[k], 1), "");
+    }
+  }
+
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  for (std::size_t k = 0; k < c.num_inputs; ++k) {
-    contents.push_back(random_elements(c.dtype, c.count, random));
-    inputs.push_back(memory.make(contents.back(), offset(c.dtype, k)));
-  }
-  for (const Bytes& bytes : contents) host_inputs.push_back(bytes.data());
-  const std::size_t result_bytes = c.count * size_in_bytes(result);
-  for (std::size_t j = 0; j < c.num_outputs; ++j) {
-    outputs.push_back(c.in_place ? const_cast<void*>(inputs[c.num_inputs - 1 - j])
-                                 : memory.make(Bytes(result_bytes, std::byte{0xA5}),
-                                               offset(result, c.num_inputs + j)));
-  }
-  Bytes expected(result_bytes);
-  void* const expected_output[] = {expected.data()};
-  find_reduce_kernel(c.op, c.dtype)(
-      {c.op, c.dtype, host_inputs, expected_output, c.first_group, StoreMode::CACHED}, 0, c.count);
 
+ private:
+  ReduceCase case_;
+  DType result_;
+  std::vector<Bytes> contents_;
+  Bytes expected_;
+};
+
+void check_reduce(KernelMemory& memory, detail::KernelApi& kernels, const ReduceCase& c,
+                  std::mt19937_64& random) {
+  const ReducedTensor tensor(memory, c, random);
   ASSERT_EQ(kernels.reduce({.op = c.op,
                             .dtype = c.dtype,
-                            .inputs = inputs,
-                            .outputs = outputs,
+                            .inputs = tensor.inputs,
+                            .outputs = tensor.outputs,
                             .first_group = c.first_group,
                             .num_elements = c.count,
                             .stream = memory.stream()}),
-            detail::CudaStatus::SUCCESS);
-  for (const void* const output : outputs)
-    ASSERT_EQ(difference(memory.read(output, result_bytes), expected, size_in_bytes(result)), "");
-  for (std::size_t k = 0; k < c.num_inputs; ++k) {
-    if (std::find(outputs.begin(), outputs.end(), inputs[k]) != outputs.end()) continue;
-    ASSERT_EQ(difference(memory.read(inputs[k], contents[k].size()), contents[k], 1), "");
-  }
-  ASSERT_TRUE(memory.guards_are_intact());
+            detail::CudaStatus::SUCCESS)
+      << to_string(c);
+  tensor.check(memory);
+  ASSERT_TRUE(memory.guards_are_intact()) << to_string(c);
   memory.clear();
+}
+
+void check_reduce_many(KernelMemory& memory, detail::KernelApi& kernels, const ReduceCase& c,
+                       const std::vector<std::size_t>& counts, std::mt19937_64& random) {
+  std::vector<ReducedTensor> tensors;
+  std::vector<void*> buffers;
+  tensors.reserve(counts.size());
+  for (std::size_t t = 0; t < counts.size(); ++t) {
+    ReduceCase one = c;
+    one.count = counts[t];
+    one.misalignment = t * c.misalignment;
+    tensors.emplace_back(memory, one, random);
+    for (const void* const input : tensors.back().inputs)
+      buffers.push_back(const_cast<void*>(input));
+    buffers.insert(buffers.end(), tensors.back().outputs.begin(), tensors.back().outputs.end());
+  }
+  bool has_launched = false;
+  ASSERT_EQ(kernels.reduce_many({.op = c.op,
+                                 .dtype = c.dtype,
+                                 .num_inputs = c.num_inputs,
+                                 .num_outputs = c.num_outputs,
+                                 .buffers = buffers,
+                                 .num_elements = counts,
+                                 .first_group = c.first_group,
+                                 .stream = memory.stream()},
+                                has_launched),
+            detail::CudaStatus::SUCCESS)
+      << to_string(c);
+  ASSERT_TRUE(has_launched);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    SCOPED_TRACE("tensor " + std::to_string(t));
+    tensors[t].check(memory);
+  }
+  ASSERT_TRUE(memory.guards_are_intact()) << to_string(c);
+  memory.clear();
+}
+
+void check_all_reductions_of_many(KernelMemory& memory, detail::KernelApi& kernels, ReduceOp op,
+                                  DType dtype) {
+  std::mt19937_64 random(17 + static_cast<unsigned>(dtype));
+  const std::size_t width = std::max<std::size_t>(1, 16 / component_bytes(dtype));
+  const std::size_t tile = 256 * width;
+  // Around vectors, around tiles of one and two vectors for each thread, none, and primes.
+  const std::vector<std::size_t> counts{0,         1,    width - 1, width,        width + 1,
+                                        2 * width, 1009, 0,         2 * tile + 1, tile - 1,
+                                        3,         tile, 4 * tile,  2 * width - 1};
+  const auto check = [&](ReduceCase c) {
+    c.op = op;
+    c.dtype = dtype;
+    if (!::testing::Test::HasFatalFailure()) check_reduce_many(memory, kernels, c, counts, random);
+  };
+  for (const std::size_t n : std::initializer_list<std::size_t>{1, 2, 4, 5, 9}) {
+    check({.num_inputs = n});
+    check({.num_inputs = n, .num_outputs = 2, .misalignment = 1});
+    check({.num_inputs = n, .misalignment = 1, .more_misalignment = 1});
+    if (result_dtype(op, dtype) == dtype)
+      check({.num_inputs = n, .num_outputs = n, .misalignment = 3, .in_place = true});
+    if (n > 2) check({.num_inputs = n, .first_group = n / 2});
+  }
 }
 
 void check_all_reductions(KernelMemory& memory, detail::KernelApi& kernels, ReduceOp op,

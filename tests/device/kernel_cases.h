@@ -55,6 +55,14 @@ void check_reduce(KernelMemory& memory, detail::KernelApi& kernels, const Reduce
 void check_all_reductions(KernelMemory& memory, detail::KernelApi& kernels, ReduceOp op,
                           DType dtype);
 
+/// Tensors of different sizes and alignments in one call: those of `counts`, tensor t as by `c` but for its count, and t times c.misalignment more.
+void check_reduce_many(KernelMemory& memory, detail::KernelApi& kernels, const ReduceCase& c,
+                       const std::vector<std::size_t>& counts, std::mt19937_64& random);
+
+/// Every interesting case of an op and dtype.
+void check_all_reductions_of_many(KernelMemory& memory, detail::KernelApi& kernels, ReduceOp op,
+                                  DType dtype);
+
 struct CopyCase {
   DType source = DType::FLOAT32;
   DType destination = DType::FLOAT32;

@@ -151,38 +151,67 @@ CudaStatus EmulatedKernels::copy_ranges(const detail::CopyLaunch& launch) {
 
 CudaStatus EmulatedKernels::reduce(const detail::ReduceLaunch& launch) {
   const UncountedAllocations uncounted;
+  std::vector<void*> buffers;
+  for (const void* const input : launch.inputs) buffers.push_back(const_cast<void*>(input));
+  buffers.insert(buffers.end(), launch.outputs.begin(), launch.outputs.end());
+  return launch_reductions("kernels.reduce",
+                           {.op = launch.op,
+                            .dtype = launch.dtype,
+                            .num_inputs = launch.inputs.size(),
+                            .num_outputs = launch.outputs.size(),
+                            .buffers = buffers,
+                            .num_elements = std::span<const std::size_t>(&launch.num_elements, 1),
+                            .first_group = launch.first_group,
+                            .stream = launch.stream});
+}
+
+CudaStatus EmulatedKernels::reduce_many(const detail::ManyReduceLaunch& launch,
+                                        bool& has_launched) {
+  const UncountedAllocations uncounted;
+  const CudaStatus status = launch_reductions("kernels.reduce_many", launch);
+  has_launched = status == CudaStatus::SUCCESS;
+  return status;
+}
+
+CudaStatus EmulatedKernels::launch_reductions(const char* name,
+                                              const detail::ManyReduceLaunch& launch) {
   const ReduceKernel loop = find_reduce_kernel(launch.op, launch.dtype);
   if (loop == nullptr) {
-    return refuse(
-        fmt::format("kernels.reduce: {} of {}", to_string(launch.op), to_string(launch.dtype)));
+    return refuse(fmt::format("{}: {} of {}", name, to_string(launch.op), to_string(launch.dtype)));
   }
-  const std::size_t num_inputs = launch.inputs.size();
-  const std::size_t num_outputs = launch.outputs.size();
-  if (num_inputs == 0 || num_outputs == 0 ||
-      std::max(num_inputs, num_outputs) > detail::kMaxReduceBuffers) {
-    return refuse(fmt::format("kernels.reduce: {} inputs, {} outputs", num_inputs, num_outputs));
+  const std::size_t num_inputs = launch.num_inputs;
+  const std::size_t num_buffers = num_inputs + launch.num_outputs;
+  if (num_inputs == 0 || launch.num_outputs == 0 ||
+      std::max(num_inputs, launch.num_outputs) > detail::kMaxReduceBuffers ||
+      launch.buffers.size() != num_buffers * launch.num_elements.size()) {
+    return refuse(fmt::format("{}: {} inputs, {} outputs, {} buffers of {} tensors", name,
+                              num_inputs, launch.num_outputs, launch.buffers.size(),
+                              launch.num_elements.size()));
   }
   const DType result = result_dtype(launch.op, launch.dtype);
-  EmulatedLaunch kernel{"kernels.reduce", launch.stream, 0, {}, true, {}};
-  kernel.uses.reserve(num_inputs + num_outputs);
-  for (const void* input : launch.inputs) {
-    kernel.uses.push_back({input, launch.num_elements * size_in_bytes(launch.dtype),
-                           alignment_of(launch.dtype), false});
-  }
-  for (void* output : launch.outputs) {
+  EmulatedLaunch kernel{name, launch.stream, 0, {}, true, {}};
+  kernel.uses.reserve(launch.buffers.size());
+  for (std::size_t b = 0; b < launch.buffers.size(); ++b) {
+    const std::size_t count = launch.num_elements[b / num_buffers];
+    const bool is_output = b % num_buffers >= num_inputs;
+    const DType dtype = is_output ? result : launch.dtype;
     kernel.uses.push_back(
-        {output, launch.num_elements * size_in_bytes(result), alignment_of(result)});
+        {launch.buffers[b], count * size_in_bytes(dtype), alignment_of(dtype), is_output});
   }
-  kernel.size_bytes = launch.num_elements * size_in_bytes(launch.dtype);
+  for (const std::size_t count : launch.num_elements) {
+    kernel.size_bytes += count * size_in_bytes(launch.dtype);
+  }
   kernel.body = [loop, op = launch.op, dtype = launch.dtype, first_group = launch.first_group,
-                 num_inputs,
-                 num_elements = launch.num_elements](std::span<std::byte* const> views) {
-    if (num_elements == 0) return;
-    const std::vector<const void*> inputs(views.begin(),
-                                          views.begin() + static_cast<std::ptrdiff_t>(num_inputs));
-    const std::vector<void*> outputs(views.begin() + static_cast<std::ptrdiff_t>(num_inputs),
-                                     views.end());
-    loop({op, dtype, inputs, outputs, first_group, StoreMode::CACHED}, 0, num_elements);
+                 num_inputs, num_buffers,
+                 counts = std::vector(launch.num_elements.begin(), launch.num_elements.end())](
+                    std::span<std::byte* const> views) {
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      if (counts[t] == 0) continue;
+      const auto all = views.subspan(t * num_buffers, num_buffers);
+      const std::vector<const void*> inputs(all.begin(), all.begin() + std::ptrdiff_t(num_inputs));
+      const std::vector<void*> outputs(all.begin() + std::ptrdiff_t(num_inputs), all.end());
+      loop({op, dtype, inputs, outputs, first_group, StoreMode::CACHED}, 0, counts[t]);
+    }
   };
   return cuda_->launch(std::move(kernel));
 }

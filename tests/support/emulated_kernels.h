@@ -17,9 +17,12 @@ class EmulatedKernels final : public detail::KernelApi {
   explicit EmulatedKernels(std::shared_ptr<EmulatedCuda> cuda) : cuda_(std::move(cuda)) {}
   detail::CudaStatus copy_ranges(const detail::CopyLaunch& launch) override;
   detail::CudaStatus reduce(const detail::ReduceLaunch& launch) override;
+  detail::CudaStatus reduce_many(const detail::ManyReduceLaunch& launch,
+                                 bool& has_launched) override;
 
  private:
   detail::CudaStatus refuse(const std::string& text);
+  detail::CudaStatus launch_reductions(const char* name, const detail::ManyReduceLaunch& launch);
 
   std::shared_ptr<EmulatedCuda> cuda_;
 };

@@ -61,7 +61,8 @@ struct GpuReduceRequest {
 ///          wrong later: operation.listener; a captured operation is watched by nobody.
 /// Threads  any number of callers.
 /// Cost     the kernels read N S and write M S bytes in all, over the links between GPUs the part that lies elsewhere: for an all-reduce each GPU reads
-///          and writes (N - 1) S / N of the others'. One launch per tensor, or, for large ones, per tensor and GPU.
+///          and writes (N - 1) S / N of the others'. On each GPU one call of the kernels for each dtype (see ManyReduceLaunch), and one for each
+///          tensor that it does not reach whole.
 CROSSDEVICE_EXPORT void gpu_reduce(const GpuReduceRequest& request);
 
 /// The same bytes into every output, in the order of both sides' streams.

@@ -55,6 +55,23 @@ struct ReduceLaunch {
 };
 inline constexpr std::size_t kMaxReduceBuffers = 64;
 
+/// Many tensors, each reduced as by ReduceLaunch.
+///
+/// Shapes   every tensor has num_inputs inputs and num_outputs outputs; their sizes may differ.
+/// Memory   a tensor's buffers overlap nothing of another's. The lists are copied into the launch, so that it may be captured.
+/// Cost     a launch for each 56 tensors of up to eight buffers (448 pointers). A tensor of more than 16 MiB, or whose buffers are not all as far from a
+///          multiple of 16 bytes, has one of its own.
+struct ManyReduceLaunch {
+  ReduceOp op = ReduceOp::SUM;
+  DType dtype = DType::FLOAT32;
+  std::size_t num_inputs = 0;
+  std::size_t num_outputs = 0;
+  std::span<void* const> buffers{};  ///< of each tensor its inputs, then its outputs
+  std::span<const std::size_t> num_elements{};
+  std::size_t first_group = 0;
+  CudaStream stream = nullptr;
+};
+
 /// Order    enqueued on the launch's stream; the current device is the stream's.
 /// Errors   as status codes: of the launch, or an earlier asynchronous one. Arguments are checked above.
 /// Threads  any.
@@ -67,6 +84,8 @@ class CROSSDEVICE_EXPORT KernelApi {
 
   virtual CudaStatus copy_ranges(const CopyLaunch& launch) = 0;
   virtual CudaStatus reduce(const ReduceLaunch& launch) = 0;
+  /// `has_launched`: whether anything was launched, also where a later launch is refused.
+  virtual CudaStatus reduce_many(const ManyReduceLaunch& launch, bool& has_launched) = 0;
 };
 
 }  // namespace crossdevice::detail

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What one thread of a kernel that copies many ranges does: bit by bit, or converted and divided.
 ///
-/// Layout   a range is cut into tiles of what a block's threads do in one go: 16 KiB of bytes, or 256 x 4 vectors of a conversion. The argument says how
-///          many tiles lie before each range, and a block finds its range by halving that list: one huge tensor and a thousand tiny ones keep all
-///          multiprocessors equally busy. Tiles start where the destination is at a 16-byte boundary; what lies before the first boundary and behind
-///          the last vector is done by the range's first tile.
+/// Layout   a range is cut into tiles of what a block's threads do in one go (ranges.h): 16 KiB of bytes, or 256 x 4 vectors of a conversion. One huge
+///          tensor and a thousand tiny ones keep all multiprocessors equally busy. Tiles start where the destination is at a 16-byte boundary; what lies
+///          before the first boundary and behind the last vector is done by the range's first tile.
 /// In place (a range divided where it lies) a thread reads elements before it writes the same, and no other thread touches these.
 /// Roofline 2 S bytes at the copy bandwidth of the memory, (from + to) / 2 of that for a conversion. Each thread has 4 vectors in flight: at 1024
 ///          resident threads 64 KB for each multiprocessor, where an H200 needs 23 KB. A division takes some ten instructions for each element, of
@@ -16,6 +15,7 @@
 
 #include "device/cuda/element_formats.h"
 #include "device/cuda/memory_access.h"
+#include "device/cuda/ranges.h"
 
 namespace crossdevice::cuda {
 
@@ -35,28 +35,12 @@ struct CopyArguments {
   Divider divider;
 };
 
-/// What kernels take as argument at most: 32764 bytes since CUDA 12.1, 4096 before.
 using ManyRanges = CopyArguments<1000>;
 using FewRanges = CopyArguments<128>;
-static_assert(sizeof(ManyRanges) <= 32764 && sizeof(FewRanges) <= 4096);
+static_assert(sizeof(ManyRanges) <= kMaxArgumentBytes &&
+              sizeof(FewRanges) <= kMaxArgumentBytesBefore);
 
 inline constexpr std::uint32_t kCopyUnroll = 4;
-
-/// The range that a tile belongs to: the last one that starts at or before it.
-template <class Arguments>
-CROSSDEVICE_BOTH std::uint32_t find_range(const Arguments& arguments, std::uint32_t tile) {
-  std::uint32_t low = 0;
-  std::uint32_t high = arguments.num_ranges;
-  while (high - low > 1) {
-    const std::uint32_t middle = (low + high) / 2;
-    if (arguments.first_tiles[middle] <= tile) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 /// kCopyUnroll vectors of a thread, from an address that is a multiple of kPiece to one that is a multiple of 16. `offset` is that of the first; those
 /// that do not end by `size` are not touched.

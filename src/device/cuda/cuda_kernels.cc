@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_kernels.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "device/cuda/copy_plan.h"
@@ -16,7 +17,7 @@ namespace {
 
 using detail::CudaStatus;
 
-int launch_reduction(const ReducePlan& plan, detail::CudaStream stream) {
+int launch_reduction(ReducePlan& plan, detail::CudaStream stream) {
   switch (plan.element) {
     case ElementKind::FLOAT8_E4M3:
       return launch_float8_e4m3(plan, stream);
@@ -72,13 +73,28 @@ class CudaKernels : public detail::KernelApi {
   }
   CudaStatus reduce(const detail::ReduceLaunch& launch) override {
     if (launch.num_elements == 0) return CudaStatus::SUCCESS;
-    if (launch.inputs.empty() || launch.inputs.size() > kMaxBuffers ||
-        launch.outputs.size() > kMaxBuffers) {
+    if (!are_valid(launch.inputs.size(), launch.outputs.size())) return CudaStatus::INVALID_VALUE;
+    ReducePlan plan;
+    plan_reduce(launch, plan);
+    return status_of(static_cast<cudaError_t>(launch_reduction(plan, launch.stream)));
+  }
+  CudaStatus reduce_many(const detail::ManyReduceLaunch& launch, bool& has_launched) override {
+    has_launched = false;
+    const std::size_t num_buffers = launch.num_inputs + launch.num_outputs;
+    if (!are_valid(launch.num_inputs, launch.num_outputs) ||
+        launch.buffers.size() != num_buffers * launch.num_elements.size()) {
       return CudaStatus::INVALID_VALUE;
     }
     ReducePlan plan;
     plan_reduce(launch, plan);
-    return status_of(static_cast<cudaError_t>(launch_reduction(plan, launch.stream)));
+    const int result = launch_reduction(plan, launch.stream);
+    has_launched = plan.has_launched;
+    return status_of(static_cast<cudaError_t>(result));
+  }
+
+ private:
+  static bool are_valid(std::size_t num_inputs, std::size_t num_outputs) {
+    return num_inputs > 0 && std::max(num_inputs, num_outputs) <= kMaxBuffers;
   }
 };
 

@@ -155,12 +155,14 @@ CROSSDEVICE_BOTH T divide(T value, const Divider& by) {
   return value / static_cast<T>(by.divisor);
 }
 
-// Formats: Storage, Compute (float, or double for float64), and how to come and go. narrow() rounds once and makes NaNs canonical.
+// Formats: Storage, Compute (float, or double for float64), and how to come and go. widen() may give any NaN for a NaN; narrow() rounds once and makes NaNs
+// canonical. Where kHasPairs, there is the same for two neighbours at once, the first in the lower byte.
 
 template <class T>
 struct PlainFloat {
   using Storage = T;
   using Compute = T;
+  static constexpr bool kHasPairs = false;
   CROSSDEVICE_BOTH static Compute widen(Storage value) { return value; }
   template <class From>
   CROSSDEVICE_BOTH static Storage narrow(From value) {
@@ -173,6 +175,7 @@ template <class Derived, class Bits>
 struct SmallFloat {
   using Storage = Bits;
   using Compute = float;
+  static constexpr bool kHasPairs = false;
   CROSSDEVICE_BOTH static Storage narrow(float value) { return Derived::encode(value); }
   CROSSDEVICE_BOTH static Storage narrow(double value) {
     return Derived::encode(round_to_odd(value));
@@ -204,17 +207,33 @@ struct BFloat16 : SmallFloat<BFloat16, std::uint16_t> {
   }
 };
 
+/// The float16 numbers in the lower and the upper half.
+CROSSDEVICE_BOTH void widen_halves(std::uint32_t halves, float (&pair)[2]) {
+  pair[0] = float16_to_float(static_cast<std::uint16_t>(halves));
+  pair[1] = float16_to_float(static_cast<std::uint16_t>(halves >> 16));
+}
+
 /// The upper byte of a float16.
 struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
+  static constexpr bool kHasPairs = true;
+  /// Half way between the largest number and what would follow it: from here on, infinity.
+  static constexpr float kTooLarge = 61440.0F;
+
   CROSSDEVICE_BOTH static float widen(std::uint8_t bits) {
     return float16_to_float(static_cast<std::uint16_t>(bits << 8));
   }
+  CROSSDEVICE_BOTH static void widen_pair(std::uint16_t bits, float (&pair)[2]) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(bits));
+    widen_halves(halves, pair);
+#else
+    widen_halves((bits & 0xFFU) << 8 | (bits & 0xFF00U) << 16, pair);
+#endif
+  }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    std::uint16_t pair;  // of 0 and the value
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
-    // From half way between the largest number and what would follow it.
-    if (fabsf(value) < 61440.0F) return static_cast<std::uint8_t>(pair);
+    if (fabsf(value) < kTooLarge) return static_cast<std::uint8_t>(encode_finite(value, 0.0F));
     const std::uint32_t sign = bits_as<std::uint32_t>(value) >> 24 & 0x80U;
     return static_cast<std::uint8_t>(value == value ? Float8E5M2Codec::kInfinity | sign
                                                     : Float8E5M2Codec::kNaN);
@@ -222,31 +241,75 @@ struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
     return static_cast<std::uint8_t>(Float8E5M2Codec::encode(value));
 #endif
   }
+  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    if (fabsf(low) < kTooLarge && fabsf(high) < kTooLarge) return encode_finite(low, high);
+#endif
+    return static_cast<std::uint16_t>(encode(low) | encode(high) << 8);
+  }
+
+ private:
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+  CROSSDEVICE_BOTH static std::uint16_t encode_finite(float low, float high) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+#endif
 };
 
 /// A float16 but for the exponent's offset and the NaN.
 struct Float8E4M3 : SmallFloat<Float8E4M3, std::uint8_t> {
+  static constexpr bool kHasPairs = true;
+  /// Half way between the largest number, which is even, and what would follow it: beyond, NaN.
+  static constexpr float kLargestRounded = 464.0F;
+
   CROSSDEVICE_BOTH static float widen(std::uint8_t bits) {
+    float pair[2];
+    widen_pair(bits, pair);
+    return pair[0];
+  }
+  CROSSDEVICE_BOTH static void widen_pair(std::uint16_t bits, float (&pair)[2]) {
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    std::uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(bits)));
-    const float value = float16_to_float(static_cast<std::uint16_t>(pair));
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(bits));
+    widen_halves(halves, pair);
 #else
-    const auto half = static_cast<std::uint16_t>((bits & 0x80) << 8 | (bits & 0x7F) << 7);
-    const float value = float16_to_float(half) * 256.0F;  // exact
+    pair[0] = decode(bits & 0xFFU);
+    pair[1] = decode(bits >> 8U);
 #endif
-    return (bits & 0x7F) == 0x7F ? bits_as<float>(std::uint32_t{0x7FC00000}) : value;
   }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    std::uint16_t pair;  // of 0 and the value
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
-    // Half way between the largest number, which is even, and what would follow it; false of NaN.
-    return static_cast<std::uint8_t>(fabsf(value) <= 464.0F ? pair : Float8E4M3Codec::kNaN);
+    // False of NaN.
+    return static_cast<std::uint8_t>(fabsf(value) <= kLargestRounded ? encode_finite(value, 0.0F)
+                                                                     : Float8E4M3Codec::kNaN);
 #else
     return static_cast<std::uint8_t>(Float8E4M3Codec::encode(value));
 #endif
   }
+  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    if (fabsf(low) <= kLargestRounded && fabsf(high) <= kLargestRounded)
+      return encode_finite(low, high);
+#endif
+    return static_cast<std::uint16_t>(encode(low) | encode(high) << 8);
+  }
+
+ private:
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+  CROSSDEVICE_BOTH static std::uint16_t encode_finite(float low, float high) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+#else
+  CROSSDEVICE_BOTH static float decode(std::uint32_t bits) {
+    if ((bits & 0x7FU) == 0x7FU) return bits_as<float>(std::uint32_t{0x7FC00000});
+    const std::uint32_t half = (bits & 0x80U) << 8 | (bits & 0x7FU) << 7;
+    return float16_to_float(static_cast<std::uint16_t>(half)) * 256.0F;  // exact
+  }
+#endif
 };
 
 }  // namespace crossdevice::cuda

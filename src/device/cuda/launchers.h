@@ -9,16 +9,16 @@
 
 namespace crossdevice::cuda {
 
-int launch_float8_e4m3(const ReducePlan& plan, detail::CudaStream stream);
-int launch_float8_e5m2(const ReducePlan& plan, detail::CudaStream stream);
-int launch_float16(const ReducePlan& plan, detail::CudaStream stream);
-int launch_bfloat16(const ReducePlan& plan, detail::CudaStream stream);
-int launch_float32(const ReducePlan& plan, detail::CudaStream stream);
-int launch_float64(const ReducePlan& plan, detail::CudaStream stream);
-int launch_bits8(const ReducePlan& plan, detail::CudaStream stream);
-int launch_bits16(const ReducePlan& plan, detail::CudaStream stream);
-int launch_bits32(const ReducePlan& plan, detail::CudaStream stream);
-int launch_bits64(const ReducePlan& plan, detail::CudaStream stream);
+int launch_float8_e4m3(ReducePlan& plan, detail::CudaStream stream);
+int launch_float8_e5m2(ReducePlan& plan, detail::CudaStream stream);
+int launch_float16(ReducePlan& plan, detail::CudaStream stream);
+int launch_bfloat16(ReducePlan& plan, detail::CudaStream stream);
+int launch_float32(ReducePlan& plan, detail::CudaStream stream);
+int launch_float64(ReducePlan& plan, detail::CudaStream stream);
+int launch_bits8(ReducePlan& plan, detail::CudaStream stream);
+int launch_bits16(ReducePlan& plan, detail::CudaStream stream);
+int launch_bits32(ReducePlan& plan, detail::CudaStream stream);
+int launch_bits64(ReducePlan& plan, detail::CudaStream stream);
 
 int launch_byte_copies(const detail::CopyLaunch& launch);
 int launch_conversions_from_float8_e4m3(const detail::CopyLaunch& launch);

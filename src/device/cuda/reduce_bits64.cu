@@ -7,8 +7,8 @@
 
 namespace crossdevice::cuda {
 
-int launch_bits64(const ReducePlan& plan, detail::CudaStream stream) {
-  const ReduceLauncher launcher{stream};
+int launch_bits64(ReducePlan& plan, detail::CudaStream stream) {
+  ReduceLauncher launcher{stream};
   return run_integer_rule<std::uint64_t>(plan, launcher);
 }
 

@@ -3,12 +3,13 @@
 ///
 /// Layout   a tile is what a block's threads do in one go: thread t takes the vectors (16 bytes of an input) t, t + 256, ..., kUnroll of them, so that
 ///          every instruction of a warp touches 512 contiguous bytes of each buffer. Blocks take tiles, a stride apart. What lies before the first
-///          16-byte boundary and behind the last vector is done by the first block, one element for each thread.
+///          16-byte boundary and behind the last vector is done with the first tile, one element for each thread. Many tensors of one launch are dealt
+///          out tile by tile (ranges.h).
 /// In place every thread reads all inputs of its elements before it writes any output of them, and no other thread touches these.
 /// Roofline bytes: (N + M) S at the copy bandwidth of the memory. To fill it, bandwidth times latency must be in flight, on an H200 4.3 TB/s x 0.7 us =
 ///          3 MB, 23 KB for each multiprocessor. A thread loads min(N, kBatch) x kUnroll vectors before it uses the first; at 1024 resident threads
-///          that is 64 KB with 4 of them. Arithmetic stays below: an addition and at most two instructions of conversion for each element read of the
-///          types of 16 bits and more; for 8-bit floats it is about as many instructions as the memory allows time for.
+///          that is 64 KB with 4 of them. Arithmetic stays below: an addition and at most two instructions of conversion for each element read. 8-bit
+///          floats are converted in pairs: one element at a time, they would take twice the instructions that the memory allows time for.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@
 
 #include "device/cuda/element_formats.h"
 #include "device/cuda/memory_access.h"
+#include "device/cuda/ranges.h"
 #include "device/cuda/reduce_rules.h"
 
 namespace crossdevice::cuda {
@@ -26,17 +28,47 @@ namespace crossdevice::cuda {
 
 inline constexpr std::size_t kMaxBuffers = 64;
 
+/// What all tensors of a launch have in common.
+struct ReduceTerms {
+  std::uint32_t num_inputs;
+  std::uint32_t num_outputs;
+  std::uint32_t split;  ///< inputs of the first group; num_inputs where there is one group
+  RuleArguments rule;
+};
+
+/// How the elements of a tensor lie in vectors of kWidth.
+struct VectorRun {
+  std::uint32_t head;         ///< elements before the first vector
+  std::uint64_t num_vectors;  ///< in a row
+  std::uint64_t num_elements;
+};
+
 /// The kernel's argument, by value: a launch needs no other memory, so it can be captured.
 struct ReduceArguments {
   const void* inputs[kMaxBuffers];
   void* outputs[kMaxBuffers];
-  std::uint32_t num_inputs;
-  std::uint32_t num_outputs;
-  std::uint32_t split;        ///< inputs of the first group; num_inputs where there is one group
-  std::uint32_t head;         ///< elements before the first vector
-  std::uint64_t num_vectors;  ///< of kWidth elements, in a row
-  std::uint64_t num_elements;
-  RuleArguments rule;
+  VectorRun run;
+  ReduceTerms terms;
+};
+
+/// The argument of a kernel for many tensors (ranges.h), of the size that every driver takes and that is quick to be brought to the device: launches of a
+/// few dozen tensors cost little more than one of hundreds.
+struct ManyReduceArguments {
+  static constexpr std::uint32_t kMaxTensors = 56;
+  static constexpr std::uint32_t kMaxPointers = 8 * kMaxTensors;  // of four replicas in place
+  void* buffers[kMaxPointers];  ///< of each tensor its inputs, then its outputs
+  std::uint32_t num_elements[kMaxTensors];
+  std::uint32_t first_tiles[kMaxTensors];  ///< tiles of the tensors before
+  std::uint32_t num_ranges;                ///< tensors
+  std::uint32_t num_tiles;
+  ReduceTerms terms;
+};
+static_assert(sizeof(ManyReduceArguments) <= kMaxArgumentBytesBefore);
+
+/// Where a tensor's buffers are listed in an argument.
+struct ReduceBuffers {
+  const void* const* inputs;
+  void* const* outputs;
 };
 
 /// Which of a rule's kernels: kWidth elements at once; kNumInputs of them fixed and in one group, or 0: any number in one or two groups.
@@ -48,8 +80,9 @@ struct ReduceShape {
   static constexpr std::uint32_t kTile = kBlockThreads * kSteps;  // in vectors
 };
 
-/// Loads so many inputs before it combines them, where their number is not fixed.
-inline constexpr std::uint32_t kBatch = 4;
+/// Loads so many inputs before it combines them, where their number is not fixed: 8 where a thread has one run of elements only.
+template <class Shape>
+inline constexpr std::uint32_t kBatch = Shape::kWidth >= 16 ? 8 : 4;
 
 /// kWidth elements of an input. A vector stays one until an element is asked for: taken apart at once, each byte would take a register.
 template <class Rule, std::uint32_t kWidth>
@@ -90,66 +123,97 @@ CROSSDEVICE_BOTH void store_to(void* output, std::uint64_t i,
   }
 }
 
+/// Calls use(e, element e as a number to compute with) for all that were loaded.
+template <class Rule, std::uint32_t kWidth, class Use>
+CROSSDEVICE_BOTH void widen_each(const Loaded<Rule, kWidth>& loaded, const RuleArguments& rule,
+                                 const Use& use) {
+  if constexpr (kWidth > 1 && kTakesPairs<Rule>) {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kWidth; e += 2) {
+      typename Rule::Compute pair[2];
+      Rule::widen_pair(element_of<std::uint16_t>(loaded.vector, e / 2), rule, pair);
+      use(e, pair[0]);
+      use(e + 1, pair[1]);
+    }
+  } else {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kWidth; ++e) use(e, Rule::widen(loaded[e], rule));
+  }
+}
+
 template <class Rule, std::uint32_t kWidth>
-CROSSDEVICE_BOTH void finish_and_store(const ReduceArguments& arguments, std::uint64_t i,
+CROSSDEVICE_BOTH void finish_and_store(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                       std::uint64_t i,
                                        const typename Rule::Compute (&values)[kWidth]) {
   typename Rule::Result results[kWidth];
-  for (std::uint32_t e = 0; e < kWidth; ++e) results[e] = Rule::finish(values[e], arguments.rule);
-  for (std::uint32_t j = 0; j < arguments.num_outputs; ++j) {
-    store_to<Rule, kWidth>(arguments.outputs[j], i, results);
+  if constexpr (kWidth > 1 && kTakesPairs<Rule>) {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kWidth; e += 2) {
+      const std::uint16_t pair = Rule::finish_pair(values[e], values[e + 1], terms.rule);
+      results[e] = static_cast<std::uint8_t>(pair);
+      results[e + 1] = static_cast<std::uint8_t>(pair >> 8);
+    }
+  } else {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kWidth; ++e) results[e] = Rule::finish(values[e], terms.rule);
+  }
+  for (std::uint32_t j = 0; j < terms.num_outputs; ++j) {
+    store_to<Rule, kWidth>(buffers.outputs[j], i, results);
   }
 }
 
 /// The elements [i, i + kWidth) of all inputs into `values`; `first` is for the first of two groups.
 template <class Rule, std::uint32_t kWidth>
 struct Accumulator {
-  typename Rule::Compute values[kWidth];
-  typename Rule::Compute first[kWidth];
+  using Compute = typename Rule::Compute;
+  Compute values[kWidth];
+  Compute first[kWidth];
 
   CROSSDEVICE_BOTH void take(const Loaded<Rule, kWidth>& loaded, std::uint32_t k,
-                             const ReduceArguments& arguments) {
-    if (k == 0) {
-      for (std::uint32_t e = 0; e < kWidth; ++e) values[e] = Rule::widen(loaded[e], arguments.rule);
-    } else if (k == arguments.split) {
-      for (std::uint32_t e = 0; e < kWidth; ++e) {
-        first[e] = values[e];
-        values[e] = Rule::widen(loaded[e], arguments.rule);
-      }
+                             const ReduceTerms& terms) {
+    if (k == terms.split) {
+      for (std::uint32_t e = 0; e < kWidth; ++e) first[e] = values[e];
+    }
+    if (k == 0 || k == terms.split) {
+      widen_each(loaded, terms.rule, [this](std::uint32_t e, Compute value) { values[e] = value; });
     } else {
-      for (std::uint32_t e = 0; e < kWidth; ++e)
-        values[e] = Rule::combine(values[e], Rule::widen(loaded[e], arguments.rule));
+      widen_each(loaded, terms.rule, [this](std::uint32_t e, Compute value) {
+        values[e] = Rule::combine(values[e], value);
+      });
     }
   }
-  CROSSDEVICE_BOTH void join_groups(const ReduceArguments& arguments) {
-    if (arguments.split >= arguments.num_inputs) return;
+  CROSSDEVICE_BOTH void join_groups(const ReduceTerms& terms) {
+    if (terms.split >= terms.num_inputs) return;
     for (std::uint32_t e = 0; e < kWidth; ++e) values[e] = Rule::combine(first[e], values[e]);
   }
 };
 
 /// Up to kUnroll runs of kWidth elements: run u starts at element begin + (vector + u * 256) * kWidth and exists if its number is below `end`.
 template <class Rule, class Shape>
-CROSSDEVICE_BOTH void reduce_any_number(const ReduceArguments& arguments, std::uint64_t begin,
-                                        std::uint64_t vector, std::uint64_t end) {
+CROSSDEVICE_BOTH void reduce_any_number(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                        std::uint64_t begin, std::uint64_t vector,
+                                        std::uint64_t end) {
   constexpr std::uint32_t kWidth = Shape::kWidth;
   constexpr std::uint32_t kUnroll = Shape::kUnroll;
+  constexpr std::uint32_t kLoads = kBatch<Shape>;
   Accumulator<Rule, kWidth> accumulators[kUnroll];
-  Loaded<Rule, kWidth> loaded[kUnroll][kBatch];
-  for (std::uint32_t k = 0; k < arguments.num_inputs; k += kBatch) {
+  Loaded<Rule, kWidth> loaded[kUnroll][kLoads];
+  for (std::uint32_t k = 0; k < terms.num_inputs; k += kLoads) {
     CROSSDEVICE_UNROLL
     for (std::uint32_t u = 0; u < kUnroll; ++u) {
       const std::uint64_t v = vector + u * kBlockThreads;
       CROSSDEVICE_UNROLL
-      for (std::uint32_t b = 0; b < kBatch; ++b) {
-        if (v < end && k + b < arguments.num_inputs)
-          loaded[u][b] = load_from<Rule, kWidth>(arguments.inputs[k + b], begin + v * kWidth);
+      for (std::uint32_t b = 0; b < kLoads; ++b) {
+        if (v < end && k + b < terms.num_inputs)
+          loaded[u][b] = load_from<Rule, kWidth>(buffers.inputs[k + b], begin + v * kWidth);
       }
     }
     CROSSDEVICE_UNROLL
     for (std::uint32_t u = 0; u < kUnroll; ++u) {
       CROSSDEVICE_UNROLL
-      for (std::uint32_t b = 0; b < kBatch; ++b) {
-        if (vector + u * kBlockThreads < end && k + b < arguments.num_inputs)
-          accumulators[u].take(loaded[u][b], k + b, arguments);
+      for (std::uint32_t b = 0; b < kLoads; ++b) {
+        if (vector + u * kBlockThreads < end && k + b < terms.num_inputs)
+          accumulators[u].take(loaded[u][b], k + b, terms);
       }
     }
   }
@@ -157,15 +221,17 @@ CROSSDEVICE_BOTH void reduce_any_number(const ReduceArguments& arguments, std::u
   for (std::uint32_t u = 0; u < kUnroll; ++u) {
     const std::uint64_t v = vector + u * kBlockThreads;
     if (v >= end) continue;
-    accumulators[u].join_groups(arguments);
-    finish_and_store<Rule, kWidth>(arguments, begin + v * kWidth, accumulators[u].values);
+    accumulators[u].join_groups(terms);
+    finish_and_store<Rule, kWidth>(terms, buffers, begin + v * kWidth, accumulators[u].values);
   }
 }
 
 /// The same for Shape::kNumInputs inputs in one group: all loads first, everything unrolled.
 template <class Rule, class Shape>
-CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceArguments& arguments, std::uint64_t begin,
-                                          std::uint64_t vector, std::uint64_t end) {
+CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                          std::uint64_t begin, std::uint64_t vector,
+                                          std::uint64_t end) {
+  using Compute = typename Rule::Compute;
   constexpr std::uint32_t kWidth = Shape::kWidth;
   constexpr std::uint32_t kUnroll = Shape::kUnroll;
   Loaded<Rule, kWidth> loaded[kUnroll][Shape::kNumInputs];
@@ -175,45 +241,85 @@ CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceArguments& arguments, std:
     if (v >= end) continue;
     CROSSDEVICE_UNROLL
     for (std::uint32_t k = 0; k < Shape::kNumInputs; ++k)
-      loaded[u][k] = load_from<Rule, kWidth>(arguments.inputs[k], begin + v * kWidth);
+      loaded[u][k] = load_from<Rule, kWidth>(buffers.inputs[k], begin + v * kWidth);
   }
   CROSSDEVICE_UNROLL
   for (std::uint32_t u = 0; u < kUnroll; ++u) {
     const std::uint64_t v = vector + u * kBlockThreads;
     if (v >= end) continue;
-    typename Rule::Compute values[kWidth];
+    Compute values[kWidth];
+    widen_each(loaded[u][0], terms.rule,
+               [&values](std::uint32_t e, Compute value) { values[e] = value; });
     CROSSDEVICE_UNROLL
-    for (std::uint32_t e = 0; e < kWidth; ++e) {
-      values[e] = Rule::widen(loaded[u][0][e], arguments.rule);
-      CROSSDEVICE_UNROLL
-      for (std::uint32_t k = 1; k < Shape::kNumInputs; ++k)
-        values[e] = Rule::combine(values[e], Rule::widen(loaded[u][k][e], arguments.rule));
+    for (std::uint32_t k = 1; k < Shape::kNumInputs; ++k) {
+      widen_each(loaded[u][k], terms.rule, [&values](std::uint32_t e, Compute value) {
+        values[e] = Rule::combine(values[e], value);
+      });
     }
-    finish_and_store<Rule, kWidth>(arguments, begin + v * kWidth, values);
+    finish_and_store<Rule, kWidth>(terms, buffers, begin + v * kWidth, values);
   }
+}
+
+/// What thread `thread` does of tile `tile` of a tensor.
+template <class Rule, class Shape>
+CROSSDEVICE_BOTH void reduce_tile(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                  const VectorRun& run, std::uint64_t tile, std::uint32_t thread) {
+  const std::uint64_t vector = tile * Shape::kTile + thread;
+  if constexpr (Shape::kNumInputs == 0) {
+    reduce_any_number<Rule, Shape>(terms, buffers, run.head, vector, run.num_vectors);
+  } else {
+    reduce_fixed_number<Rule, Shape>(terms, buffers, run.head, vector, run.num_vectors);
+  }
+}
+
+/// What it does of that which lies before and behind the vectors.
+template <class Rule, class Shape>
+CROSSDEVICE_BOTH void reduce_ends(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                  const VectorRun& run, std::uint32_t thread) {
+  const std::uint64_t behind = run.head + run.num_vectors * Shape::kWidth;
+  const std::uint64_t rest = run.head + (run.num_elements - behind);  // below 2 kWidth
+  if (thread >= rest) return;
+  const std::uint64_t i = thread < run.head ? thread : behind + (thread - run.head);
+  reduce_any_number<Rule, ReduceShape<0, 1, 1>>(terms, buffers, 0, i, i + 1);
 }
 
 /// Everything that thread `thread` of block `block` of `num_blocks` does.
 template <class Rule, class Shape>
 CROSSDEVICE_BOTH void reduce_thread(const ReduceArguments& arguments, std::uint64_t block,
                                     std::uint64_t num_blocks, std::uint32_t thread) {
-  for (std::uint64_t tile = block; tile * Shape::kTile < arguments.num_vectors;
+  const ReduceBuffers buffers{arguments.inputs, arguments.outputs};
+  for (std::uint64_t tile = block; tile * Shape::kTile < arguments.run.num_vectors;
        tile += num_blocks) {
-    const std::uint64_t vector = tile * Shape::kTile + thread;
-    if constexpr (Shape::kNumInputs == 0) {
-      reduce_any_number<Rule, Shape>(arguments, arguments.head, vector, arguments.num_vectors);
-    } else {
-      reduce_fixed_number<Rule, Shape>(arguments, arguments.head, vector, arguments.num_vectors);
-    }
+    reduce_tile<Rule, Shape>(arguments.terms, buffers, arguments.run, tile, thread);
   }
   if constexpr (Shape::kWidth > 1) {
-    if (block != 0) return;
-    const std::uint64_t behind = arguments.head + arguments.num_vectors * Shape::kWidth;
-    const std::uint64_t rest =
-        arguments.head + (arguments.num_elements - behind);  // below 2 kWidth
-    if (thread >= rest) return;
-    const std::uint64_t i = thread < arguments.head ? thread : behind + (thread - arguments.head);
-    reduce_any_number<Rule, ReduceShape<0, 1, 1>>(arguments, 0, i, i + 1);
+    if (block == 0) reduce_ends<Rule, Shape>(arguments.terms, buffers, arguments.run, thread);
+  }
+}
+
+/// The vectors of a tensor whose buffers are all at the same distance from a multiple of 16, or that has no more elements than reduce_ends takes.
+template <class Rule, std::uint32_t kWidth>
+CROSSDEVICE_BOTH VectorRun vectors_of(const void* first_input, std::uint64_t num_elements) {
+  if (num_elements < 2 * kWidth) return {0, 0, num_elements};
+  const std::uint32_t head =
+      elements_to_alignment(first_input, sizeof(typename Rule::Element), kVectorBytes);
+  return {head, (num_elements - head) / kWidth, num_elements};
+}
+
+/// The same for many tensors.
+template <class Rule, class Shape>
+CROSSDEVICE_BOTH void reduce_many_thread(const ManyReduceArguments& arguments, std::uint32_t block,
+                                         std::uint32_t num_blocks, std::uint32_t thread) {
+  const ReduceTerms& terms = arguments.terms;
+  for (std::uint32_t tile = block; tile < arguments.num_tiles; tile += num_blocks) {
+    const std::uint32_t t = find_range(arguments, tile);
+    void* const* const inputs = arguments.buffers + t * (terms.num_inputs + terms.num_outputs);
+    const ReduceBuffers buffers{inputs, inputs + terms.num_inputs};
+    const VectorRun run =
+        vectors_of<Rule, Shape::kWidth>(buffers.inputs[0], arguments.num_elements[t]);
+    const std::uint32_t tile_of_tensor = tile - arguments.first_tiles[t];
+    reduce_tile<Rule, Shape>(terms, buffers, run, tile_of_tensor, thread);
+    if (tile_of_tensor == 0) reduce_ends<Rule, Shape>(terms, buffers, run, thread);
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace crossdevice::cuda {
 
-int launch_float16(const ReducePlan& plan, detail::CudaStream stream) {
-  const ReduceLauncher launcher{stream};
+int launch_float16(ReducePlan& plan, detail::CudaStream stream) {
+  ReduceLauncher launcher{stream};
   return run_float_rule<Float16>(plan, launcher);
 }
 

@@ -5,8 +5,8 @@
 
 namespace crossdevice::cuda {
 
-int launch_float8_e5m2(const ReducePlan& plan, detail::CudaStream stream) {
-  const ReduceLauncher launcher{stream};
+int launch_float8_e5m2(ReducePlan& plan, detail::CudaStream stream) {
+  ReduceLauncher launcher{stream};
   return run_float_rule<Float8E5M2>(plan, launcher);
 }
 

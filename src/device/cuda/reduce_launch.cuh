@@ -19,16 +19,32 @@ __global__ void __launch_bounds__(kBlockThreads, kMinBlocks<Shape>)
   reduce_thread<Rule, Shape>(arguments, blockIdx.x, gridDim.x, threadIdx.x);
 }
 
+template <class Rule, class Shape>
+__global__ void __launch_bounds__(kBlockThreads, kMinBlocks<Shape>)
+    reduce_many_kernel(const __grid_constant__ ManyReduceArguments arguments) {
+  reduce_many_thread<Rule, Shape>(arguments, blockIdx.x, gridDim.x, threadIdx.x);
+}
+
 /// Enqueues; neither allocates nor waits.
 struct ReduceLauncher {
   cudaStream_t stream;
 
   template <class Rule, class Shape>
-  cudaError_t run(const ReduceArguments& arguments) const {
+  int run(const ReduceArguments& arguments) const {
+    return launch(reduce_kernel<Rule, Shape>, blocks_for<Shape>(arguments), arguments);
+  }
+  template <class Rule, class Shape>
+  int run(const ManyReduceArguments& arguments) const {
+    return launch(reduce_many_kernel<Rule, Shape>, arguments.num_tiles, arguments);
+  }
+
+ private:
+  template <class Arguments>
+  int launch(void (*kernel)(Arguments), std::uint32_t num_blocks,
+             const Arguments& arguments) const {
     // The launch copies the argument and does not write to it.
-    void* parameters[] = {const_cast<ReduceArguments*>(&arguments)};
-    return cudaLaunchKernel(reduce_kernel<Rule, Shape>, dim3(blocks_for<Shape>(arguments)),
-                            dim3(kBlockThreads), parameters, 0, stream);
+    void* parameters[] = {const_cast<Arguments*>(&arguments)};
+    return cudaLaunchKernel(kernel, dim3(num_blocks), dim3(kBlockThreads), parameters, 0, stream);
   }
 };
 

@@ -2,7 +2,8 @@
 /// What a reduction does to elements: one rule for each kind of arithmetic, with what may differ at run time as an argument, so that few kernels serve
 /// every op and dtype.
 ///
-/// A rule has: Element (as stored), Compute, Result (as stored); widen(), combine() and finish().
+/// A rule has: Element (as stored), Compute, Result (as stored); widen(), combine() and finish(). One of a format that converts two elements at once also has
+/// widen_pair() and finish_pair().
 #pragma once
 
 #include <cstddef>
@@ -29,10 +30,24 @@ struct FloatSum {
   CROSSDEVICE_BOTH static Compute widen(Element value, const RuleArguments& /*rule*/) {
     return Format::widen(value);
   }
+  CROSSDEVICE_BOTH static void widen_pair(std::uint16_t elements, const RuleArguments& /*rule*/,
+                                          Compute (&pair)[2]) requires(Format::kHasPairs) {
+    Format::widen_pair(elements, pair);
+  }
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) { return a + b; }
   CROSSDEVICE_BOTH static Result finish(Compute value, const RuleArguments& rule) {
     return Format::narrow(divide(value, rule.divider));
   }
+  CROSSDEVICE_BOTH static std::uint16_t finish_pair(
+      Compute low, Compute high, const RuleArguments& rule) requires(Format::kHasPairs) {
+    return Format::narrow_pair(divide(low, rule.divider), divide(high, rule.divider));
+  }
+};
+
+/// Whether a rule takes two elements at once.
+template <class Rule>
+inline constexpr bool kTakesPairs = requires(typename Rule::Compute number, RuleArguments rule) {
+  Rule::finish_pair(number, number, rule);
 };
 
 template <class Format>
