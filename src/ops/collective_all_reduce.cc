@@ -28,6 +28,7 @@
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/host_part.h"
 #include "ops/detail/known_packs.h"
+#include "ops/detail/lone_worker.h"
 #include "ops/detail/sparse_reduce.h"
 #include "ops/detail/staged_value.h"
 #include "ops/detail/streamed_pack.h"
@@ -117,8 +118,9 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   Devices devices;
   CommunicationOptions options;
   std::shared_ptr<Cluster> cluster;
-  std::optional<Communicator> workers;  // none: this worker is alone
-  std::unique_ptr<NcclReducer> nccl;    // null: values that lie on GPUs are reduced on hosts
+  std::optional<detail::LoneWorker> alone;  // without others; else `workers`
+  std::optional<Communicator> workers;
+  std::unique_ptr<NcclReducer> nccl;  // null: values that lie on GPUs are reduced on hosts
   std::uint64_t num_unknown = 0;   // parts of calls that have begun here, which others may wait for
   detail::KnownPacks known_packs;  // whole tensors; without a limit one pack each dtype
   std::mutex giving_up;
@@ -226,6 +228,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   state_->options = options;
   state_->cluster = std::move(cluster);
   if (state_->cluster == nullptr || state_->cluster->num_workers() == 1) {
+    state_->alone.emplace("CollectiveAllReduce");  // says itself what it does on GPUs
+    if (!devices.all_host()) return;
     log_once("CollectiveAllReduce alone", LogSeverity::INFO,
              "CollectiveAllReduce: direct, since this worker is alone");
     return;
@@ -272,14 +276,14 @@ Mirrored CollectiveAllReduce::reduce_implementation(ReduceOp op, const PerReplic
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
   Mirrored result;
-  if (!value.is_sparse()) {
+  if (state_->alone.has_value()) {
+    result = state_->alone->reduce(op, value, destinations, state_->options.merge(options), active);
+  } else if (!value.is_sparse()) {
     result = state_->reduce_dense(op, value, destinations, options, active);
-  } else if (state_->workers.has_value()) {
+  } else {
     const CollectiveRequest request = state_->request("reduce sparse", op, options, active);
     detail::HostPart part(state_->host_call(request, active));
     part.run([&] { result = state_->reduce_sparse(request, value, destinations, part); });
-  } else {
-    result = detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
   }
   state_->complete(active);
   return result;
@@ -289,17 +293,8 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
                                                   const Destinations& destinations,
                                                   const CommunicationOptions& call,
                                                   detail::ActiveOperation& active) {
-  const auto make_result = [&] {
-    const Tensor& first = value.values()[0];
-    return destinations.make_result(result_dtype(op, first.dtype()), first.shape(), value);
-  };
-  if (!workers.has_value()) {
-    Mirrored result = make_result();
-    detail::reduce_components(op, {}, value, result, active);
-    return result;
-  }
   const CollectiveRequest all = request("reduce", op, call, active);
-  Mirrored result = make_result();
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   active.require_time_left();
   active.set_written();
   if (takes_nccl(op, value, destinations, call)) {
@@ -333,11 +328,14 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
 
 std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
-  if (!state_->workers.has_value()) {
-    return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
-  }
   detail::ActiveOperation& active = active_operation();
   for (const ValueDestinationPair& pair : pairs) state_->require_components(pair.value);
+  if (state_->alone.has_value()) {
+    std::vector<Mirrored> results =
+        state_->alone->batch_reduce(op, pairs, state_->options.merge(options), active);
+    state_->complete(active);
+    return results;
+  }
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
   // What a bucketer's pack is called differs from pack to pack, so that where different ones meet the error names them.
   const detail::StreamedPack* const streamed = active.streamed_pack();

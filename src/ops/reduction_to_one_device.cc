@@ -3,6 +3,7 @@
 
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
+#include "ops/detail/batch_groups.h"
 #include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
@@ -33,10 +35,6 @@ Tensor accumulate(const ReductionToOneDeviceOptions& options, ReduceOp op,
   }
   sum.readiness().wait();
   return sum;
-}
-
-detail::Placement placement_of(const ValueDestinationPair& pair) {
-  return detail::placement_of(pair.value.devices(), pair.destinations.devices());
 }
 
 }  // namespace
@@ -99,29 +97,19 @@ std::vector<Mirrored> ReductionToOneDevice::batch_reduce_together(
   detail::ActiveOperation& active = active_operation();
   // All that can be refused is, before anything is written.
   std::vector<Mirrored> results = detail::make_results(pairs.size());
-  const detail::ScratchLease<std::vector<detail::ReduceItem>> on_hosts;
+  const detail::ScratchLease<detail::BatchGroups> groups;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (value.is_sparse()) continue;
     results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    if (placement_of(pairs[i]) == detail::Placement::HOSTS) {
-      on_hosts->push_back({&value, &results[i], active.item_of(pairs[i])});
+    detail::BatchKind kind;
+    kind.placement = detail::placement_of(value.devices(), destinations.devices());
+    if (kind.placement != detail::Placement::HOSTS) {
+      kind.reducer = options_.reduce_to_device.value_or(destinations.devices()[0]);
     }
+    groups->add(kind, {&value, &results[i], active.item_of(pairs[i])});
   }
-  const auto reduce_dense = [&](detail::Placement placement) {
-    if (on_hosts->size() == pairs.size()) return;
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      const auto& [value, destinations] = pairs[i];
-      if (value.is_sparse() || placement_of(pairs[i]) != placement) continue;
-      detail::reduce_components(
-          op, {.reducer = options_.reduce_to_device.value_or(destinations.devices()[0])}, value,
-          results[i], active);
-      active.complete_item(active.item_of(pairs[i]));
-    }
-  };
-  reduce_dense(detail::Placement::GPUS);  // which work while the host does
-  detail::host_batch_reduce(op, 0, *on_hosts, {}, active);
-  reduce_dense(detail::Placement::MIXED);
+  groups->reduce(op, {}, active);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [value, destinations] = pairs[i];
     if (!value.is_sparse()) continue;

@@ -2,15 +2,19 @@
 // The ops on emulated GPUs: what is called and in which order, streams, mixtures with hosts, GPUs that do not reach each other, graphs, deadlines.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
@@ -156,6 +160,77 @@ TEST_F(GpuOps, APackIsFilledWhileTheOneBeforeIsReduced) {
   for (const PerReplica& gradient : gradients) {
     expect_values(gradient, gpus(2), std::vector<float>(100, 1.5));
   }
+}
+
+/// What a GPU reduces of a batch, shares of large tensors among them, is given to our kernels together.
+TEST_F(GpuOps, ABatchIsOneCallOfOurKernelsOnEachGpuForEachDType) {
+  constexpr std::size_t kLarge = 200'000;
+  std::vector<PerReplica> gradients;
+  for (const std::size_t count : {std::size_t{100}, std::size_t{7}, kLarge, std::size_t{0},
+                                  std::size_t{1}, std::size_t{31}}) {
+    gradients.push_back(ones_and_twos(2, count));
+  }
+  for (int i = 0; i < 4; ++i) {
+    gradients.emplace_back(PerReplica{vector_of(std::vector<std::int32_t>{5, 6}, gpu(0)),
+                                      vector_of(std::vector<std::int32_t>{10, 20}, gpu(1))});
+  }
+  const auto launches_of = [&](CrossDeviceOps& ops) {
+    emulated_cuda().calls().clear();
+    ops.batch_reduce_into(ReduceOp::SUM, gradients);
+    EXPECT_TRUE(emulated_cuda().synchronize());
+    std::vector<std::string> launches;
+    for (const EmulatedCall& call : emulated_cuda().calls().list()) {
+      const std::string name(call.function);
+      if (name.starts_with("kernels."))
+        launches.push_back(name + " " + std::to_string(call.device));
+    }
+    return launches;
+  };
+  HierarchicalCopyAllReduce hierarchical(1);
+  EXPECT_THAT(launches_of(hierarchical),
+              ElementsAre("kernels.reduce_many 0", "kernels.reduce_many 1",
+                          "kernels.reduce_many 1"));  // small tensors go where least is to be done
+  expect_values(gradients[2], gpus(2), std::vector<float>(kLarge, 3));
+  expect_values(gradients[5], gpus(2), std::vector<float>(31, 3));
+  ReductionToOneDevice to_one_device;
+  EXPECT_THAT(launches_of(to_one_device),
+              ElementsAre("kernels.reduce_many 0", "kernels.reduce_many 0"));
+  expect_values(gradients[2], gpus(2), std::vector<float>(kLarge, 6));
+  for (const Tensor& tensor : gradients[9].values()) {
+    EXPECT_THAT(elements<std::int32_t>(copy_to_device(tensor, "CPU:0")), ElementsAre(30, 52));
+  }
+}
+
+/// As the strategy of several workers has it that runs as one.
+TEST_F(GpuOps, ACollectiveOfOneWorkerGoesThroughNccl) {
+  CollectiveAllReduce ops(gpus(2), 2);
+  const PerReplica value = ones_and_twos(2, 100);
+  std::vector<PerReplica> batch;
+  for (const std::size_t count : {5U, 300U, 2U}) batch.push_back(ones_and_twos(2, count));
+  const auto reduce_all = [&](const CommunicationOptions& options) {
+    ASSERT_TRUE(emulated_cuda().synchronize());
+    emulated_cuda().calls().clear();
+    ops.reduce_into(ReduceOp::SUM, value, value, options);
+    ops.batch_reduce_into(ReduceOp::MEAN, batch, options);
+    ASSERT_TRUE(emulated_cuda().synchronize());
+  };
+  const auto count = [](const char* name) { return emulated_cuda().calls().count(name); };
+  reduce_all({});
+  EXPECT_EQ(count("nccl.all_reduce"), 4U);  // on two GPUs: one tensor, one pack
+  EXPECT_EQ(count("kernels.reduce"), 0U);
+  expect_values(value, gpus(2), std::vector<float>(100, 3));
+  for (const PerReplica& each : batch) {
+    expect_values(each, gpus(2), std::vector<float>(each.values()[0].num_elements(), 1.5));
+  }
+  for (const CommunicationOptions& options :
+       {CommunicationOptions{.implementation = CommunicationImplementation::RING},
+        CommunicationOptions{.deterministic = true}}) {
+    reduce_all(options);
+    EXPECT_EQ(count("nccl.all_reduce"), 0U);
+    EXPECT_EQ(count("kernels.reduce") + count("kernels.reduce_many"), 3U);  // small: one GPU each
+  }
+  expect_values(value, gpus(2), std::vector<float>(100, 12));
+  ops.check();
 }
 
 TEST_F(GpuOps, TheCurrentDeviceStaysAsItWas) {
@@ -346,6 +421,23 @@ TEST_F(GpuOps, ADeadlineIsFoundByCheckAndByTheNextCall) {
   expect_values(value, gpus(2), std::vector<float>(64, 3));
 }
 
+TEST_F(GpuOps, ALaunchOfNcclThatDoesNotComeBackIsADeadline) {
+  NcclAllReduce ops(1);
+  const PerReplica value = ones_and_twos(2, 100);
+  ops.reduce_into(ReduceOp::SUM, value, value);  // makes the communicators
+  emulated_cuda().calls().inject(
+      {.function = "nccl.group_end", .kind = testing::FaultKind::HANG_CALL});
+  std::string said;
+  std::thread launcher([&] {
+    said = thrown<DeadlineExceededError>(
+        [&] { ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.2}); });
+  });
+  EXPECT_TRUE(emulated_cuda().calls().await_count("nccl.comm_abort", 2, std::chrono::seconds(60)));
+  emulated_cuda().calls().release_hangs();
+  launcher.join();
+  EXPECT_THAT(said, HasSubstr("timed out after 0.2 s: waiting for NCCL to launch it"));
+}
+
 TEST_F(GpuOps, ABlockedStreamWithoutNcclIsADeadlineTooAndNothingElseBreaks) {
   const GpuStream first(0);
   const GpuStream second(1);
@@ -432,6 +524,24 @@ TEST_F(GpuOps, ErrorsSayWhetherInputsAreIntact) {
   fail("kernels.copy_ranges", 3);  // the second GPU's unpacking
   EXPECT_FALSE(inputs_intact_after(nccl, packed));
   emulated_cuda().calls().clear_faults();
+}
+
+/// The batch is two calls of the kernels, one for each dtype.
+TEST_F(GpuOps, ABatchThatIsRefusedInTheMiddleHasChangedInputs) {
+  HierarchicalCopyAllReduce ops(1);
+  const auto run_with = [&](std::size_t skip) {
+    const std::vector<PerReplica> batch{
+        ones_and_twos(1, 10), ones_and_twos(1, 20),
+        PerReplica(vector_of(std::vector<std::int32_t>{1}, gpu(0))),
+        PerReplica(vector_of(std::vector<std::int32_t>{2}, gpu(0)))};
+    emulated_cuda().calls().inject({.function = "kernels.reduce_many", .skip = skip, .status = 98});
+    const bool is_intact =
+        inputs_intact_after(ops, [&] { ops.batch_reduce_into(ReduceOp::SUM, batch); });
+    emulated_cuda().calls().clear_faults();
+    return is_intact;
+  };
+  EXPECT_TRUE(run_with(0));
+  EXPECT_FALSE(run_with(1));
 }
 
 TEST_F(GpuOps, ADeadlineLeavesTheInputsOfWhatIsNotInPlaceIntact) {

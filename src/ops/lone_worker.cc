@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/detail/lone_worker.h"
+
+#include "crossdevice/device/scratch_lease.h"
+
+#include "ops/detail/batch_results.h"
+#include "ops/detail/component_reduce.h"
+#include "ops/detail/sparse_reduce.h"
+
+namespace crossdevice::detail {
+
+BatchKind LoneWorker::kind_of(ReduceOp op, const PerReplica& value,
+                              const Destinations& destinations,
+                              const CommunicationOptions& options) {
+  BatchKind kind;
+  kind.placement = placement_of(value.devices(), destinations.devices());
+  const bool is_for_nccl = kind.placement == Placement::GPUS && value.size() > 1 &&
+                           !options.deterministic &&
+                           options.implementation != CommunicationImplementation::RING &&
+                           value.devices().same_set(destinations.devices());
+  if (is_for_nccl) kind.nccl = engines_.serving(op, value);
+  return kind;
+}
+
+Mirrored LoneWorker::reduce(ReduceOp op, const PerReplica& value, const Destinations& destinations,
+                            const CommunicationOptions& options, ActiveOperation& active) {
+  if (value.is_sparse()) {
+    return sparse_reduce(op, value, destinations.devices()[0], destinations, active);
+  }
+  const BatchKind kind = kind_of(op, value, destinations, options);
+  Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+  if (kind.nccl == nullptr) {
+    reduce_components(op, kind.route(), value, result, active);
+    return result;
+  }
+  const ReduceItem item{&value, &result, PendingBatchState::kNoItem};
+  reduce_batch(op, kind.route(),
+               {.items = std::span<const ReduceItem>(&item, 1),
+                .placement = kind.placement,
+                .nccl = kind.nccl},
+               active);
+  return result;
+}
+
+std::vector<Mirrored> LoneWorker::batch_reduce(ReduceOp op,
+                                               std::span<const ValueDestinationPair> pairs,
+                                               const CommunicationOptions& options,
+                                               ActiveOperation& active) {
+  std::vector<Mirrored> results = make_results(pairs.size());
+  const ScratchLease<BatchGroups> groups;
+  bool has_gpus = false;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (value.is_sparse()) continue;
+    const BatchKind kind = kind_of(op, value, destinations, options);
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    has_gpus |= kind.placement == Placement::GPUS;
+    groups->add(kind, {&value, &results[i], active.item_of(pairs[i])});
+  }
+  PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
+  // Without a limit a launch of NCCL takes all; hosts have nothing to pack for.
+  if (options.bytes_per_pack == 0 && has_gpus) packing.num_packs = 1;
+  groups->reduce(op, packing, active);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
+    results[i] = reduce(op, value, destinations, options, active);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
+  }
+  return results;
+}
+
+}  // namespace crossdevice::detail
