@@ -72,18 +72,28 @@ void KernelReduceInto(benchmark::State& state) {
 }
 BENCHMARK(KernelReduceInto)->Arg(1)->Arg(2)->Arg(8);
 
-/// 161 tensors of 64 Ki elements in packs of 4 MiB.
-void NcclBatchReduceInto(benchmark::State& state) {
+/// 161 tensors of 64 Ki elements.
+template <class Ops>
+void batch_reduce_into(benchmark::State& state, ReduceOp op,
+                       const cd::CommunicationOptions& options) {
   std::vector<cd::PerReplica> batch;
   for (int i = 0; i < 161; ++i) {
     batch.push_back(value_on(static_cast<std::size_t>(state.range(0)), 1U << 16U));
   }
-  cd::NcclAllReduce ops(1);
-  const cd::CommunicationOptions options{.bytes_per_pack = 4 << 20};
-  ops.batch_reduce_into(ReduceOp::MEAN, batch, options);
+  Ops ops(1);
+  ops.batch_reduce_into(op, batch, options);
   const CountedCalls counted(state);
-  for (auto _ : state) ops.batch_reduce_into(ReduceOp::MEAN, batch, options);
+  for (auto _ : state) ops.batch_reduce_into(op, batch, options);
+}
+
+void NcclBatchReduceInto(benchmark::State& state) {
+  batch_reduce_into<cd::NcclAllReduce>(state, ReduceOp::MEAN, {.bytes_per_pack = 4 << 20});
 }
 BENCHMARK(NcclBatchReduceInto)->Arg(1)->Arg(8);
+
+void KernelBatchReduceInto(benchmark::State& state) {
+  batch_reduce_into<cd::HierarchicalCopyAllReduce>(state, ReduceOp::SUM, {});
+}
+BENCHMARK(KernelBatchReduceInto)->Arg(1)->Arg(4)->Arg(8);
 
 }  // namespace
