@@ -97,7 +97,7 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
   std::vector<RankInfo> missing;
   std::string names;
   for (int each = 0; each < num_workers; ++each) {
-    if (has_come(each)) continue;
+    if (!is_missed(each)) continue;
     missing.push_back(seen(peer(each)));
     names += (names.empty() ? "" : ", ") + to_string(missing.back());
   }
@@ -133,9 +133,25 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
                            names.empty() ? "" : " waiting for " + names),
                missing.empty() ? std::vector<RankInfo>{each.info} : missing);
   }
+  if (missing.empty()) fail_as_latecomer();
   break_with(StatusCode::DEADLINE_EXCEEDED,
-             fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
-             missing);
+             fmt::format("{} timed out: waiting for {}", name, names), missing);
+}
+
+/// All have come, and this worker's time is over; it was not waiting for any of them when that happened, but somebody has given up. So it was stopped or
+/// slow, before it came or since.
+void SharedMemoryGroup::State::fail_as_latecomer() {
+  std::string leavers;
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    leavers += (leavers.empty() ? "" : ", ") + to_string(each.info);
+  }
+  const RankInfo& self = peer(rank).info;
+  break_with(StatusCode::DEADLINE_EXCEEDED,
+             fmt::format("{} timed out: this worker, {}, came too late or was stopped: {} had left "
+                         "the call",
+                         name(), to_string(self), leavers),
+             {self});
 }
 
 /// Whoever has announced a segment keeps it, if it lives, until all have come to the end of the call or it has given up, at the end if not before. So

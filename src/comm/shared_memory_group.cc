@@ -232,7 +232,12 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     warn_of_stall();
     warning = Clock::now() + cluster->stall_warning();
   }
-  return has_come(of_rank);
+  // Who looks all the while and finds its time just over has missed also one that comes this very moment. Who finds it long over was stopped.
+  const bool comes = has_come(of_rank);
+  const bool has_just_missed =
+      deadline.has_passed() && Clock::now() - deadline.moment() < 10 * kLongestSleep;
+  if (!comes || has_just_missed) missed = {.phase = phase, .place = of_rank};
+  return comes;
 }
 
 void SharedMemoryGroup::State::warn_of_stall() const {

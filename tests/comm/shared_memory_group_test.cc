@@ -252,6 +252,54 @@ TEST(SharedMemoryGroupTest, WhatIsNoSegmentIsNotMapped) {
                                                 HasSubstr("it is not there any more")));
 }
 
+/// Rank 1 is stopped until its own time is over, too, and rank 0 has left the call.
+void expect_that_the_late_one_names_itself(bool is_at_end) {
+  std::latch is_announced{2};
+  std::latch has_left{1};
+  std::latch is_over{2};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    if (is_at_end) {
+      group.announce({.kind = "test"}, 7);
+      group.await_announcements(soon());
+      is_announced.arrive_and_wait();
+    }
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(20));
+    if (cluster->rank() == 1) {
+      has_left.wait();
+      std::this_thread::sleep_until(deadline.moment());
+    }
+    try {
+      if (is_at_end) {
+        group.finish();
+        group.await_ends(deadline);
+      } else {
+        group.announce({.kind = "test"}, 7);
+        group.await_announcements(deadline);
+      }
+      ADD_FAILURE() << "no error";
+    } catch (const DeadlineExceededError& error) {
+      EXPECT_TRUE(error.culprits().size() == 1 && error.culprits()[0].rank == 1) << error.what();
+      const std::string text = error.what();
+      if (cluster->rank() == 0) {
+        EXPECT_THAT(text, HasSubstr("test #7 timed out: waiting for rank 1 ("));
+      } else {
+        EXPECT_THAT(text, AllOf(HasSubstr("test #7 timed out: this worker, rank 1 ("),
+                                HasSubstr(" came too late or was stopped: rank 0 ("),
+                                HasSubstr(" had left the call")));
+      }
+    }
+    if (cluster->rank() == 0) has_left.count_down();
+    is_over.arrive_and_wait();
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
+}
+
+TEST(SharedMemoryGroupTest, WhoIsTooLateForTheOthersNamesItself) {
+  expect_that_the_late_one_names_itself(/*is_at_end=*/false);
+  expect_that_the_late_one_names_itself(/*is_at_end=*/true);
+}
+
 void expect_that_all_name(const std::exception& failure, StatusCode code) {
   std::latch have_ended{4};
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {

@@ -61,6 +61,12 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   bool may_be_written = false;
   std::string broken_text;    // empty: not broken
   std::string note_on_error;  // what an error says besides
+  /// Who had not come to a phase when this worker's time was over.
+  struct Missed {
+    std::uint32_t phase = 0;
+    int place = -1;
+  };
+  Missed missed;
 
   GroupNews news;
   std::function<void()> look;
@@ -109,6 +115,11 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
+  /// Whether a rank has not come to this worker's phase, or has only while this worker was already giving up.
+  [[nodiscard]] bool is_missed(int of_rank) const {
+    return !has_come(of_rank) || (missed.phase == phase && missed.place == of_rank);
+  }
+
   void meet(const std::vector<RankInfo>& names, const Deadline& deadline);
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
@@ -128,6 +139,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   void warn_of_stall() const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
   [[noreturn]] void fail_by_absence(const Peer& owner, const std::string& what);
+  [[noreturn]] void fail_as_latecomer();
   [[noreturn]] void fail_because(GroupNews::Kind reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);
