@@ -44,7 +44,7 @@ GroupNews::Kind SharedMemoryGroup::State::await_news(const Deadline& deadline) c
       deadline.moment(),
       Clock::now() + (is_certain ? Clock::duration(kNewsTime) : Clock::duration(kReasonTime)));
   while (has_anybody_heard && news.kind() == GroupNews::Kind::NONE && Clock::now() < limit) {
-    sleep_on(own_flags->phase, phase, kLongestSleep);
+    sleep_on(own_flags->phase, own_flags->phase.load(std::memory_order_relaxed), kLongestSleep);
   }
   return news.kind();
 }
@@ -97,7 +97,7 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
   std::vector<RankInfo> missing;
   std::string names;
   for (int each = 0; each < num_workers; ++each) {
-    if (has_come(each)) continue;
+    if (!is_missed(each)) continue;
     missing.push_back(seen(peer(each)));
     names += (names.empty() ? "" : ", ") + to_string(missing.back());
   }
@@ -133,28 +133,46 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
                            names.empty() ? "" : " waiting for " + names),
                missing.empty() ? std::vector<RankInfo>{each.info} : missing);
   }
+  if (missing.empty()) fail_as_latecomer();
   break_with(StatusCode::DEADLINE_EXCEEDED,
-             fmt::format("{} timed out: waiting for {}", name, names.empty() ? "nobody" : names),
-             missing);
+             fmt::format("{} timed out: waiting for {}", name, names), missing);
 }
 
-/// Whoever has announced a segment and has not given up keeps it, if it lives. So its process has ended: the others wait for what the control plane says.
-void SharedMemoryGroup::State::fail_by_absence(const Peer& owner) {
+/// All have come, and this worker's time is over; it was not waiting for any of them when that happened, but somebody has given up. So it was stopped or
+/// slow, before it came or since.
+void SharedMemoryGroup::State::fail_as_latecomer() {
+  std::string leavers;
+  for (const Peer& each : peers) {
+    if (each.place == rank || !has_given_up(each.flags())) continue;
+    leavers += (leavers.empty() ? "" : ", ") + to_string(each.info);
+  }
+  const RankInfo& self = peer(rank).info;
+  break_with(StatusCode::DEADLINE_EXCEEDED,
+             fmt::format("{} timed out: this worker, {}, came too late or was stopped: {} had left "
+                         "the call",
+                         name(), to_string(self), leavers),
+             {self});
+}
+
+/// Whoever has announced a segment keeps it, if it lives, until all have come to the end of the call or it has given up, at the end if not before. So
+/// either it has given up, which this worker sees, as that came before the segment went; or its process has ended, and the others wait for what
+/// the control plane says.
+void SharedMemoryGroup::State::fail_by_absence(const Peer& owner, const std::string& what) {
+  ++phase;  // the end. It is not announced: this worker is one of those that are missing there.
+  note_on_error = "; " + what;
   for (const Peer& each : peers) {
     if (has_given_up(each.flags())) fail(Deadline::never(), /*is_end=*/true);
   }
   own_flags->reason.store(GroupFlags::kHeard, std::memory_order_seq_cst);
   end_waiting(/*is_end=*/true);
-  break_with(StatusCode::UNAVAILABLE,
-             fmt::format("{}: {} is gone: its memory is not there any more", name(),
-                         to_string(owner.info)),
+  break_with(StatusCode::UNAVAILABLE, fmt::format("{}: {} is gone", name(), to_string(owner.info)),
              {owner.info});
 }
 
 void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
                                           std::vector<RankInfo> culprits) {
-  broken_text = text;
-  throw_op_error(code, text,
+  broken_text = text + note_on_error;
+  throw_op_error(code, broken_text,
                  {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Segments are opened through /proc/PID/fd, which the kernel allows to processes of the same user, and accepted only if they are the file that
-/// their owner announced (device and inode), so that a process that took over a number is not believed.
+/// Files are opened through /proc/PID/fd, which the kernel allows to processes of the same user, and accepted only if they are what their owner
+/// announced, so that neither a process nor a file that took over a number is believed. The group's own are known by device and inode: their
+/// owners keep them open until all have looked. Segments of pools come and go; they are known by their mark (MemoryFileMark).
 #include "crossdevice/comm/shared_memory_group.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -88,6 +90,7 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   if (theirs.number<std::uint64_t>() != slot_size) {
     return to_string(opening.info) + " has slots of another size";
   }
+  opening.file_process = theirs.number<std::uint64_t>();
   usable_cores.push_back(detail::get_cores(theirs));
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
   if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
@@ -117,6 +120,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   detail::WireWriter mine;
   mine.number(static_cast<std::uint8_t>(is_made)).number(std::int32_t{own.get()});
   mine.number(identity.device).number(identity.inode).number(std::uint64_t{slot_size});
+  mine.number(detail::memory_file_process());
   detail::put_cores(mine, detail::usable_cores());
   peers.resize(static_cast<std::size_t>(num_workers));
   for (int each = 0; each < num_workers; ++each) {
@@ -228,7 +232,12 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
     warn_of_stall();
     warning = Clock::now() + cluster->stall_warning();
   }
-  return has_come(of_rank);
+  // Who looks all the while and finds its time just over has missed also one that comes this very moment. Who finds it long over was stopped.
+  const bool comes = has_come(of_rank);
+  const bool has_just_missed =
+      deadline.has_passed() && Clock::now() - deadline.moment() < 10 * kLongestSleep;
+  if (!comes || has_just_missed) missed = {.phase = phase, .place = of_rank};
+  return comes;
 }
 
 void SharedMemoryGroup::State::warn_of_stall() const {
@@ -356,25 +365,51 @@ void SharedMemoryGroup::await_ends(const Deadline& deadline) {
   state_->await_phase(deadline, /*is_end=*/true);
 }
 
+/// Why nothing is mapped but what was announced, however long ago. While this worker was stopped, the owner may have given up, let go of the segment and
+/// opened another one of the same size under its number, for a call of which this worker knows nothing; or the owner has ended, and its own number is
+/// another process'. So the numbers are resolved once, and the descriptor that came of it is both looked at and mapped: whatever the owner closes or
+/// opens in between, this one stays the file it is. It is the announced one if it has the mark, which is in its name: the file had that before the
+/// owner had a number for it, keeps it, and shares it with no other file. A size may be another file's, and so may an inode's number, later.
+///
+/// Why it stays safe to write to: the mapping keeps the file, which nobody uses for anything else. Whether its owner still sees what is written there
+/// is the owner's affair; see SharedDirectReduce::State::withdraw(). Why no access raises SIGBUS: the file has the announced size, which
+/// make_memory_file() has sealed.
+std::unique_ptr<detail::Mapping> SharedMemoryGroup::State::open_segment(
+    const Peer& owner, const SharedLocation& location) {
+  const std::unique_ptr<Descriptor> opened = open_foreign(owner.info.pid, location.segment_fd);
+  const int error = opened->get() < 0 ? errno : 0;
+  const auto text = [&](std::string_view what) {
+    return fmt::format("segment {} of {}: {}", location.segment_id, to_string(owner.info), what);
+  };
+  if (error == ENOENT || error == ESRCH) fail_by_absence(owner, text("it is not there any more"));
+  // A socket or the like, or a directory, which nobody can open so.
+  bool is_another_file = error == ENXIO || error == EISDIR;
+  if (error == 0) {
+    is_another_file = !detail::has_mark(opened->get(), {owner.file_process, location.segment_id});
+  }
+  if (is_another_file) {
+    fail_by_absence(owner, text(fmt::format("it is not there any more: its descriptor, {}, is "
+                                            "another file now, which is left alone",
+                                            location.segment_fd)));
+  }
+  if (error != 0) {
+    throw InternalError(text("it cannot be opened: " + std::generic_category().message(error)));
+  }
+  const std::optional<FileIdentity> identity = identity_of(opened->get());
+  if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {
+    throw InternalError(text("it has another size than announced"));
+  }
+  auto mapping = std::make_unique<Mapping>(opened->get(), location.segment_size_bytes);
+  if (mapping->begin() == nullptr) throw ResourceExhaustedError(text("no address space for it"));
+  return mapping;
+}
+
 std::byte* SharedMemoryGroup::map(int rank, const SharedLocation& location,
                                   std::size_t size_bytes) {
   State::Peer& peer = state_->peer(rank);
   auto entry = peer.segments.find(location.segment_id);
   if (entry == peer.segments.end()) {
-    const std::unique_ptr<Descriptor> opened = open_foreign(peer.info.pid, location.segment_fd);
-    if (opened->get() < 0 && (errno == ENOENT || errno == ESRCH)) state_->fail_by_absence(peer);
-    const std::optional<FileIdentity> identity = identity_of(opened->get());
-    if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {
-      throw InternalError(fmt::format("segment {} of {} cannot be opened: {}", location.segment_id,
-                                      to_string(peer.info),
-                                      identity.has_value() ? "it has another size" : error_text()));
-    }
-    auto mapping = std::make_unique<Mapping>(opened->get(), location.segment_size_bytes);
-    if (mapping->begin() == nullptr) {
-      throw ResourceExhaustedError(fmt::format("no address space for segment {} of {}",
-                                               location.segment_id, to_string(peer.info)));
-    }
-    entry = peer.segments.emplace(location.segment_id, std::move(mapping)).first;
+    entry = peer.segments.emplace(location.segment_id, state_->open_segment(peer, location)).first;
   }
   const Mapping& mapping = *entry->second;
   if (location.offset_bytes > mapping.size_bytes() ||

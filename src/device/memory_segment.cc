@@ -93,7 +93,9 @@ bool has_one_memory_node() {
 
 std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::string_view name) {
   if (exceeds_machine(size_bytes)) return nullptr;
-  int fd = make_memory_file(size_bytes, name);
+  const std::uint64_t id = make_id();
+  int fd = make_memory_file(size_bytes,
+                            marked_name(name, {.process = memory_file_process(), .file = id}));
   std::byte* begin = nullptr;
   if (fd >= 0) {
     begin = map_aligned(size_bytes, MAP_SHARED, fd);
@@ -107,11 +109,11 @@ std::unique_ptr<MemorySegment> MemorySegment::map(std::size_t size_bytes, std::s
   }
   if (begin == nullptr) return nullptr;
   (void)madvise(begin, size_bytes, MADV_DONTFORK);
-  return std::unique_ptr<MemorySegment>(new MemorySegment(begin, size_bytes, fd));
+  return std::unique_ptr<MemorySegment>(new MemorySegment(begin, size_bytes, fd, id));
 }
 
-MemorySegment::MemorySegment(std::byte* begin, std::size_t size_bytes, int fd)
-    : begin_(begin), size_bytes_(size_bytes), fd_(fd), id_(make_id()) {}
+MemorySegment::MemorySegment(std::byte* begin, std::size_t size_bytes, int fd, std::uint64_t id)
+    : begin_(begin), size_bytes_(size_bytes), fd_(fd), id_(id) {}
 
 MemorySegment::~MemorySegment() {
   munmap(begin_, size_bytes_);

@@ -16,17 +16,29 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/device/memory_file.h"
 
+#include "comm/detail/foreign_file.h"
+#include "device/detail/memory_segment.h"
 #include "support/log_keeper.h"
 #include "support/threaded_cluster.h"
 
 namespace crossdevice {
 namespace {
 
+using detail::Descriptor;
+using detail::MemorySegment;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::LogKeeper;
 using testing::no_errors;
 using testing::run_clusters;
@@ -155,6 +167,137 @@ TEST(SharedMemoryGroupTest, WhoseMemoryIsGoneIsNamedByAll) {
     have_heard.arrive_and_wait();
   };
   EXPECT_EQ(run_clusters(3, work), no_errors(3));
+}
+
+/// What rank 1 is told when it maps `location` of rank 0, which lives and has given up at the end of the call, or not.
+std::string error_of_mapping(const SharedLocation& location, bool has_given_up = true) {
+  std::string text;
+  std::latch is_announced{2};
+  std::latch is_let_go{1};
+  std::latch is_over{2};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    group.announce({.kind = "test"}, 7);
+    group.await_announcements(soon());
+    is_announced.arrive_and_wait();
+    if (cluster->rank() == 0) {
+      if (has_given_up) {
+        group.finish();
+        EXPECT_THROW(group.await_ends(Deadline::after(std::chrono::milliseconds(20))),
+                     DeadlineExceededError);
+      }
+      is_let_go.count_down();
+    } else {
+      is_let_go.wait();
+      try {
+        (void)group.map(0, location, 1);
+      } catch (const OpError& error) {
+        text = error.what();
+      }
+    }
+    is_over.arrive_and_wait();
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
+  return text;
+}
+
+/// A worker that was stopped finds, under the number of a segment that its owner has let go of, a file that it knows nothing of.
+TEST(SharedMemoryGroupTest, OnlyTheAnnouncedSegmentIsMapped) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto segment = MemorySegment::map(kBytes, "crossdevice test");
+  ASSERT_NE(segment, nullptr);
+  if (segment->fd() < 0) GTEST_SKIP() << "this system gives no memfd";
+  const SharedLocation announced{
+      .segment_id = segment->id(), .segment_size_bytes = kBytes, .segment_fd = segment->fd()};
+  EXPECT_EQ(error_of_mapping(announced), "");
+
+  SharedLocation earlier = announced;
+  --earlier.segment_id;  // as if this segment had got the descriptor of that one
+  EXPECT_THAT(error_of_mapping(earlier),
+              AllOf(HasSubstr("test #7: rank 0 ("), HasSubstr("has given up waiting for rank 1 ("),
+                    HasSubstr("is another file now, which is left alone")));
+  EXPECT_THAT(error_of_mapping(earlier, /*has_given_up=*/false),
+              AllOf(HasSubstr("test #7: rank 0 ("), HasSubstr("is gone; "),
+                    HasSubstr("is another file now, which is left alone")));
+
+  SharedLocation longer = announced;
+  longer.segment_size_bytes += 4096;
+  EXPECT_THAT(error_of_mapping(longer), HasSubstr("it has another size than announced"));
+}
+
+TEST(SharedMemoryGroupTest, WhatIsNoSegmentIsNotMapped) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  // As if the number of the process, too, were another's.
+  const detail::MemoryFileMark mark{.process = detail::memory_file_process() + 1, .file = 1};
+  const Descriptor of_another_process(
+      detail::make_memory_file(kBytes, detail::marked_name("crossdevice test", mark)));
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Descriptor reading(ends[0]);
+  const Descriptor writing(ends[1]);
+  const Descriptor connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor counter(::eventfd(0, EFD_CLOEXEC));
+  const Descriptor directory(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  SharedLocation location{.segment_id = 1, .segment_size_bytes = kBytes};
+  for (const Descriptor* const each :
+       {&of_another_process, &reading, &writing, &connection, &counter, &directory}) {
+    location.segment_fd = each->get();
+    ASSERT_GE(location.segment_fd, 0);
+    EXPECT_THAT(error_of_mapping(location),
+                AllOf(HasSubstr("has given up waiting for rank 1 ("),
+                      HasSubstr("is another file now, which is left alone")));
+  }
+  location.segment_fd = 1'000'000;  // nothing
+  EXPECT_THAT(error_of_mapping(location), AllOf(HasSubstr("has given up waiting for rank 1 ("),
+                                                HasSubstr("it is not there any more")));
+}
+
+/// Rank 1 is stopped until its own time is over, too, and rank 0 has left the call.
+void expect_that_the_late_one_names_itself(bool is_at_end) {
+  std::latch is_announced{2};
+  std::latch has_left{1};
+  std::latch is_over{2};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    SharedMemoryGroup group(cluster);
+    if (is_at_end) {
+      group.announce({.kind = "test"}, 7);
+      group.await_announcements(soon());
+      is_announced.arrive_and_wait();
+    }
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(20));
+    if (cluster->rank() == 1) {
+      has_left.wait();
+      std::this_thread::sleep_until(deadline.moment());
+    }
+    try {
+      if (is_at_end) {
+        group.finish();
+        group.await_ends(deadline);
+      } else {
+        group.announce({.kind = "test"}, 7);
+        group.await_announcements(deadline);
+      }
+      ADD_FAILURE() << "no error";
+    } catch (const DeadlineExceededError& error) {
+      EXPECT_TRUE(error.culprits().size() == 1 && error.culprits()[0].rank == 1) << error.what();
+      const std::string text = error.what();
+      if (cluster->rank() == 0) {
+        EXPECT_THAT(text, HasSubstr("test #7 timed out: waiting for rank 1 ("));
+      } else {
+        EXPECT_THAT(text, AllOf(HasSubstr("test #7 timed out: this worker, rank 1 ("),
+                                HasSubstr(" came too late or was stopped: rank 0 ("),
+                                HasSubstr(" had left the call")));
+      }
+    }
+    if (cluster->rank() == 0) has_left.count_down();
+    is_over.arrive_and_wait();
+  };
+  EXPECT_EQ(run_clusters(2, work), no_errors(2));
+}
+
+TEST(SharedMemoryGroupTest, WhoIsTooLateForTheOthersNamesItself) {
+  expect_that_the_late_one_names_itself(/*is_at_end=*/false);
+  expect_that_the_late_one_names_itself(/*is_at_end=*/true);
 }
 
 void expect_that_all_name(const std::exception& failure, StatusCode code) {

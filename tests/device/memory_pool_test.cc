@@ -29,6 +29,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/device/memory_file.h"
 
 #include "device/detail/host_memory_pool.h"
 #include "device/detail/memory_segment.h"
@@ -452,10 +453,12 @@ TEST(MemoryPoolTest, TheLogSinkMayUseThePool) {
       ::testing::ExitedWithCode(0), "");
 }
 
-TEST(MemorySegmentTest, ALongNameIsCut) {
+TEST(MemorySegmentTest, ALongNameIsCutButForTheMark) {
   const auto segment = detail::MemorySegment::map(4096, std::string(1000, 'n'));
   ASSERT_NE(segment, nullptr);
-  EXPECT_GE(segment->fd(), 0);
+  ASSERT_GE(segment->fd(), 0);
+  EXPECT_TRUE(detail::has_mark(segment->fd(),
+                               {.process = detail::memory_file_process(), .file = segment->id()}));
 }
 
 /// One step of a training loop, as the pool sees it: every size at once, then

@@ -22,7 +22,7 @@ namespace crossdevice {
 
 /// Where bytes of a worker lie, for the others.
 struct SharedLocation {
-  std::uint64_t segment_id = 0;  ///< of the worker's pool; never reused there
+  std::uint64_t segment_id = 0;  ///< of the worker's pool; never reused, and in its file's mark
   std::uint64_t segment_size_bytes = 0;
   std::uint64_t offset_bytes = 0;
   std::int32_t segment_fd = -1;  ///< in the worker's process
@@ -87,7 +87,8 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
 
   /// The bytes at `location` of `rank`, here; between await_announcements() and finish(). Maps a segment the first time it is named, and keeps it.
   ///
-  /// Errors   UnavailableError: the member has gone meanwhile. InternalError: there is no such segment, or it is shorter.
+  /// Errors   as await_ends(), where the member has given up and let go of the segment meanwhile; what its descriptor may be instead is not mapped.
+  ///          UnavailableError: the member has gone. InternalError: the segment cannot be opened, or has another size.
   [[nodiscard]] std::byte* map(int rank, const SharedLocation& location, std::size_t size_bytes);
   /// `look` is called by who waits, every few milliseconds and on that thread, for what the flags of the group do not say. What it throws ends the wait, and
   /// breaks the group.

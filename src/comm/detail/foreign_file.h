@@ -81,10 +81,11 @@ struct FileIdentity {
   return FileIdentity{status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size)};
 }
 
-/// A file that process `pid` has open as `fd`; the errno where that cannot be.
+/// A file that process `pid` has open as `fd`; the errno where that cannot be. Either number may be another's by now, so whoever opens looks at what
+/// it got, which stays the same file. Whatever that is, opening it waits for no device and takes no terminal.
 [[nodiscard]] inline std::unique_ptr<Descriptor> open_foreign(std::int64_t pid, std::int32_t fd) {
-  return std::make_unique<Descriptor>(
-      ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC));
+  return std::make_unique<Descriptor>(::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(),
+                                             O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
 }
 
 }  // namespace crossdevice::detail

@@ -38,6 +38,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     int place = 0;                    // rank in this group
     RankInfo info;                    // as errors and the log call it
     std::unique_ptr<Mapping> memory;  // flags and slots
+    std::uint64_t file_process = 0;   // in the marks of its segments' files
     std::map<std::uint64_t, std::unique_ptr<Mapping>> segments;
     [[nodiscard]] GroupFlags& flags() const {
       return *std::launder(reinterpret_cast<GroupFlags*>(memory->begin()));
@@ -58,7 +59,14 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::uint64_t num_announced = 0;
   std::uint64_t sequence = 0;  // of the operation under way
   bool may_be_written = false;
-  std::string broken_text;  // empty: not broken
+  std::string broken_text;    // empty: not broken
+  std::string note_on_error;  // what an error says besides
+  /// Who had not come to a phase when this worker's time was over.
+  struct Missed {
+    std::uint32_t phase = 0;
+    int place = -1;
+  };
+  Missed missed;
 
   GroupNews news;
   std::function<void()> look;
@@ -107,12 +115,18 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
+  /// Whether a rank has not come to this worker's phase, or has only while this worker was already giving up.
+  [[nodiscard]] bool is_missed(int of_rank) const {
+    return !has_come(of_rank) || (missed.phase == phase && missed.place == of_rank);
+  }
+
   void meet(const std::vector<RankInfo>& names, const Deadline& deadline);
   void leave();
   [[nodiscard]] const Peer* find_leaver() const;
   /// Another member that has given up for this reason; null: none.
   [[nodiscard]] const Peer* find_given_up(std::uint32_t reason) const;
   std::string open_peer(int of_rank, const std::string& announcement);
+  std::unique_ptr<Mapping> open_segment(const Peer& owner, const SharedLocation& location);
   void require_whole() const;
   void advance(Touches touches);
   void await_phase(const Deadline& deadline, bool is_end);
@@ -124,7 +138,8 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   [[nodiscard]] GroupNews::Kind await_news(const Deadline& deadline) const;
   void warn_of_stall() const;
   [[noreturn]] void fail(const Deadline& deadline, bool is_end);
-  [[noreturn]] void fail_by_absence(const Peer& owner);
+  [[noreturn]] void fail_by_absence(const Peer& owner, const std::string& what);
+  [[noreturn]] void fail_as_latecomer();
   [[noreturn]] void fail_because(GroupNews::Kind reason, const Deadline& deadline, bool is_end);
   [[noreturn]] void break_with(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits);

@@ -17,8 +17,9 @@ class MemorySegment {
  public:
   static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-  /// `size_bytes` is a multiple of the page size; the address is one of kHugePageBytes; `name` shows in /proc/self/maps. Null when the system has no memory for
-  /// it, or when it is larger than the machine's memory and swap (the first touches of it would end the process).
+  /// `size_bytes` is a multiple of the page size; the address is one of kHugePageBytes; `name` shows in /proc/self/maps, and after it the mark
+  /// (MemoryFileMark) of this process and id(). Null when the system has no memory for it, or when it is larger than the machine's memory and swap
+  /// (the first touches of it would end the process).
   [[nodiscard]] static std::unique_ptr<MemorySegment> map(std::size_t size_bytes,
                                                           std::string_view name);
   ~MemorySegment();
@@ -54,7 +55,7 @@ class MemorySegment {
   void discard(std::byte* begin, std::size_t size_bytes) const;
 
  private:
-  MemorySegment(std::byte* begin, std::size_t size_bytes, int fd);
+  MemorySegment(std::byte* begin, std::size_t size_bytes, int fd, std::uint64_t id);
 
   std::byte* begin_;
   std::size_t size_bytes_;
