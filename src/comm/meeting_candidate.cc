@@ -36,6 +36,8 @@ void MeetingPlace::State::tick() {
   check_deadline();
   if (!is_called()) return;
   beat();
+  // Where a silent one's vote alone was missing, a list is chosen now that it is dropped, which may leave this worker out.
+  if (!is_called()) return;
   const bool may_ask =
       !link_.has_value() && !(candidate_.has_value() && candidate_->has_proposed());
   if (may_ask && !seeker_ && Clock::now() >= next_round_) seek_next();

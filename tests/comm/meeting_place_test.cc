@@ -20,12 +20,15 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/tls_channel.h"
+#include "support/frame_speaker.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FrameSpeaker;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -378,6 +381,75 @@ TEST(MeetingPlaceTest, AnotherJobsWorkersAreNotBelieved) {
   MeetingRequest request = request_of(std::chrono::milliseconds(500));
   EXPECT_THROW((void)alone->meet(request), DeadlineExceededError);
   EXPECT_EQ(other.place(0).epoch().number, 1U);
+}
+
+/// A member as a candidate sees it, that says what a test makes it say.
+class ScriptedMember {
+ public:
+  /// Comes to rank 0 of five, as soon as that takes it in.
+  ScriptedMember(int rank, std::uint16_t port) {
+    bool is_in = false;
+    while (!is_in) {
+      speaker_ = FrameSpeaker::dial(port);
+      const std::optional<std::string> challenge = speaker_->hear(ControlKind::CHALLENGE);
+      Seek seek;
+      seek.job = 4711;
+      seek.rank = rank;
+      seek.epoch = {1, {0, 1, 2, 3, 4}};
+      seek.call = "rebuild(ONLY)";
+      seek.mac = seek.expected_mac("secret", Challenge::decode(challenge.value()).nonce);
+      speaker_->say(ControlKind::SEEK, seek.encode());
+      is_in = Found::decode(speaker_->hear(ControlKind::FOUND).value()).takes_in;
+    }
+    ballot_ = BallotMessage::decode(speaker_->hear(ControlKind::PREPARE).value()).ballot;
+  }
+  void promise(const Vote& earlier) const {
+    speaker_->say(ControlKind::PROMISE, PromiseMessage{{ballot_, earlier}}.encode());
+  }
+  void vote() const {
+    (void)speaker_->hear(ControlKind::PROPOSE);
+    speaker_->say(ControlKind::ACCEPT, BallotMessage{ballot_}.encode());
+  }
+  void beat() const { speaker_->say(ControlKind::HEARTBEAT, ""); }
+
+ private:
+  std::unique_ptr<FrameSpeaker> speaker_;
+  Ballot ballot_;
+};
+
+/// The list that an earlier candidate has proposed, without this one, is chosen at the moment when the one is given up whose vote is missing.
+TEST(MeetingPlaceTest, ACandidateThatItsOwnBeatLeavesOutIsToldSo) {
+  const std::shared_ptr<MeetingPlace> place =
+      MeetingPlace::open({.chief_host = "127.0.0.1",
+                          .chief_port = 0,
+                          .secret = "secret",
+                          .heartbeat_timeout = std::chrono::seconds(1)});
+  std::vector<MemberInfo> everyone(5);
+  for (int rank = 0; rank < 5; ++rank) everyone[static_cast<std::size_t>(rank)].rank = rank;
+  place->begin(4711, 0, everyone);
+  std::atomic<bool> is_over{false};
+  std::thread candidate([&] {
+    try {
+      (void)place->meet(request_of());
+      ADD_FAILURE() << "it is not of the next epoch";
+    } catch (const AbortedError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("epoch 2 has begun with 3 workers without it"));
+    }
+    is_over.store(true);
+  });
+  const std::uint16_t port = parse_host_port(place->addresses()[0]).port;
+  std::vector<std::unique_ptr<ScriptedMember>> members;
+  for (int rank = 1; rank < 5; ++rank) {
+    members.push_back(std::make_unique<ScriptedMember>(rank, port));
+  }
+  for (const auto& member : members) member->promise({Ballot{0, 1}, {1, 2, 3}});
+  for (std::size_t i = 0; i < 3; ++i) members[i]->vote();
+  while (!is_over.load()) {  // rank 4 is stopped
+    for (std::size_t i = 0; i < 3; ++i) members[i]->beat();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  candidate.join();
+  EXPECT_EQ(place->epoch(), (Epoch{2, {1, 2, 3}}));
 }
 
 }  // namespace
