@@ -134,6 +134,7 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
   } else {
     call_->gone.erase(rank);
   }
+  call_->hearsay[rank] = result.hearsay;
   if (result.refused.has_value() && result.refused->code == StatusCode::INTERNAL) {
     const MeetingFailure failure{result.refused->code, result.refused->text,
                                  result.refused->culprits};
@@ -398,8 +399,11 @@ MeetingFailure MeetingPlace::State::too_late() const {
             culprits};
   }
   const std::vector<RankInfo> culprits = infos(not_come());
-  const std::string why =
-      call_->why_not_listening.empty() ? "" : "; here " + call_->why_not_listening;
+  std::string why = call_->why_not_listening.empty() ? "" : "; here " + call_->why_not_listening;
+  for (const auto& [rank, text] : call_->hearsay) {
+    if (text.empty() || sessions_.contains(rank)) continue;
+    why += fmt::format("; somebody is where rank {} was: {}", rank, text);
+  }
   return {StatusCode::DEADLINE_EXCEEDED,
           fmt::format("{} timed out: {} of {} workers have come, {} are needed; waiting for {}{}",
                       call_->request.call, sessions_.size() + 1, epoch_.members.size(), enough(),
@@ -409,7 +413,8 @@ MeetingFailure MeetingPlace::State::too_late() const {
 
 void MeetingPlace::State::refuse_all(const MeetingFailure& failure) {
   const std::string frame = encode_frame(
-      ControlKind::REFUSED, Refused{failure.code, failure.text, failure.culprits}.encode());
+      ControlKind::REFUSED,
+      Refused{.code = failure.code, .text = failure.text, .culprits = failure.culprits}.encode());
   for (const auto& [rank, session] : sessions_) session.connection->send(frame);
   dissolve();
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -31,6 +32,7 @@ using ::testing::ElementsAre;
 using testing::FrameSpeaker;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::SpeakersAddress;
 
 /// What became of a worker's call.
 struct Outcome {
@@ -47,8 +49,10 @@ std::shared_ptr<const TlsKey> tls_key(const std::string& secret) {
 
 class Job {
  public:
+  /// `addresses`: where those ranks are said to be, in place of where they are.
   explicit Job(int size, const std::string& secret = "secret",
-               const std::string& chief_host = "127.0.0.1") {
+               const std::string& chief_host = "127.0.0.1",
+               const std::map<int, std::string>& addresses = {}) {
     std::vector<MemberInfo> everyone;
     everyone.reserve(static_cast<std::size_t>(size));
     places_.reserve(static_cast<std::size_t>(size));
@@ -60,6 +64,7 @@ class Job {
                                             .heartbeat_timeout = std::chrono::seconds(5)}));
       everyone.push_back({.rank = rank, .host = "h", .host_id = "i", .pid = 100 + rank});
       everyone.back().addresses = places_.back()->addresses();
+      if (addresses.contains(rank)) everyone.back().addresses = {addresses.at(rank)};
     }
     for (int rank = 0; rank < size; ++rank) place(rank).begin(4711, rank, everyone);
   }
@@ -381,6 +386,56 @@ TEST(MeetingPlaceTest, AnotherJobsWorkersAreNotBelieved) {
   MeetingRequest request = request_of(std::chrono::milliseconds(500));
   EXPECT_THROW((void)alone->meet(request), DeadlineExceededError);
   EXPECT_EQ(other.place(0).epoch().number, 1U);
+}
+
+/// Listens where a worker that has ended did, holds no secret, and tells whoever asks that all is over.
+class Impostor {
+ public:
+  Impostor() {
+    thread_ = std::thread([this] {
+      while (const std::unique_ptr<FrameSpeaker> speaker = address_.accept()) {
+        speaker->say(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode());
+        (void)speaker->hear();
+        const Refused refused{.code = StatusCode::INTERNAL, .text = "it is over"};
+        speaker->say(ControlKind::REFUSED, refused.encode());
+        num_asked_.fetch_add(1);
+      }
+    });
+  }
+  ~Impostor() {
+    address_.stop();
+    thread_.join();
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+
+  [[nodiscard]] std::string address() const { return address_.text(); }
+  [[nodiscard]] int num_asked() const { return num_asked_.load(); }
+
+ private:
+  const SpeakersAddress address_;
+  std::atomic<int> num_asked_{0};
+  std::thread thread_;
+};
+
+TEST(MeetingPlaceTest, AStrangerWhereOneHasEndedEndsNoCall) {
+  const Impostor impostor;
+  Job job(3, "secret", "127.0.0.1", {{0, impostor.address()}});
+  job.kill(0);
+  MeetingRequest request = request_of(std::chrono::seconds(2));
+  request.needs_all = true;
+  for (const Outcome& each : job.meet({1, 2}, request)) {
+    EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(each.error, HasSubstr("waiting for rank 0"));
+    if (environment().tls) continue;
+    EXPECT_THAT(each.error,
+                HasSubstr("; somebody is where rank 0 was: it refuses without a proof "
+                          "that it holds the secret of this job, and says: it is over"));
+  }
+  request = request_of();
+  request.patience = std::chrono::seconds(1);
+  expect_met(job.meet({1, 2}, request), {1, 2}, {1, 2}, 2);
+  EXPECT_GT(impostor.num_asked(), 0);
 }
 
 /// A member as a candidate sees it, that says what a test makes it say.

@@ -68,8 +68,10 @@ class ChiefService {
   };
   void send(int rank, SharedFrame frame);
   void answer_hello(const Connection& connection, const Nonce& challenge, const Frame& frame);
-  [[nodiscard]] std::optional<Refused> judge(const Connection& connection, const Nonce& challenge,
-                                             const Hello& hello);
+  [[nodiscard]] std::optional<Refused> doubt(const Connection& connection, const Nonce& challenge,
+                                             const Hello& hello) const;
+  [[nodiscard]] std::optional<Refused> judge(const Hello& hello);
+  [[nodiscard]] Refused prove(Refused refused, const Hello& hello) const;
   void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
   void welcome(const Connection& connection, const Hello& hello);
   void begin_session(const Connection& connection, int rank);

@@ -109,7 +109,8 @@ class MeetingPlace::State {
     MeetingRequest request;
     Clock::time_point since = Clock::now();
     std::optional<Clock::time_point> quorum_since{};
-    std::set<int> gone{};  // nobody listens there any more
+    std::set<int> gone{};                  // nobody listens there any more
+    std::map<int, std::string> hearsay{};  // of who is not believed; empty: of nobody
     // Where the next epoch meets, if this worker is its chief.
     std::shared_ptr<ListeningSocket> listener{};
     std::string why_not_listening{};
