@@ -140,8 +140,10 @@ void ChiefLink::warn_of_absence() {
 void ChiefLink::beat(bool was_asleep) {
   warn_of_absence();
   if (!connection_ || is_leaving_) return;
-  if (was_asleep) last_heard_ = Clock::now();
-  if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return compare_clocks();
+  if (was_asleep) connection_->count_as_heard();
+  if (Clock::now() - connection_->last_heard() <= options_.heartbeat_timeout) {
+    return compare_clocks();
+  }
   const std::string why = fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
   // If it is only stopped, it reads this first when it goes on, before the end of the connection. Before all have met it is tried again.
   if (is_kept_) send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
@@ -160,17 +162,12 @@ void ChiefLink::leave() {
 void ChiefLink::greet(tcp::socket socket) {
   connection_ = std::make_shared<ControlConnection>(std::move(socket), options_.tls,
                                                     TlsChannel::Role::DIALLER);
-  last_heard_ = Clock::now();
   nonce_.reset();  // what was recorded of an earlier connection is worth nothing on this one
   wait_for(kNoWord);
-  connection_->start(
-      [this](const Frame& frame) {
-        last_heard_ = Clock::now();
-        hear(frame);
-      },
-      [this](const std::string& why) {
-        if (!does_not_fit(why)) end("its connection ended: " + why);
-      });
+  connection_->start([this](const Frame& frame) { hear(frame); },
+                     [this](const std::string& why) {
+                       if (!does_not_fit(why)) end("its connection ended: " + why);
+                     });
 }
 
 /// Whether the chief encrypts and this worker does not, or the other way round, or both with different secrets.

@@ -189,10 +189,9 @@ void ChiefService::begin_session(const Connection& connection, int rank) {
     replaced->second->close();
   }
   sessions_[rank] = connection;
-  last_heard_of_[rank] = Clock::now();
+  connection->count_as_heard();  // it may have waited, as a claimant
   connection->take_over(
       [this, rank](const Frame& frame) {
-        last_heard_of_[rank] = Clock::now();
         if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
         chief_.handle(rank, frame);
         if (!chief_.is_present(rank)) return drop_member(rank, kHasLeft);
@@ -303,7 +302,6 @@ void ChiefService::drop_member(int rank, const std::string& why) {
   if (session == sessions_.end()) return;
   session->second->close_after_sending();
   sessions_.erase(session);
-  last_heard_of_.erase(rank);
   if (contests_.contains(rank)) {
     chief_.await_anew(rank);
   } else if (!chief_.is_complete() && !chief_.is_cancelled()) {
@@ -358,9 +356,9 @@ void ChiefService::beat(bool was_asleep) {
   warn_of_absence();
   const Clock::time_point now = Clock::now();
   std::vector<int> silent;
-  for (auto& [rank, heard] : last_heard_of_) {
-    if (was_asleep) heard = now;
-    if (now - heard > options_.heartbeat_timeout) silent.push_back(rank);
+  for (const auto& [rank, session] : sessions_) {
+    if (was_asleep) session->count_as_heard();
+    if (now - session->last_heard() > options_.heartbeat_timeout) silent.push_back(rank);
   }
   const bool is_complete = chief_.is_complete();
   if (!is_complete) {

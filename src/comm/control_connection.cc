@@ -13,9 +13,6 @@
 namespace crossdevice::detail {
 namespace {
 
-// A body is read in pieces of this size, so that a length alone makes nobody allocate.
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-
 bool is_loopback(const asio::ip::tcp::socket& socket) {
   std::error_code error;
   const asio::ip::address address = socket.remote_endpoint(error).address();
@@ -74,6 +71,7 @@ void ControlConnection::read_head() {
         self->has_heard_ = self->has_heard_ || count > 0 || self->words_.has_heard();
         if (self->closed_) return;
         if (error) return self->end(error);
+        self->count_as_heard();
         try {
           const std::size_t size =
               decode_frame_head({self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
@@ -101,6 +99,7 @@ void ControlConnection::read_body(std::size_t size) {
               [self = shared_from_this(), size](std::error_code error, std::size_t) {
                 if (self->closed_) return;
                 if (error) return self->end(error);
+                self->count_as_heard();
                 if (self->body_.size() < size) return self->read_body(size);
                 try {
                   const Frame frame = decode_frame_body(self->body_);

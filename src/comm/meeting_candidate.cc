@@ -152,13 +152,12 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
 
 void MeetingPlace::State::join(SeekResult result) {
   dissolve();
-  link_ = Link{result.connection, Clock::now(), result.found->rank, result.host};
+  link_ = Link{result.connection, result.found->rank, result.host};
   link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },
                                [this](const std::string&) { leave_candidate(); });
 }
 
 void MeetingPlace::State::hear_candidate(const Frame& frame) {
-  link_->last_heard = Clock::now();
   const auto reply = [this](ControlKind kind, const std::string& payload) {
     link_->connection->send(encode_frame(kind, payload));
   };
@@ -350,15 +349,15 @@ void MeetingPlace::State::beat() {
   const std::string frame = encode_frame(ControlKind::HEARTBEAT, "");
   std::vector<int> silent;
   for (auto& [rank, session] : sessions_) {
-    if (was_asleep) session.last_heard = now;
-    if (now - session.last_heard > limit) silent.push_back(rank);
+    if (was_asleep) session.connection->count_as_heard();
+    if (now - session.connection->last_heard() > limit) silent.push_back(rank);
     session.connection->send(frame);
   }
   for (const int rank : silent) drop_member(rank);
   if (!link_.has_value()) return;
-  if (was_asleep) link_->last_heard = now;
+  if (was_asleep) link_->connection->count_as_heard();
   link_->connection->send(frame);
-  if (now - link_->last_heard > limit) leave_candidate();
+  if (now - link_->connection->last_heard() > limit) leave_candidate();
 }
 
 void MeetingPlace::State::check_deadline() {

@@ -153,7 +153,7 @@ void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek
   const int rank = seek.rank;
   drop_member(rank);  // an earlier connection of its
   connection->set_max_frame_bytes(kMaxFrameBytes);
-  sessions_[rank] = {connection, Clock::now(), seek.completed, seek.lost};
+  sessions_[rank] = {connection, seek.completed, seek.lost};
   connection->take_over([this, rank](const Frame& frame) { hear_member(rank, frame); },
                         [this, rank](const std::string&) { drop_member(rank); });
   connection->send(
@@ -161,7 +161,6 @@ void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek
 }
 
 void MeetingPlace::State::hear_member(int rank, const Frame& frame) {
-  sessions_.at(rank).last_heard = Clock::now();
   bool is_answer_to_all = true;
   if (frame.kind == ControlKind::PROMISE) {
     is_answer_to_all =

@@ -90,7 +90,6 @@ class ChiefLink {
   std::size_t address_ = 0;                                // which of the chief's is tried
   std::map<std::size_t, Clock::time_point> misfit_since_;  // by address
   std::shared_ptr<ControlConnection> connection_;
-  Clock::time_point last_heard_;
   std::optional<Nonce> nonce_;  // of this connection's hello
   ClockComparison clocks_;
   bool is_welcome_ = false;

@@ -99,8 +99,7 @@ class ChiefService {
   Chief chief_;
   Reception reception_;
   std::map<int, Connection> sessions_;  // by rank
-  std::map<int, Clock::time_point> last_heard_of_;
-  std::map<int, Contest> contests_;  // by rank: only while it is held, and before all have come
+  std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
 };
 

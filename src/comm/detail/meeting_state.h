@@ -90,14 +90,12 @@ class MeetingPlace::State {
   /// A member that this candidate has taken in.
   struct Session {
     Connection connection;
-    Clock::time_point last_heard;
     Completed completed;
     std::vector<int> lost;
   };
   /// The candidate that has taken this member in.
   struct Link {
     Connection connection;
-    Clock::time_point last_heard;
     int rank = -1;
     std::string host;
   };
