@@ -386,6 +386,14 @@ bool ChiefService::has_sent_all() const {
                      [](const auto& each) { return each.second->has_sent_all(); });
 }
 
+std::chrono::steady_clock::time_point ChiefService::last_sent() {
+  if (!all_sent_.has_value() && has_sent_all()) all_sent_ = Clock::now();
+  if (all_sent_.has_value()) return *all_sent_;
+  Clock::time_point last{};
+  for (const auto& [rank, session] : sessions_) last = std::max(last, session->last_sent());
+  return last;
+}
+
 void ChiefService::say_goodbye() {
   if (!chief_.is_cancelled()) reception_.close();
   refuse_claimants({.code = StatusCode::UNAVAILABLE, .text = "the chief leaves"});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <asio/buffer.hpp>
@@ -12,6 +13,8 @@
 
 namespace crossdevice::detail {
 namespace {
+
+constexpr std::size_t kSentPieceBytes = std::size_t{256} << 10;
 
 bool is_loopback(const asio::ip::tcp::socket& socket) {
   std::error_code error;
@@ -112,12 +115,19 @@ void ControlConnection::read_body(std::size_t size) {
               });
 }
 
+/// In pieces, so that whoever waits for the end of it sees that it goes on.
 void ControlConnection::write_next() {
-  words_.write(asio::buffer(*queue_.front()),
-               [self = shared_from_this()](std::error_code error, std::size_t) {
+  const std::string_view left = std::string_view(*queue_.front()).substr(num_sent_);
+  words_.write(asio::buffer(left.substr(0, kSentPieceBytes)),
+               [self = shared_from_this()](std::error_code error, std::size_t count) {
                  if (self->closed_) return;
                  if (error) return self->stop_sending();
-                 self->queue_.pop_front();
+                 self->last_sent_ = Clock::now();
+                 self->num_sent_ += count;
+                 if (self->num_sent_ == self->queue_.front()->size()) {
+                   self->queue_.pop_front();
+                   self->num_sent_ = 0;
+                 }
                  if (!self->queue_.empty()) return self->write_next();
                  if (self->closing_) self->close();
                });

@@ -45,8 +45,9 @@ MemberInfo member_of(int rank) {
 
 std::string part(char letter) { return std::string(kPartBytes, letter); }
 
-std::vector<std::string> gather(ControlPlane& plane, const std::string& bytes) {
-  return plane.exchange({1, 1}, {}, "gather", bytes, soon());
+std::vector<std::string> gather(ControlPlane& plane, const std::string& bytes,
+                                std::uint64_t round = 1) {
+  return plane.exchange({1, round}, {}, "gather", bytes, soon());
 }
 
 /// `bytes` in pieces, `pause` after each, as long as they are taken.
@@ -97,8 +98,9 @@ std::unique_ptr<FrameSpeaker> be_worker(std::unique_ptr<FrameSpeaker> chief) {
   return chief;
 }
 
-std::string own_part() {
-  return encode_frame(ControlKind::EXCHANGE, Exchange{{1, 1}, {}, "gather", part('b')}.encode());
+std::string own_part(std::uint64_t round = 1) {
+  return encode_frame(ControlKind::EXCHANGE,
+                      Exchange{{1, round}, {}, "gather", part('b')}.encode());
 }
 
 /// Rank 0 of two, where it listens already.
@@ -152,6 +154,34 @@ TEST(ControlPlaneLargeTest, APartThatTricklesIsNone) {
   } catch (const UnavailableError& error) {
     EXPECT_THAT(error.what(), HasSubstr("rank 1 (host host1, pid 7) is gone: no heartbeat for"));
   }
+}
+
+/// A chief whose own worker has got all answers, and leaves, while another one's are still on their way: more than the system keeps for a connection.
+TEST(ControlPlaneLargeTest, AChiefThatLeavesSendsItsAnswersToTheirEnd) {
+  constexpr std::uint64_t kNumRounds = 6;
+  constexpr std::chrono::milliseconds kSlowTime{6500};  // a chief that is heard leaves after 5 s
+  const ControlPlaneOptions options = chief_options();
+  const std::jthread chief([&options] {
+    const auto plane = ControlPlane::join(options, soon());
+    for (std::uint64_t round = 1; round <= kNumRounds; ++round) {
+      (void)gather(*plane, part('a'), round);
+    }
+  });
+  const std::unique_ptr<FrameSpeaker> worker =
+      be_worker(FrameSpeaker::dial_thinly(options.listener->port()));
+  for (std::uint64_t round = 1; round <= kNumRounds; ++round) worker->say(own_part(round));
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t num_answers = 0;
+  const auto pause = [&] {
+    if (std::chrono::steady_clock::now() - begin < kSlowTime) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+  };
+  while (const std::optional<Frame> frame = worker->hear(pause)) {
+    if (frame->kind == ControlKind::EXCHANGED) ++num_answers;
+    if (frame->kind == ControlKind::GOODBYE) break;
+  }
+  EXPECT_EQ(num_answers, kNumRounds);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 /// Whoever is at the other end of a control connection, and says what a test makes it say: FrameSpeaker is one connection, SpeakersAddress is where one listens.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -57,11 +59,21 @@ class FrameSpeaker {
   }
   /// The next frame; nothing: the connection has ended.
   [[nodiscard]] std::optional<detail::Frame> hear() const {
+    return hear([] {});
+  }
+  /// The same, with `pause` called before each 16 KiB of it.
+  template <class Pause>
+  requires std::is_invocable_v<Pause>
+  [[nodiscard]] std::optional<detail::Frame> hear(Pause pause) const {
     std::array<char, detail::kFrameHeadBytes> head{};
     if (!read(head.data(), head.size())) return std::nullopt;
     std::string body(detail::decode_frame_head({head.data(), head.size()}, detail::kMaxFrameBytes),
                      '\0');
-    if (!read(body.data(), body.size())) return std::nullopt;
+    constexpr std::size_t piece = std::size_t{16} << 10;
+    for (std::size_t begin = 0; begin < body.size(); begin += piece) {
+      pause();
+      if (!read(body.data() + begin, std::min(piece, body.size() - begin))) return std::nullopt;
+    }
     return detail::decode_frame_body(body);
   }
   /// What the next frame of that kind says; nothing: the connection has ended before it.
@@ -71,17 +83,11 @@ class FrameSpeaker {
     if (!frame.has_value()) return std::nullopt;
     return frame->payload;
   }
-  /// Bytes that need be no whole frame; how many, 0 at the end of the connection.
-  [[nodiscard]] std::size_t hear_some(char* to, std::size_t size) const {
-    const ssize_t count = ::recv(fd_, to, size, 0);
-    return count <= 0 ? 0 : static_cast<std::size_t>(count);
-  }
 
  private:
   template <class Prepare>
   [[nodiscard]] static std::unique_ptr<FrameSpeaker> dial(std::uint16_t port, Prepare prepare) {
-    auto speaker =
-        std::make_unique<FrameSpeaker>(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    auto speaker = std::make_unique<FrameSpeaker>(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     prepare(speaker->fd_);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -92,9 +98,9 @@ class FrameSpeaker {
   }
   [[nodiscard]] bool read(char* to, std::size_t size) const {
     for (std::size_t done = 0; done < size;) {
-      const std::size_t count = hear_some(to + done, size - done);
-      if (count == 0) return false;
-      done += count;
+      const ssize_t count = ::recv(fd_, to + done, size - done, 0);
+      if (count <= 0) return false;
+      done += static_cast<std::size_t>(count);
     }
     return true;
   }

@@ -57,6 +57,10 @@ class ChiefLink {
   void leave();
   /// Whether that has been sent.
   [[nodiscard]] bool has_left() const { return !connection_ || !connection_->is_open(); }
+  /// When a piece of what was said before has last been sent; only while it has not left.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_sent() const {
+    return connection_->last_sent();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

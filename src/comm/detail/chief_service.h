@@ -53,6 +53,9 @@ class ChiefService {
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
   /// Whether nothing that was said is still to be sent.
   [[nodiscard]] bool has_sent_all() const;
+  /// To be called again and again after the goodbye: when a piece of what had been said until then has last been sent. What the others go on saying to each
+  /// other does not count.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_sent();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -101,6 +104,7 @@ class ChiefService {
   std::map<int, Connection> sessions_;  // by rank
   std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
+  std::optional<Clock::time_point> all_sent_;                        // when last_sent() found so
 };
 
 }  // namespace crossdevice::detail

@@ -58,6 +58,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] bool has_heard() const { return has_heard_; }
   /// When a frame has last begun or gone on by a piece; at first, when this was made.
   [[nodiscard]] Clock::time_point last_heard() const { return last_heard_; }
+  /// When a piece of what is queued has last been sent; at first, when this was made.
+  [[nodiscard]] Clock::time_point last_sent() const { return last_sent_; }
   /// As if it had just now: what was said before says nothing about the peer.
   void count_as_heard() { last_heard_ = Clock::now(); }
 
@@ -81,6 +83,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::array<char, kFrameHeadBytes> head_{};
   std::string body_;
   Clock::time_point last_heard_ = Clock::now();
+  Clock::time_point last_sent_ = Clock::now();
+  std::size_t num_sent_ = 0;  // bytes of the first in the queue
   std::deque<SharedFrame> queue_;
   bool can_send_ = true;
   bool has_heard_ = false;
