@@ -25,12 +25,19 @@ using asio::ip::tcp;
 constexpr std::chrono::seconds kConnectTime{3};
 constexpr std::chrono::milliseconds kFirstRetry{20};
 constexpr std::chrono::milliseconds kLastRetry{500};
+/// So long whoever listens at an address must have said so before it is taken for the chief, with which this worker does not fit.
+constexpr std::chrono::seconds kMisfitTime{2};
 constexpr const char* kRefusal = "the chief refuses this worker: ";
 // What is missing when the time is over.
 constexpr const char* kNoAddress = "its name could not be resolved yet: nobody has answered";
 constexpr const char* kNoAnswer =
     "no answer to the connection attempts: the host is down, or a firewall drops them";
 constexpr const char* kNoWord = "it takes connections, but does not say who it is";
+
+bool is_about_secrets(std::string_view text) {
+  return text == kDifferentSecrets || text == kSecretOnlyThere || text == kSecretOnlyHere ||
+         text == kOwnMachineOnly;
+}
 
 }  // namespace
 
@@ -56,9 +63,9 @@ ChiefLink::ChiefLink(asio::io_context& io, const ControlPlaneOptions& options, M
 
 void ChiefLink::connect() {
   const std::size_t num_addresses = options_.more_chief_addresses.size() + 1;
-  const std::size_t which = num_tries_++ % num_addresses;
-  const HostPort address = parse_host_port(which == 0 ? options_.chief_address
-                                                      : options_.more_chief_addresses[which - 1]);
+  address_ = num_tries_++ % num_addresses;
+  const HostPort address = parse_host_port(
+      address_ == 0 ? options_.chief_address : options_.more_chief_addresses[address_ - 1]);
   std::error_code is_name;
   (void)asio::ip::make_address(address.host, is_name);
   wait_for(is_name ? kNoAddress : kNoAnswer);
@@ -133,8 +140,10 @@ void ChiefLink::warn_of_absence() {
 void ChiefLink::beat(bool was_asleep) {
   warn_of_absence();
   if (!connection_ || is_leaving_) return;
-  if (was_asleep) last_heard_ = Clock::now();
-  if (Clock::now() - last_heard_ <= options_.heartbeat_timeout) return compare_clocks();
+  if (was_asleep) connection_->count_as_heard();
+  if (Clock::now() - connection_->last_heard() <= options_.heartbeat_timeout) {
+    return compare_clocks();
+  }
   const std::string why = fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
   // If it is only stopped, it reads this first when it goes on, before the end of the connection. Before all have met it is tried again.
   if (is_kept_) send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
@@ -153,28 +162,24 @@ void ChiefLink::leave() {
 void ChiefLink::greet(tcp::socket socket) {
   connection_ = std::make_shared<ControlConnection>(std::move(socket), options_.tls,
                                                     TlsChannel::Role::DIALLER);
-  last_heard_ = Clock::now();
+  nonce_.reset();  // what was recorded of an earlier connection is worth nothing on this one
   wait_for(kNoWord);
-  connection_->start(
-      [this](const Frame& frame) {
-        last_heard_ = Clock::now();
-        hear(frame);
-      },
-      [this](const std::string& why) {
-        if (!does_not_fit(why)) end("its connection ended: " + why);
-      });
+  connection_->start([this](const Frame& frame) { hear(frame); },
+                     [this](const std::string& why) {
+                       if (!does_not_fit(why)) end("its connection ended: " + why);
+                     });
 }
 
-/// Whether the chief encrypts and this worker does not, or the other way round, or both with different secrets: then it is no use to try again.
+/// Whether the chief encrypts and this worker does not, or the other way round, or both with different secrets.
 bool ChiefLink::does_not_fit(const std::string& why) {
   switch (connection_->trouble()) {
     case TlsTrouble::OTHER_SIDE_IS_PLAIN:
     case TlsTrouble::OTHER_SIDE_IS_ENCRYPTED:
-      events_.on_refused({.text = fmt::format("this worker and the chief at {} do not fit: {}",
-                                              options_.chief_address, why)});
+      hear_of_misfit(fmt::format("this worker and the chief at {} do not fit: {}",
+                                 options_.chief_address, why));
       return true;
     case TlsTrouble::OTHER_SECRET:
-      events_.on_refused({.text = std::string(kRefusal) + kDifferentSecrets});
+      hear_of_misfit(std::string(kRefusal) + kDifferentSecrets);
       return true;
     case TlsTrouble::BROKEN:
     case TlsTrouble::NONE:
@@ -183,23 +188,43 @@ bool ChiefLink::does_not_fit(const std::string& why) {
   return false;
 }
 
+/// Whoever listens has another secret than this worker, or speaks otherwise, so that it can prove nothing: a chief of that kind is not to be told from a stranger
+/// who says so. So it is as if nobody were there. But whoever has set the job up wrongly should not wait for the deadline to hear of it. So where the workers meet
+/// for the first time, and nothing but this is heard at one address for kMisfitTime, the call ends, with words of this worker's own: a stranger can bring
+/// that about only where it keeps the chief from its address, without which nobody meets. Later all have met with the one secret, and it is never the chief.
+void ChiefLink::hear_of_misfit(const std::string& why) {
+  const Clock::time_point now = Clock::now();
+  const auto known = misfit_since_.find(address_);
+  const Clock::time_point since = known == misfit_since_.end() ? now : known->second;
+  if (options_.epoch == 1 && now - since >= kMisfitTime) return events_.on_refused({.text = why});
+  retry(why);
+  misfit_since_[address_] = since;
+}
+
 void ChiefLink::hear(const Frame& frame) {
   if (is_welcome_ && frame.kind == ControlKind::CLOCK) return hear_clock(frame);
   if (is_welcome_) return events_.on_frame(frame);
   if (frame.kind == ControlKind::CHALLENGE) return say_hello(frame);
   if (frame.kind == ControlKind::WELCOME) return check_welcome(frame);
   if (frame.kind != ControlKind::REFUSED) throw WireError("a stranger may not say this");
-  Refused refused = Refused::decode(frame.payload);
-  refused.text = kRefusal + refused.text;
-  events_.on_refused(refused);
+  hear_refusal(Refused::decode(frame.payload));
+}
+
+void ChiefLink::hear_refusal(Refused refused) {
+  if (nonce_.has_value() && is_equal(refused.mac, refused.expected_mac(options_.secret, *nonce_))) {
+    refused.text = kRefusal + refused.text;
+    return events_.on_refused(refused);
+  }
+  if (is_about_secrets(refused.text)) return hear_of_misfit(kRefusal + refused.text);
+  retry(refused.as_hearsay());
 }
 
 void ChiefLink::say_hello(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
   if (challenge.protocol != kControlProtocol) {
-    return events_.on_refused(
-        {.text = fmt::format("the chief at {} speaks protocol {}, this worker speaks {}",
-                             options_.chief_address, challenge.protocol, kControlProtocol)});
+    return hear_of_misfit(fmt::format("the chief at {} speaks protocol {}, this worker speaks {}",
+                                      options_.chief_address, challenge.protocol,
+                                      kControlProtocol));
   }
   if (options_.secret.empty() && !connection_->is_from_this_machine()) {
     // Else it would wait for this worker without a word; who this is is nobody's business there.
@@ -216,14 +241,15 @@ void ChiefLink::say_hello(const Frame& frame) {
   hello.job = options_.job;
   hello.epoch = options_.epoch;
   hello.member = self_;
-  hello.nonce = nonce_;
+  hello.nonce = *nonce_;
   hello.mac = hello.expected_mac(options_.secret, challenge.nonce);
   connection_->send(encode_frame(ControlKind::HELLO, hello.encode()));
 }
 
 void ChiefLink::check_welcome(const Frame& frame) {
   const Welcome welcome = Welcome::decode(frame.payload);
-  if (!is_equal(welcome.mac, welcome.expected_mac(options_.secret, nonce_))) {
+  if (!nonce_.has_value() ||
+      !is_equal(welcome.mac, welcome.expected_mac(options_.secret, *nonce_))) {
     throw WireError("it does not hold the secret of this job");
   }
   is_welcome_ = true;
@@ -264,6 +290,7 @@ void ChiefLink::retry(const std::string& why, Fault fault) {
   connection_.reset();
   is_welcome_ = false;
   clocks_.cancel();
+  misfit_since_.erase(address_);
   retry_timer_.expires_after(next_retry_);
   next_retry_ = std::min(2 * next_retry_, kLastRetry);
   retry_timer_.async_wait([this](std::error_code stopped) {

@@ -84,13 +84,11 @@ void ChiefService::open() {
   chief_.admit(hello);
 }
 
-/// Nothing: the worker may come in, unless its rank is contested.
-std::optional<Refused> ChiefService::judge(const Connection& connection, const Nonce& challenge,
-                                           const Hello& hello) {
+/// Nothing: it holds the secret.
+std::optional<Refused> ChiefService::doubt(const Connection& connection, const Nonce& challenge,
+                                           const Hello& hello) const {
   if (options_.secret.empty() && !connection->is_from_this_machine()) {
-    return Refused{.text =
-                       "without a secret the chief takes workers of its own machine only: "
-                       "set CROSSDEVICE_SECRET_FILE on all workers"};
+    return Refused{.text = kOwnMachineOnly};
   }
   if (!is_equal(hello.mac, hello.expected_mac(options_.secret, challenge))) {
     const bool has_none = is_equal(hello.mac, hello.expected_mac("", challenge));
@@ -98,11 +96,22 @@ std::optional<Refused> ChiefService::judge(const Connection& connection, const N
                            : has_none              ? kSecretOnlyThere
                                                    : kDifferentSecrets};
   }
+  return std::nullopt;
+}
+
+/// Nothing: the worker, which holds the secret, may come in, unless its rank is contested.
+std::optional<Refused> ChiefService::judge(const Hello& hello) {
   std::optional<Refused> refused = chief_.refuse(hello);
   // This very process holds its rank without a connection, whoever else says that it is this process.
   if (!refused.has_value() && hello.member.rank == self_.rank) {
     refused = chief_.held_by_another(hello);
   }
+  return refused;
+}
+
+/// To who has said `hello`, and has proved with it that it holds the secret.
+Refused ChiefService::prove(Refused refused, const Hello& hello) const {
+  refused.mac = refused.expected_mac(options_.secret, hello.nonce);
   return refused;
 }
 
@@ -129,13 +138,16 @@ void ChiefService::answer_hello(const Connection& connection, const Nonce& chall
                              options_.chief_address, kControlProtocol)});
   }
   const Hello hello = Hello::decode(frame.payload);
-  std::optional<Refused> refused = judge(connection, challenge, hello);
+  if (const std::optional<Refused> doubted = doubt(connection, challenge, hello)) {
+    return refuse_stranger(connection, doubted->text, *doubted);
+  }
+  std::optional<Refused> refused = judge(hello);
   if (!refused.has_value() && chief_.is_contested(hello)) {
     refused = contest(connection, hello);
     if (!refused.has_value()) return;
   }
   if (!refused.has_value()) return welcome(connection, hello);
-  refuse_stranger(connection, refused->text, *refused);
+  refuse_stranger(connection, refused->text, prove(*refused, hello));
   end_spoiled_meeting();
 }
 
@@ -177,10 +189,9 @@ void ChiefService::begin_session(const Connection& connection, int rank) {
     replaced->second->close();
   }
   sessions_[rank] = connection;
-  last_heard_of_[rank] = Clock::now();
+  connection->count_as_heard();  // it may have waited, as a claimant
   connection->take_over(
       [this, rank](const Frame& frame) {
-        last_heard_of_[rank] = Clock::now();
         if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
         chief_.handle(rank, frame);
         if (!chief_.is_present(rank)) return drop_member(rank, kHasLeft);
@@ -259,9 +270,10 @@ void ChiefService::pass_on(int rank) {
 void ChiefService::refuse_claimant(int rank, const Refused& refused) {
   const auto open = contests_.extract(rank);
   const Connection& claimant = open.mapped().claimant;
+  const Refused proved = prove(refused, open.mapped().hello);
   log_once(fmt::format("contested rank {}", rank), LogSeverity::WARNING,
            fmt::format("the chief (rank {}) refused a worker: {}", self_.rank, refused.text));
-  claimant->send(encode_frame(ControlKind::REFUSED, refused.encode()));
+  claimant->send(encode_frame(ControlKind::REFUSED, proved.encode()));
   claimant->close_after_sending();
   std::erase_if(leaving_claimants_, [](const auto& each) { return each.expired(); });
   leaving_claimants_.emplace_back(claimant);
@@ -290,7 +302,6 @@ void ChiefService::drop_member(int rank, const std::string& why) {
   if (session == sessions_.end()) return;
   session->second->close_after_sending();
   sessions_.erase(session);
-  last_heard_of_.erase(rank);
   if (contests_.contains(rank)) {
     chief_.await_anew(rank);
   } else if (!chief_.is_complete() && !chief_.is_cancelled()) {
@@ -345,9 +356,9 @@ void ChiefService::beat(bool was_asleep) {
   warn_of_absence();
   const Clock::time_point now = Clock::now();
   std::vector<int> silent;
-  for (auto& [rank, heard] : last_heard_of_) {
-    if (was_asleep) heard = now;
-    if (now - heard > options_.heartbeat_timeout) silent.push_back(rank);
+  for (const auto& [rank, session] : sessions_) {
+    if (was_asleep) session->count_as_heard();
+    if (now - session->last_heard() > options_.heartbeat_timeout) silent.push_back(rank);
   }
   const bool is_complete = chief_.is_complete();
   if (!is_complete) {
@@ -373,6 +384,14 @@ void ChiefService::beat(bool was_asleep) {
 bool ChiefService::has_sent_all() const {
   return std::all_of(sessions_.begin(), sessions_.end(),
                      [](const auto& each) { return each.second->has_sent_all(); });
+}
+
+std::chrono::steady_clock::time_point ChiefService::last_sent() {
+  if (!all_sent_.has_value() && has_sent_all()) all_sent_ = Clock::now();
+  if (all_sent_.has_value()) return *all_sent_;
+  Clock::time_point last{};
+  for (const auto& [rank, session] : sessions_) last = std::max(last, session->last_sent());
+  return last;
 }
 
 void ChiefService::say_goodbye() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <asio/buffer.hpp>
@@ -13,8 +14,7 @@
 namespace crossdevice::detail {
 namespace {
 
-// A body is read in pieces of this size, so that a length alone makes nobody allocate.
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kSentPieceBytes = std::size_t{256} << 10;
 
 bool is_loopback(const asio::ip::tcp::socket& socket) {
   std::error_code error;
@@ -74,6 +74,7 @@ void ControlConnection::read_head() {
         self->has_heard_ = self->has_heard_ || count > 0 || self->words_.has_heard();
         if (self->closed_) return;
         if (error) return self->end(error);
+        self->count_as_heard();
         try {
           const std::size_t size =
               decode_frame_head({self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
@@ -101,6 +102,7 @@ void ControlConnection::read_body(std::size_t size) {
               [self = shared_from_this(), size](std::error_code error, std::size_t) {
                 if (self->closed_) return;
                 if (error) return self->end(error);
+                self->count_as_heard();
                 if (self->body_.size() < size) return self->read_body(size);
                 try {
                   const Frame frame = decode_frame_body(self->body_);
@@ -113,12 +115,19 @@ void ControlConnection::read_body(std::size_t size) {
               });
 }
 
+/// In pieces, so that whoever waits for the end of it sees that it goes on.
 void ControlConnection::write_next() {
-  words_.write(asio::buffer(*queue_.front()),
-               [self = shared_from_this()](std::error_code error, std::size_t) {
+  const std::string_view left = std::string_view(*queue_.front()).substr(num_sent_);
+  words_.write(asio::buffer(left.substr(0, kSentPieceBytes)),
+               [self = shared_from_this()](std::error_code error, std::size_t count) {
                  if (self->closed_) return;
                  if (error) return self->stop_sending();
-                 self->queue_.pop_front();
+                 self->last_sent_ = Clock::now();
+                 self->num_sent_ += count;
+                 if (self->num_sent_ == self->queue_.front()->size()) {
+                   self->queue_.pop_front();
+                   self->num_sent_ = 0;
+                 }
                  if (!self->queue_.empty()) return self->write_next();
                  if (self->closing_) self->close();
                });

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x56454458;  // "XDEV"
 constexpr std::size_t kMaxClockBytes = 256;
+constexpr std::size_t kMaxHearsayBytes = 200;
 
 WireWriter& put(WireWriter& out, const RoundId& id) {
   return out.number(id.group).number(id.sequence);
@@ -161,11 +162,26 @@ Welcome Welcome::decode(std::string_view payload) {
   });
 }
 
+Mac Refused::expected_mac(std::string_view secret, const Nonce& nonce) const {
+  Refused unsigned_refused = *this;
+  unsigned_refused.mac = {};
+  return authenticate(secret, {"refused", view_of(nonce), unsigned_refused.encode()});
+}
+
+std::string Refused::as_hearsay() const {
+  std::string quoted = text.substr(0, kMaxHearsayBytes);
+  for (char& each : quoted) {
+    if (each < ' ' || each > '~') each = '?';
+  }
+  return "it refuses without a proof that it holds the secret of this job, and says: " + quoted;
+}
+
 std::string Refused::encode() const {
   return WireWriter()
       .number(static_cast<std::uint8_t>(code))
       .text(text)
       .list(culprits, put_rank_info)
+      .raw(view_of(mac))
       .take();
 }
 
@@ -175,6 +191,7 @@ Refused Refused::decode(std::string_view payload) {
     message.code = get_status_code(in);
     message.text = in.text();
     message.culprits = in.list<RankInfo>(get_rank_info);
+    message.mac = in.block<kMacBytes>();
     return message;
   });
 }

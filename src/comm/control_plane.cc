@@ -4,7 +4,7 @@
 /// the control thread, or on whoever's stops this cluster here, under the lock of MembershipNews, which nobody takes while holding mutex_.
 ///
 /// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. exchange(): the chief answers every round (see chief.cc) or is noticed to be
-/// gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: after kLinger, at most twice that.
+/// gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: see await_farewells().
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
@@ -46,7 +46,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kChiefsAnswer{250};
 /// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
 constexpr std::chrono::milliseconds kQuestionTime{200};
-constexpr std::chrono::seconds kLinger{5};  // twice where there is no memory for its end
+constexpr std::chrono::seconds kLinger{5};          // twice where there is no memory for its end
+constexpr std::chrono::seconds kLongestLinger{60};  // for who takes a large round in slowly
 /// How long the chief of a meeting that was cancelled stays for the others' farewells once it has told them: who is stopped says none.
 constexpr std::chrono::milliseconds kFarewellTime{500};
 /// How long a worker waits, at the end of its own time, to hear from the chief who has not come.
@@ -119,7 +120,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void lose_chief(const std::string& why);
   void beat();
   void say_operation(std::uint64_t answers);
-  void await_farewells(Clock::time_point latest);
+  void await_farewells(Clock::time_point begin);
   void to_chief(ControlKind kind, const std::string& payload);
 
   void end(End reason);
@@ -144,6 +145,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::uint64_t cluster_id_ = 0;
 
   std::atomic<bool> is_superseded_{false};
+  std::atomic<Clock::time_point> leave_by_{};
   OperationsUnderWay operations_;
   std::atomic<bool> lacks_means_{false};  // to reach the chief, or for anything
 
@@ -502,6 +504,7 @@ void ControlPlane::State::leave() {
     is_leaving_ = true;
   }
   if (!thread_.joinable()) return;
+  leave_by_ = Clock::now() + kLinger;
   asio::post(io_, [this] {
     beat_timer_.cancel();
     if (chief_.has_value()) {
@@ -509,35 +512,37 @@ void ControlPlane::State::leave() {
     } else {
       link_->leave();
     }
-    await_farewells(Clock::now() + kLinger);
+    await_farewells(Clock::now());
   });
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, 2 * kLinger, [this] { return has_left_; });
-  }
+  std::unique_lock lock(mutex_);
+  while (!has_left_ && Clock::now() < leave_by_.load() + kLinger) changed_.wait_for(lock, kLinger);
+  lock.unlock();
   io_.stop();
   thread_.join();
 }
 
 /// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one. Of a meeting that
 /// was cancelled it stays for those, too, that have lost their connection and try again, as long as these wait for a verdict; but not long for who was told and is silent.
-void ControlPlane::State::await_farewells(Clock::time_point latest) {
+/// kLinger is enough for that after what was said last has been sent, or where its sending stands still; a large round's goes on for longer, up to kLongestLinger.
+void ControlPlane::State::await_farewells(Clock::time_point begin) {
   const bool has_told = chief_.has_value() && chief_->has_sent_all();
   if (has_told && chief_->is_cancelled() && !told_all_.has_value()) told_all_ = Clock::now();
   const bool is_farewell_late = told_all_.has_value() && Clock::now() >= *told_all_ + kFarewellTime;
-  const bool is_heard = chief_.has_value() &&
-                        (chief_->is_alone() || is_farewell_late || (is_superseded_ && has_told));
-  const bool is_in_doubt = chief_.has_value() && chief_->is_anybody_in_doubt() &&
-                           Clock::now() < latest - kLinger + kVerdictTime;
+  const bool is_heard =
+      chief_ && (chief_->is_alone() || is_farewell_late || (is_superseded_ && has_told));
+  const bool is_in_doubt =
+      chief_.has_value() && chief_->is_anybody_in_doubt() && Clock::now() < begin + kVerdictTime;
   const bool is_done = chief_.has_value() ? is_heard && !is_in_doubt : link_->has_left();
-  if (is_done || Clock::now() >= latest) {
+  Clock::time_point sent = begin;
+  if (!is_done && !is_superseded_) sent = chief_ ? chief_->last_sent() : link_->last_sent();
+  leave_by_ = std::min(std::max(begin, sent) + kLinger, begin + kLongestLinger);
+  if (is_done || Clock::now() >= leave_by_.load()) {
     const std::lock_guard lock(mutex_);
     has_left_ = true;
-    changed_.notify_all();
-    return;
+    return changed_.notify_all();
   }
   farewell_timer_.expires_after(std::chrono::milliseconds(1));
-  farewell_timer_.async_wait([this, latest](std::error_code) { await_farewells(latest); });
+  farewell_timer_.async_wait([this, begin](std::error_code) { await_farewells(begin); });
 }
 
 // ---------------------------------------------------------------------------------------------- ControlPlane

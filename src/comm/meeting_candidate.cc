@@ -36,6 +36,8 @@ void MeetingPlace::State::tick() {
   check_deadline();
   if (!is_called()) return;
   beat();
+  // Where a silent one's vote alone was missing, a list is chosen now that it is dropped, which may leave this worker out.
+  if (!is_called()) return;
   const bool may_ask =
       !link_.has_value() && !(candidate_.has_value() && candidate_->has_proposed());
   if (may_ask && !seeker_ && Clock::now() >= next_round_) seek_next();
@@ -132,6 +134,7 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
   } else {
     call_->gone.erase(rank);
   }
+  call_->hearsay[rank] = result.hearsay;
   if (result.refused.has_value() && result.refused->code == StatusCode::INTERNAL) {
     const MeetingFailure failure{result.refused->code, result.refused->text,
                                  result.refused->culprits};
@@ -149,13 +152,12 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
 
 void MeetingPlace::State::join(SeekResult result) {
   dissolve();
-  link_ = Link{result.connection, Clock::now(), result.found->rank, result.host};
+  link_ = Link{result.connection, result.found->rank, result.host};
   link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },
                                [this](const std::string&) { leave_candidate(); });
 }
 
 void MeetingPlace::State::hear_candidate(const Frame& frame) {
-  link_->last_heard = Clock::now();
   const auto reply = [this](ControlKind kind, const std::string& payload) {
     link_->connection->send(encode_frame(kind, payload));
   };
@@ -347,15 +349,15 @@ void MeetingPlace::State::beat() {
   const std::string frame = encode_frame(ControlKind::HEARTBEAT, "");
   std::vector<int> silent;
   for (auto& [rank, session] : sessions_) {
-    if (was_asleep) session.last_heard = now;
-    if (now - session.last_heard > limit) silent.push_back(rank);
+    if (was_asleep) session.connection->count_as_heard();
+    if (now - session.connection->last_heard() > limit) silent.push_back(rank);
     session.connection->send(frame);
   }
   for (const int rank : silent) drop_member(rank);
   if (!link_.has_value()) return;
-  if (was_asleep) link_->last_heard = now;
+  if (was_asleep) link_->connection->count_as_heard();
   link_->connection->send(frame);
-  if (now - link_->last_heard > limit) leave_candidate();
+  if (now - link_->connection->last_heard() > limit) leave_candidate();
 }
 
 void MeetingPlace::State::check_deadline() {
@@ -396,8 +398,11 @@ MeetingFailure MeetingPlace::State::too_late() const {
             culprits};
   }
   const std::vector<RankInfo> culprits = infos(not_come());
-  const std::string why =
-      call_->why_not_listening.empty() ? "" : "; here " + call_->why_not_listening;
+  std::string why = call_->why_not_listening.empty() ? "" : "; here " + call_->why_not_listening;
+  for (const auto& [rank, text] : call_->hearsay) {
+    if (text.empty() || sessions_.contains(rank)) continue;
+    why += fmt::format("; somebody is where rank {} was: {}", rank, text);
+  }
   return {StatusCode::DEADLINE_EXCEEDED,
           fmt::format("{} timed out: {} of {} workers have come, {} are needed; waiting for {}{}",
                       call_->request.call, sessions_.size() + 1, epoch_.members.size(), enough(),
@@ -407,7 +412,8 @@ MeetingFailure MeetingPlace::State::too_late() const {
 
 void MeetingPlace::State::refuse_all(const MeetingFailure& failure) {
   const std::string frame = encode_frame(
-      ControlKind::REFUSED, Refused{failure.code, failure.text, failure.culprits}.encode());
+      ControlKind::REFUSED,
+      Refused{.code = failure.code, .text = failure.text, .culprits = failure.culprits}.encode());
   for (const auto& [rank, session] : sessions_) session.connection->send(frame);
   dissolve();
 }

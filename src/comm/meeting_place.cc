@@ -90,25 +90,29 @@ void MeetingPlace::State::end_call(std::optional<Meeting> meeting,
 void MeetingPlace::State::answer(const Connection& connection, const Nonce& challenge,
                                  const Frame& frame) {
   if (frame.kind != ControlKind::SEEK) throw WireError("expected a question");
-  const auto refuse = [&](std::string_view reason, const std::string& text) {
-    reception_.refuse(connection, reason, text);
-    connection->send(encode_frame(ControlKind::REFUSED, Refused{.text = text}.encode()));
+  const auto refuse = [&](std::string_view reason, const Refused& refused) {
+    reception_.refuse(connection, reason, refused.text);
+    connection->send(encode_frame(ControlKind::REFUSED, refused.encode()));
     connection->close_after_sending();
   };
   if (const std::uint32_t protocol = protocol_of(frame.payload); protocol != kControlProtocol) {
-    return refuse("protocol", fmt::format("it speaks protocol {}, rank {} speaks {}", protocol,
-                                          rank_, kControlProtocol));
+    return refuse("protocol", {.text = fmt::format("it speaks protocol {}, rank {} speaks {}",
+                                                   protocol, rank_, kControlProtocol)});
   }
   const Seek seek = Seek::decode(frame.payload);
-  std::string refusal;
+  const auto prove = [&](Refused refused) {
+    refused.mac = refused.expected_mac(options_.secret, seek.nonce);
+    return refused;
+  };
+  Refused refused;
   if (options_.secret.empty() && !connection->is_from_this_machine()) {
-    refusal = "without a secret only this machine is believed";
+    refused.text = "without a secret only this machine is believed";
   } else if (!is_equal(seek.mac, seek.expected_mac(options_.secret, challenge))) {
-    refusal = "it does not hold the secret of this job";
+    refused.text = "it does not hold the secret of this job";
   } else if (seek.job != job_) {
-    refusal = "it is of another job";
+    refused = prove({.text = "it is of another job"});
   }
-  if (!refusal.empty()) return refuse(refusal, refusal);
+  if (!refused.text.empty()) return refuse(refused.text, refused);
   if (seek.epoch.number > epoch_.number) adopt(seek.epoch);
   if (!seek.rouses.empty() && seek.epoch == epoch_) be_roused(seek);
   const bool is_peer =
@@ -121,8 +125,9 @@ void MeetingPlace::State::answer(const Connection& connection, const Nonce& chal
         fmt::format("workers make different calls: {} {}, {} {}", describe(infos({rank_})),
                     call_->request.call, describe(infos({seek.rank})), seek.call),
         infos({seek.rank})};
-    connection->send(encode_frame(ControlKind::REFUSED,
-                                  Refused{differ.code, differ.text, differ.culprits}.encode()));
+    connection->send(encode_frame(
+        ControlKind::REFUSED,
+        prove({.code = differ.code, .text = differ.text, .culprits = differ.culprits}).encode()));
     connection->close_after_sending();
     refuse_all(differ);
     return end_call(std::nullopt, differ);
@@ -148,7 +153,7 @@ void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek
   const int rank = seek.rank;
   drop_member(rank);  // an earlier connection of its
   connection->set_max_frame_bytes(kMaxFrameBytes);
-  sessions_[rank] = {connection, Clock::now(), seek.completed, seek.lost};
+  sessions_[rank] = {connection, seek.completed, seek.lost};
   connection->take_over([this, rank](const Frame& frame) { hear_member(rank, frame); },
                         [this, rank](const std::string&) { drop_member(rank); });
   connection->send(
@@ -156,7 +161,6 @@ void MeetingPlace::State::take_in(const Connection& connection, const Seek& seek
 }
 
 void MeetingPlace::State::hear_member(int rank, const Frame& frame) {
-  sessions_.at(rank).last_heard = Clock::now();
   bool is_answer_to_all = true;
   if (frame.kind == ControlKind::PROMISE) {
     is_answer_to_all =

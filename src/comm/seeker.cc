@@ -61,7 +61,9 @@ void Seeker::try_next() {
     endpoint.emplace(digits, address.port);
     host_ = address.host;
   }
-  if (!endpoint.has_value()) return done({.is_gone = all_refuse_ && !addresses_.empty()});
+  if (!endpoint.has_value()) {
+    return done({.is_gone = all_refuse_ && !addresses_.empty(), .hearsay = hearsay_});
+  }
   auto socket = std::make_shared<tcp::socket>(io_);
   if (open_socket(*socket, endpoint->protocol())) {
     all_refuse_ = false;
@@ -93,6 +95,7 @@ void Seeker::begin_to_wait() {
 
 void Seeker::greet(tcp::socket socket) {
   all_refuse_ = false;
+  has_asked_ = false;
   connection_ =
       std::make_shared<ControlConnection>(std::move(socket), proof_.tls, TlsChannel::Role::DIALLER);
   connection_->set_max_frame_bytes(kMaxSeekFrameBytes);
@@ -102,12 +105,10 @@ void Seeker::greet(tcp::socket socket) {
 
 void Seeker::hear(const Frame& frame) {
   if (frame.kind == ControlKind::CHALLENGE) return say_who_asks(frame);
-  if (frame.kind == ControlKind::REFUSED) {
-    return done({.refused = Refused::decode(frame.payload)});
-  }
+  if (frame.kind == ControlKind::REFUSED) return hear_refusal(Refused::decode(frame.payload));
   if (frame.kind != ControlKind::FOUND) throw WireError("a stranger may not say this");
   Found found = Found::decode(frame.payload);
-  if (!is_equal(found.mac, found.expected_mac(proof_.secret, question_.nonce))) {
+  if (!has_asked_ || !is_equal(found.mac, found.expected_mac(proof_.secret, question_.nonce))) {
     throw WireError("it does not hold the secret of this job");
   }
   if (found.rank != rank_) throw WireError("another worker lives there");
@@ -119,6 +120,15 @@ void Seeker::hear(const Frame& frame) {
   done(std::move(result));
 }
 
+/// Whoever has taken the port of a worker that has ended can refuse as well as anybody: to the others that is as if nobody were there that they could meet.
+void Seeker::hear_refusal(const Refused& refused) {
+  if (has_asked_ && is_equal(refused.mac, refused.expected_mac(proof_.secret, question_.nonce))) {
+    return done({.refused = refused});
+  }
+  hearsay_ = refused.as_hearsay();
+  throw WireError(hearsay_);
+}
+
 void Seeker::say_who_asks(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
   if (challenge.protocol != kControlProtocol) throw WireError("it speaks another protocol");
@@ -128,6 +138,7 @@ void Seeker::say_who_asks(const Frame& frame) {
   }
   question_.nonce = make_nonce();
   question_.mac = question_.expected_mac(proof_.secret, challenge.nonce);
+  has_asked_ = true;
   connection_->send(encode_frame(ControlKind::SEEK, question_.encode()));
 }
 

@@ -4,10 +4,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <asio/io_context.hpp>
@@ -23,12 +27,15 @@
 #include "comm/detail/listening_socket.h"
 #include "comm/detail/local_addresses.h"
 #include "support/control_plane_options.h"
+#include "support/frame_speaker.h"
 #include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
 
+using testing::FrameSpeaker;
 using ::testing::HasSubstr;
+using testing::SpeakersAddress;
 
 /// An address whose host drops whatever comes, as the kernel does where nobody takes in those that wait.
 class SilentHost {
@@ -123,6 +130,118 @@ TEST(ChiefLinkTest, AWorkerOfAnotherMachineWithoutASecretTellsTheChiefThatItGoes
                FailedPreconditionError);
   chief.join();
   EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret"));
+}
+
+/// Where a chief is sought and somebody else is found.
+class Impostor {
+ public:
+  /// `speak`: to whoever connects, with its number.
+  explicit Impostor(std::function<void(const FrameSpeaker&, int)> speak)
+      : thread_([this, speak = std::move(speak)] {
+          for (int number = 0;; ++number) {
+            const std::unique_ptr<FrameSpeaker> speaker = address_.accept();
+            if (!speaker) return;
+            speak(*speaker, number);
+            while (speaker->hear().has_value()) {  // so that the worker is the first to go
+            }
+          }
+        }) {}
+  ~Impostor() { address_.stop(); }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+  [[nodiscard]] std::uint16_t port() const { return address_.port(); }
+
+ private:
+  const SpeakersAddress address_;
+  std::jthread thread_;
+};
+
+/// As whoever has read the source of this would.
+void refuse(const FrameSpeaker& speaker, StatusCode code, const std::string& text) {
+  speaker.say(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode());
+  (void)speaker.hear();
+  speaker.say(ControlKind::REFUSED, Refused{.code = code, .text = text}.encode());
+}
+
+std::string deadline_error(const ControlPlaneOptions& options, std::chrono::milliseconds time) {
+  try {
+    (void)ControlPlane::join(options, Deadline::after(time));
+  } catch (const DeadlineExceededError& error) {
+    return error.what();
+  }
+  return "it has met";
+}
+
+TEST(ChiefLinkTest, WhoRefusesWithoutAProofIsQuotedAtTheDeadline) {
+  const Impostor impostor([](const FrameSpeaker& speaker, int number) {
+    if (number % 2 == 0) return refuse(speaker, StatusCode::INTERNAL, "it\nis over");
+    // Before anything was asked.
+    speaker.say(ControlKind::REFUSED,
+                Refused{.code = StatusCode::INTERNAL, .text = "it\nis over"}.encode());
+  });
+  EXPECT_THAT(deadline_error(options_of(1, 2, impostor.port()), std::chrono::milliseconds(1500)),
+              HasSubstr("did not answer in time: it refuses without a proof that it holds the "
+                        "secret of this job, and says: it?is over"));
+}
+
+TEST(ChiefLinkTest, AStrangerThatRefusesAndGoesEndsNoMeeting) {
+  std::uint16_t port = 0;
+  std::thread worker;
+  {
+    std::latch have_come(4);
+    const Impostor impostor([&](const FrameSpeaker& speaker, int number) {
+      refuse(speaker, StatusCode::INTERNAL, number % 2 == 0 ? "it is over" : kDifferentSecrets);
+      if (number < 4) have_come.count_down();
+    });
+    port = impostor.port();
+    worker = std::thread([port] {
+      EXPECT_EQ(ControlPlane::join(options_of(1, 2, port), Deadline::after(std::chrono::minutes(1)))
+                    ->members()
+                    .size(),
+                2U);
+    });
+    have_come.wait();
+  }
+  const auto chief =
+      ControlPlane::join(options_of(0, 2, port), Deadline::after(std::chrono::minutes(1)));
+  worker.join();
+}
+
+TEST(ChiefLinkTest, WhoseMembersHaveMetBelievesNobodyThatTheyDoNotFit) {
+  const Impostor impostor([](const FrameSpeaker& speaker, int number) {
+    if (number % 2 == 0) {
+      return refuse(speaker, StatusCode::FAILED_PRECONDITION, kDifferentSecrets);
+    }
+    speaker.say(ControlKind::CHALLENGE, Challenge{.protocol = 99}.encode());
+  });
+  ControlPlaneOptions options = options_of(1, 2, impostor.port());
+  options.job = 7;
+  options.epoch = 2;
+  EXPECT_THAT(deadline_error(options, std::chrono::milliseconds(3500)),
+              HasSubstr("did not answer in time: "));
+}
+
+TEST(ChiefLinkTest, AWelcomeToAnEarlierConnectionIsWorthNothing) {
+  Welcome welcome{.cluster_id = 7};
+  std::optional<bool> is_believed;
+  {
+    const Impostor impostor([&](const FrameSpeaker& speaker, int number) {
+      if (number == 0) {  // what it hears of the chief and keeps from the worker
+        speaker.say(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode());
+        const Nonce nonce = Hello::decode(speaker.hear(ControlKind::HELLO).value()).nonce;
+        welcome.mac = welcome.expected_mac("secret", nonce);
+        speaker.say(ControlKind::GOODBYE, "");
+      } else if (!is_believed.has_value()) {
+        speaker.say(ControlKind::WELCOME, welcome.encode());
+        is_believed = speaker.hear().has_value();  // a heartbeat
+      }
+    });
+    ControlPlaneOptions options = options_of(1, 2, impostor.port());
+    options.heartbeat_timeout = std::chrono::milliseconds(800);
+    EXPECT_THAT(deadline_error(options, std::chrono::milliseconds(1500)),
+                HasSubstr("did not answer in time"));
+  }
+  EXPECT_EQ(is_believed, false);
 }
 
 }  // namespace

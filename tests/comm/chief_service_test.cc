@@ -120,6 +120,13 @@ class ChiefServiceTest : public ::testing::Test {
   std::string refusal(Client& client) {
     return Refused::decode(hear(client, ControlKind::REFUSED)).text;
   }
+  /// Whether that refusal is one of whoever holds the secret, for the hello of claim().
+  bool is_refused_with_proof(Client& client) {
+    const Refused refused = Refused::decode(hear(client, ControlKind::REFUSED));
+    const bool is_proved = refused.mac == refused.expected_mac(secret_, Nonce{7});
+    EXPECT_TRUE(is_proved || refused.mac == Mac{});
+    return is_proved;
+  }
   bool is_dismissed(Client& client) {
     return await([&] {
       client.listen();
@@ -134,6 +141,7 @@ class ChiefServiceTest : public ::testing::Test {
     hello.library_version = library_version_string();
     hello.num_workers = kNumWorkers;
     hello.member = {.rank = rank, .host = "h", .host_id = "i", .pid = pid};
+    hello.nonce = Nonce{7};
     hello.mac = hello.expected_mac(secret, challenge);
     client->say(ControlKind::HELLO, hello.encode());
     return client;
@@ -350,6 +358,22 @@ TEST_F(ChiefServiceTest, WhetherOneOfTheTwoHasNoSecretIsSaid) {
   const auto guarded = claim(1, 100, kSecret);
   EXPECT_THAT(refusal(*guarded), HasSubstr("this worker has a secret, the chief has none"));
   EXPECT_THAT(log.texts(), HasSubstr("this worker has a secret, the chief has none"));
+}
+
+TEST_F(ChiefServiceTest, ARefusalIsProvedToWhoeverHasProvedThatItHoldsTheSecretAndToNobodyElse) {
+  open();
+  EXPECT_TRUE(is_refused_with_proof(*claim(0, 200)));
+  EXPECT_FALSE(is_refused_with_proof(*claim(0, 200, "guess")));
+  EXPECT_FALSE(is_refused_with_proof(*claim(0, 200, "")));
+  const auto holder = come(1, 100);
+  const auto claimant = claim(1, 200);
+  const std::uint64_t nonce = nonce_of_question(*holder);
+  EXPECT_TRUE(is_refused_with_proof(*claim(1, 201)));  // as that is claimed already
+  holder->say(ControlKind::HEARTBEAT, Heartbeat{"", nonce}.encode());
+  EXPECT_TRUE(is_refused_with_proof(*claimant));
+  ASSERT_TRUE(service_->cancel_meeting().has_value());
+  EXPECT_TRUE(is_refused_with_proof(*claim(2, 300)));
+  EXPECT_FALSE(is_refused_with_proof(*claim(2, 300, "guess")));
 }
 
 }  // namespace

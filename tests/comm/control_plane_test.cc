@@ -19,6 +19,7 @@
 #include <asio/write.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/error.h"
@@ -611,13 +612,23 @@ TEST(ControlPlaneTest, AWorkerThatWaitsForOthersAnswersItsChief) {
 }
 
 TEST(ControlPlaneTest, AChiefOfAnotherProtocolIsNamedAtOnce) {
-  const ReservedPort reserved;
-  const std::uint16_t port = reserved.number();
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const std::uint16_t port = acceptor.local_endpoint().port();
   bool has_said_hello = false;
-  std::thread chief([&] {
+  std::thread chief([&] {  // and so it answers whenever it is asked
     const std::string challenge = Challenge{.protocol = 99, .nonce = make_nonce()}.encode();
-    pretend_to_be_chief(port, encode_frame(ControlKind::CHALLENGE, challenge + "of another layout"),
-                        has_said_hello);
+    for (std::error_code is_over; !is_over;) {
+      asio::ip::tcp::socket socket(io);
+      acceptor.accept(socket, is_over);
+      std::error_code ignored;
+      asio::write(
+          socket,
+          asio::buffer(encode_frame(ControlKind::CHALLENGE, challenge + "of another layout")),
+          ignored);
+      std::array<char, 256> answer{};
+      has_said_hello = has_said_hello || socket.read_some(asio::buffer(answer), ignored) > 0;
+    }
   });
   try {
     (void)ControlPlane::join(options_of(1, 2, port), soon());
@@ -626,6 +637,7 @@ TEST(ControlPlaneTest, AChiefOfAnotherProtocolIsNamedAtOnce) {
     EXPECT_THAT(error.what(), HasSubstr("the chief at 127.0.0.1:" + std::to_string(port) +
                                         " speaks protocol 99, this worker speaks "));
   }
+  ::shutdown(acceptor.native_handle(), SHUT_RDWR);
   chief.join();
   EXPECT_FALSE(has_said_hello);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -20,14 +21,18 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/host_port.h"
 #include "comm/detail/tls_channel.h"
+#include "support/frame_speaker.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FrameSpeaker;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::SpeakersAddress;
 
 /// What became of a worker's call.
 struct Outcome {
@@ -44,8 +49,10 @@ std::shared_ptr<const TlsKey> tls_key(const std::string& secret) {
 
 class Job {
  public:
+  /// `addresses`: where those ranks are said to be, in place of where they are.
   explicit Job(int size, const std::string& secret = "secret",
-               const std::string& chief_host = "127.0.0.1") {
+               const std::string& chief_host = "127.0.0.1",
+               const std::map<int, std::string>& addresses = {}) {
     std::vector<MemberInfo> everyone;
     everyone.reserve(static_cast<std::size_t>(size));
     places_.reserve(static_cast<std::size_t>(size));
@@ -57,6 +64,7 @@ class Job {
                                             .heartbeat_timeout = std::chrono::seconds(5)}));
       everyone.push_back({.rank = rank, .host = "h", .host_id = "i", .pid = 100 + rank});
       everyone.back().addresses = places_.back()->addresses();
+      if (addresses.contains(rank)) everyone.back().addresses = {addresses.at(rank)};
     }
     for (int rank = 0; rank < size; ++rank) place(rank).begin(4711, rank, everyone);
   }
@@ -378,6 +386,125 @@ TEST(MeetingPlaceTest, AnotherJobsWorkersAreNotBelieved) {
   MeetingRequest request = request_of(std::chrono::milliseconds(500));
   EXPECT_THROW((void)alone->meet(request), DeadlineExceededError);
   EXPECT_EQ(other.place(0).epoch().number, 1U);
+}
+
+/// Listens where a worker that has ended did, holds no secret, and tells whoever asks that all is over.
+class Impostor {
+ public:
+  Impostor() {
+    thread_ = std::thread([this] {
+      while (const std::unique_ptr<FrameSpeaker> speaker = address_.accept()) {
+        speaker->say(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode());
+        (void)speaker->hear();
+        const Refused refused{.code = StatusCode::INTERNAL, .text = "it is over"};
+        speaker->say(ControlKind::REFUSED, refused.encode());
+        num_asked_.fetch_add(1);
+      }
+    });
+  }
+  ~Impostor() {
+    address_.stop();
+    thread_.join();
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+
+  [[nodiscard]] std::string address() const { return address_.text(); }
+  [[nodiscard]] int num_asked() const { return num_asked_.load(); }
+
+ private:
+  const SpeakersAddress address_;
+  std::atomic<int> num_asked_{0};
+  std::thread thread_;
+};
+
+TEST(MeetingPlaceTest, AStrangerWhereOneHasEndedEndsNoCall) {
+  const Impostor impostor;
+  Job job(3, "secret", "127.0.0.1", {{0, impostor.address()}});
+  job.kill(0);
+  MeetingRequest request = request_of(std::chrono::seconds(2));
+  request.needs_all = true;
+  for (const Outcome& each : job.meet({1, 2}, request)) {
+    EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(each.error, HasSubstr("waiting for rank 0"));
+    if (environment().tls) continue;
+    EXPECT_THAT(each.error,
+                HasSubstr("; somebody is where rank 0 was: it refuses without a proof "
+                          "that it holds the secret of this job, and says: it is over"));
+  }
+  request = request_of();
+  request.patience = std::chrono::seconds(1);
+  expect_met(job.meet({1, 2}, request), {1, 2}, {1, 2}, 2);
+  EXPECT_GT(impostor.num_asked(), 0);
+}
+
+/// A member as a candidate sees it, that says what a test makes it say.
+class ScriptedMember {
+ public:
+  /// Comes to rank 0 of five, as soon as that takes it in.
+  ScriptedMember(int rank, std::uint16_t port) {
+    bool is_in = false;
+    while (!is_in) {
+      speaker_ = FrameSpeaker::dial(port);
+      const std::optional<std::string> challenge = speaker_->hear(ControlKind::CHALLENGE);
+      Seek seek;
+      seek.job = 4711;
+      seek.rank = rank;
+      seek.epoch = {1, {0, 1, 2, 3, 4}};
+      seek.call = "rebuild(ONLY)";
+      seek.mac = seek.expected_mac("secret", Challenge::decode(challenge.value()).nonce);
+      speaker_->say(ControlKind::SEEK, seek.encode());
+      is_in = Found::decode(speaker_->hear(ControlKind::FOUND).value()).takes_in;
+    }
+    ballot_ = BallotMessage::decode(speaker_->hear(ControlKind::PREPARE).value()).ballot;
+  }
+  void promise(const Vote& earlier) const {
+    speaker_->say(ControlKind::PROMISE, PromiseMessage{{ballot_, earlier}}.encode());
+  }
+  void vote() const {
+    (void)speaker_->hear(ControlKind::PROPOSE);
+    speaker_->say(ControlKind::ACCEPT, BallotMessage{ballot_}.encode());
+  }
+  void beat() const { speaker_->say(ControlKind::HEARTBEAT, ""); }
+
+ private:
+  std::unique_ptr<FrameSpeaker> speaker_;
+  Ballot ballot_;
+};
+
+/// The list that an earlier candidate has proposed, without this one, is chosen at the moment when the one is given up whose vote is missing.
+TEST(MeetingPlaceTest, ACandidateThatItsOwnBeatLeavesOutIsToldSo) {
+  const std::shared_ptr<MeetingPlace> place =
+      MeetingPlace::open({.chief_host = "127.0.0.1",
+                          .chief_port = 0,
+                          .secret = "secret",
+                          .heartbeat_timeout = std::chrono::seconds(1)});
+  std::vector<MemberInfo> everyone(5);
+  for (int rank = 0; rank < 5; ++rank) everyone[static_cast<std::size_t>(rank)].rank = rank;
+  place->begin(4711, 0, everyone);
+  std::atomic<bool> is_over{false};
+  std::thread candidate([&] {
+    try {
+      (void)place->meet(request_of());
+      ADD_FAILURE() << "it is not of the next epoch";
+    } catch (const AbortedError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("epoch 2 has begun with 3 workers without it"));
+    }
+    is_over.store(true);
+  });
+  const std::uint16_t port = parse_host_port(place->addresses()[0]).port;
+  std::vector<std::unique_ptr<ScriptedMember>> members;
+  for (int rank = 1; rank < 5; ++rank) {
+    members.push_back(std::make_unique<ScriptedMember>(rank, port));
+  }
+  for (const auto& member : members) member->promise({Ballot{0, 1}, {1, 2, 3}});
+  for (std::size_t i = 0; i < 3; ++i) members[i]->vote();
+  while (!is_over.load()) {  // rank 4 is stopped
+    for (std::size_t i = 0; i < 3; ++i) members[i]->beat();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  candidate.join();
+  EXPECT_EQ(place->epoch(), (Epoch{2, {1, 2, 3}}));
 }
 
 }  // namespace

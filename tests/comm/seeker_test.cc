@@ -2,10 +2,10 @@
 // One attempt to reach a worker, where what listens at its address is slow, or stops in the middle.
 #include "comm/detail/seeker.h"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,72 +15,20 @@
 
 #include <asio/io_context.hpp>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "comm/detail/meeting_message.h"
 #include "comm/detail/meeting_place.h"
-#include "support/loopback_listener.h"
+#include "support/frame_speaker.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::FrameSpeaker;
+using testing::SpeakersAddress;
 
 constexpr const char* kSecret = "secret";
-constexpr int kLongMilliseconds = 30'000;
-
-/// What speaks on one connection, frame by frame.
-class Speaker {
- public:
-  explicit Speaker(int fd) : fd_(fd) {}
-  ~Speaker() { ::close(fd_); }
-  Speaker(const Speaker&) = delete;
-  Speaker& operator=(const Speaker&) = delete;
-
-  void say(ControlKind kind, const std::string& payload) const {
-    const std::string frame = encode_frame(kind, payload);
-    (void)::send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL);
-  }
-  /// Nothing: the connection has ended.
-  [[nodiscard]] std::optional<Frame> hear() const {
-    std::array<char, kFrameHeadBytes> head{};
-    if (!read(head.data(), head.size())) return std::nullopt;
-    std::string body(decode_frame_head({head.data(), head.size()}, kMaxSeekFrameBytes), '\0');
-    if (!read(body.data(), body.size())) return std::nullopt;
-    return decode_frame_body(body);
-  }
-
- private:
-  [[nodiscard]] bool read(char* to, std::size_t size) const {
-    for (std::size_t done = 0; done < size;) {
-      const ssize_t count = ::recv(fd_, to + done, size - done, 0);
-      if (count <= 0) return false;
-      done += static_cast<std::size_t>(count);
-    }
-    return true;
-  }
-  int fd_;
-};
-
-/// Where a worker is said to listen.
-class Address {
- public:
-  [[nodiscard]] std::string text() const { return listener_.address(); }
-  void stop() const { ::shutdown(listener_.descriptor(), SHUT_RDWR); }
-  /// The next one that comes; nothing: it was stopped, or nobody has for a long while.
-  [[nodiscard]] std::unique_ptr<Speaker> accept() const {
-    pollfd waited{listener_.descriptor(), POLLIN, 0};
-    if (::poll(&waited, 1, kLongMilliseconds) != 1) return nullptr;
-    const int fd = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
-    return fd < 0 ? nullptr : std::make_unique<Speaker>(fd);
-  }
-
- private:
-  testing::LoopbackListener listener_{100};
-};
 
 Seek question() {
   Seek seek;
@@ -93,10 +41,10 @@ Seek question() {
 TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
   constexpr milliseconds kPatience{1000};
   constexpr milliseconds kEachWord{600};
-  const Address address;
+  const SpeakersAddress address;
   std::thread slow([&] {
     for (;;) {  // whoever was held up comes again
-      const std::unique_ptr<Speaker> speaker = address.accept();
+      const std::unique_ptr<FrameSpeaker> speaker = address.accept();
       if (!speaker) return;
       std::this_thread::sleep_for(kEachWord);
       speaker->say(ControlKind::CHALLENGE, Challenge{}.encode());
@@ -125,7 +73,7 @@ TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
 }
 
 TEST(SeekerTest, WhoSaysNothingIsGivenUp) {
-  const Address silent;
+  const SpeakersAddress silent;
   asio::io_context io(1);
   std::optional<SeekResult> result;
   std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
@@ -138,13 +86,77 @@ TEST(SeekerTest, WhoSaysNothingIsGivenUp) {
   EXPECT_FALSE(result->is_gone);  // somebody listens
 }
 
+/// What comes of an attempt at an address where `answer` speaks to whoever connects.
+SeekResult seek_where(const std::function<void(const FrameSpeaker&)>& answer) {
+  const SpeakersAddress address;
+  std::thread speaking([&] {
+    if (const std::unique_ptr<FrameSpeaker> speaker = address.accept()) {
+      answer(*speaker);
+      while (speaker->hear().has_value()) {
+      }
+    }
+  });
+  asio::io_context io(1);
+  std::optional<SeekResult> result;
+  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
+                           std::vector<std::string>{address.text()}, seconds(30),
+                           [&](SeekResult found) { result = std::move(found); })
+      ->start();
+  io.run();
+  address.stop();
+  speaking.join();
+  return result.value_or(SeekResult{});
+}
+
+Refused refusal(const std::string& secret, const Nonce& nonce) {
+  Refused refused{.code = StatusCode::INTERNAL, .text = "it is\nover"};
+  refused.mac = refused.expected_mac(secret, nonce);
+  return refused;
+}
+
+TEST(SeekerTest, ARefusalIsBelievedOfWhoeverHoldsTheSecretAlone) {
+  const auto refuse = [](const std::string& secret, bool is_this_connections) {
+    return seek_where([=](const FrameSpeaker& speaker) {
+      speaker.say(ControlKind::CHALLENGE, Challenge{}.encode());
+      const std::optional<std::string> asked = speaker.hear(ControlKind::SEEK);
+      if (!asked.has_value()) return;
+      const Nonce nonce = is_this_connections ? Seek::decode(*asked).nonce : make_nonce();
+      speaker.say(ControlKind::REFUSED, refusal(secret, nonce).encode());
+    });
+  };
+  const SeekResult proved = refuse(kSecret, true);
+  ASSERT_TRUE(proved.refused.has_value());
+  EXPECT_EQ(proved.refused->code, StatusCode::INTERNAL);
+  for (const SeekResult& unproved :
+       {refuse("guess", true), refuse("", true), refuse(kSecret, false)}) {
+    EXPECT_FALSE(unproved.refused.has_value());
+    EXPECT_FALSE(unproved.is_gone);
+    EXPECT_EQ(unproved.hearsay,
+              "it refuses without a proof that it holds the secret of this job, and says: it "
+              "is?over");
+  }
+}
+
+TEST(SeekerTest, AnAnswerBeforeTheQuestionIsNone) {
+  const SeekResult refused = seek_where([](const FrameSpeaker& speaker) {
+    speaker.say(ControlKind::REFUSED, refusal(kSecret, Nonce{}).encode());
+  });
+  EXPECT_FALSE(refused.refused.has_value());
+  const SeekResult found = seek_where([](const FrameSpeaker& speaker) {
+    Found message{.rank = 1, .epoch = {2, {1}}};
+    message.mac = message.expected_mac(kSecret, Nonce{});
+    speaker.say(ControlKind::FOUND, message.encode());
+  });
+  EXPECT_FALSE(found.found.has_value());
+}
+
 std::size_t num_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
 TEST(SeekerTest, AMeetingPlaceThatEndsWhileItTellsSomebodyLeavesNothing) {
-  const Address left_out;  // of a worker that takes long to hear that it was left out
+  const SpeakersAddress left_out;  // of a worker that takes long to hear that it was left out
   const std::size_t before = num_descriptors();
   std::vector<std::shared_ptr<MeetingPlace>> places;
   std::vector<MemberInfo> everyone;
@@ -170,7 +182,7 @@ TEST(SeekerTest, AMeetingPlaceThatEndsWhileItTellsSomebodyLeavesNothing) {
   other.join();
   // Those that looked for it have given up; who tells it that it was left out has not.
   for (;;) {
-    const std::unique_ptr<Speaker> speaker = left_out.accept();
+    const std::unique_ptr<FrameSpeaker> speaker = left_out.accept();
     ASSERT_NE(speaker, nullptr);
     speaker->say(ControlKind::CHALLENGE, Challenge{}.encode());
     if (!speaker->hear().has_value()) continue;

@@ -118,6 +118,8 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       {"on another machine, which needs a secret", "tests/strangers/namespaces_test.cc"},
       // A host that is down.
       {"no answer to the connection attempts: the ", "tests/comm/chief_link_test.cc"},
+      // A stranger.
+      {"it refuses without a proof", "tests/comm/chief_link_test.cc"},
       // Another library.
       {"has crossdevice ", "tests/comm/chief_test.cc"},
       // Programs under crossdevice-run.

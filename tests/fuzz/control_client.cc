@@ -73,8 +73,7 @@ class Host {
       case 4:
         return found();
       case 5:
-        return say(ControlKind::REFUSED,
-                   Refused{.code = StatusCode::INTERNAL, .text = input_.text()}.encode());
+        return refused();
       case 6:
         return socket_.close();
       case 7:
@@ -100,6 +99,11 @@ class Host {
     Welcome message{.cluster_id = input_.number<std::uint64_t>()};
     prove(message);
     say(ControlKind::WELCOME, message.encode());
+  }
+  void refused() {
+    Refused message{.code = StatusCode::INTERNAL, .text = input_.text()};
+    prove(message);
+    say(ControlKind::REFUSED, message.encode());
   }
   void found() {
     Found message;
@@ -190,6 +194,7 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
         ++num_results;
         FUZZ_EXPECT(!result.is_gone || !may_be_there);
         FUZZ_EXPECT(!result.found.has_value() || host.has_proved());
+        FUZZ_EXPECT(!result.refused.has_value() || host.has_proved());
         FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);
         FUZZ_EXPECT(!result.connection || (result.found.has_value() && result.found->takes_in));
         if (result.connection) result.connection->close();
@@ -225,7 +230,10 @@ void check_chief_link(fuzz::Input& input) {
     is_welcome = true;
   };
   events.on_frame = [&](const Frame&) { FUZZ_EXPECT(is_welcome); };
-  events.on_refused = [](const Refused&) {};
+  // Without a proof it is at most the worker's own word, that they do not fit.
+  events.on_refused = [&](const Refused& refused) {
+    FUZZ_EXPECT(host.has_proved() || refused.code == StatusCode::FAILED_PRECONDITION);
+  };
   events.on_absence = [](const std::string&, ChiefLink::Fault) {};
   events.on_lost = [](const std::string&) {};
   {

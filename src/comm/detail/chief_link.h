@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <asio/io_context.hpp>
@@ -28,7 +30,7 @@ class ChiefLink {
   };  // OWN: this process lacks descriptors, memory or threads
   struct Events {
     std::function<void(std::uint64_t cluster_id)> on_welcome;
-    /// The chief does not want this worker, or this worker does not want the chief.
+    /// The chief does not want this worker, or this worker does not want the chief, or whoever is there will not do; see hear_of_misfit().
     std::function<void(const Refused&)> on_refused;
     /// What the chief says after it has proved who it is.
     std::function<void(const Frame&)> on_frame;
@@ -55,6 +57,10 @@ class ChiefLink {
   void leave();
   /// Whether that has been sent.
   [[nodiscard]] bool has_left() const { return !connection_ || !connection_->is_open(); }
+  /// When a piece of what was said before has last been sent; only while it has not left.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_sent() const {
+    return connection_->last_sent();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -63,7 +69,9 @@ class ChiefLink {
                 Fault fault = Fault::THEIRS);
   void greet(asio::ip::tcp::socket socket);
   bool does_not_fit(const std::string& why);
+  void hear_of_misfit(const std::string& why);
   void hear(const Frame& frame);
+  void hear_refusal(Refused refused);
   void say_hello(const Frame& frame);
   void check_welcome(const Frame& frame);
   void compare_clocks();
@@ -83,9 +91,10 @@ class ChiefLink {
   Clock::time_point next_warning_;  // while they meet
   std::string last_error_;          // else what it waits for
   std::size_t num_tries_ = 0;
+  std::size_t address_ = 0;                                // which of the chief's is tried
+  std::map<std::size_t, Clock::time_point> misfit_since_;  // by address
   std::shared_ptr<ControlConnection> connection_;
-  Clock::time_point last_heard_;
-  Nonce nonce_{};
+  std::optional<Nonce> nonce_;  // of this connection's hello
   ClockComparison clocks_;
   bool is_welcome_ = false;
   bool is_kept_ = false;

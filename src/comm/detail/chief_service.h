@@ -53,6 +53,9 @@ class ChiefService {
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
   /// Whether nothing that was said is still to be sent.
   [[nodiscard]] bool has_sent_all() const;
+  /// To be called again and again after the goodbye: when a piece of what had been said until then has last been sent. What the others go on saying to each
+  /// other does not count.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_sent();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -68,8 +71,10 @@ class ChiefService {
   };
   void send(int rank, SharedFrame frame);
   void answer_hello(const Connection& connection, const Nonce& challenge, const Frame& frame);
-  [[nodiscard]] std::optional<Refused> judge(const Connection& connection, const Nonce& challenge,
-                                             const Hello& hello);
+  [[nodiscard]] std::optional<Refused> doubt(const Connection& connection, const Nonce& challenge,
+                                             const Hello& hello) const;
+  [[nodiscard]] std::optional<Refused> judge(const Hello& hello);
+  [[nodiscard]] Refused prove(Refused refused, const Hello& hello) const;
   void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
   void welcome(const Connection& connection, const Hello& hello);
   void begin_session(const Connection& connection, int rank);
@@ -97,9 +102,9 @@ class ChiefService {
   Chief chief_;
   Reception reception_;
   std::map<int, Connection> sessions_;  // by rank
-  std::map<int, Clock::time_point> last_heard_of_;
-  std::map<int, Contest> contests_;  // by rank: only while it is held, and before all have come
+  std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
+  std::optional<Clock::time_point> all_sent_;                        // when last_sent() found so
 };
 
 }  // namespace crossdevice::detail

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A connection of the control plane: frames in, frames out.
+///
+/// Who is silent. Heartbeats go both ways, but each waits for the frame before it, which may take longer to travel than a silent peer is waited for: all parts of
+/// a round together have up to 64 MiB. So what counts is not when a frame has come but when a piece of one has. Who sends it need not be looked at besides: what
+/// the other side says does not wait for what this side sends, but for what the other side sends, whose pieces come in here. A piece, and not a byte: a peer
+/// that has stopped in the middle of a frame, or trickles, is silent, and a frame of n pieces takes n + 2 times as long as a silent peer is waited for, at most.
+/// What a call waits for beyond that is its deadline's to say, whoever is alive.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -24,6 +31,9 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   using OnFrame = std::function<void(const Frame&)>;
   /// Called once, when the connection has ended by itself or by the peer; not after close().
   using OnEnd = std::function<void(const std::string& why)>;
+  using Clock = std::chrono::steady_clock;
+  /// Of a frame. Also what a length alone makes somebody allocate.
+  static constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
 
   /// `tls`: what is said is encrypted; null: it is not. Errors   ResourceExhaustedError or InternalError.
   ControlConnection(asio::ip::tcp::socket socket, std::shared_ptr<const TlsKey> tls,
@@ -46,6 +56,12 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] TlsTrouble trouble() const { return trouble_; }
   /// Whether anything has come, whole or not.
   [[nodiscard]] bool has_heard() const { return has_heard_; }
+  /// When a frame has last begun or gone on by a piece; at first, when this was made.
+  [[nodiscard]] Clock::time_point last_heard() const { return last_heard_; }
+  /// When a piece of what is queued has last been sent; at first, when this was made.
+  [[nodiscard]] Clock::time_point last_sent() const { return last_sent_; }
+  /// As if it had just now: what was said before says nothing about the peer.
+  void count_as_heard() { last_heard_ = Clock::now(); }
 
  private:
   void read_head();
@@ -66,6 +82,9 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
   std::array<char, kFrameHeadBytes> head_{};
   std::string body_;
+  Clock::time_point last_heard_ = Clock::now();
+  Clock::time_point last_sent_ = Clock::now();
+  std::size_t num_sent_ = 0;  // bytes of the first in the queue
   std::deque<SharedFrame> queue_;
   bool can_send_ = true;
   bool has_heard_ = false;

@@ -18,7 +18,7 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 5;
+inline constexpr std::uint32_t kControlProtocol = 6;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
@@ -131,10 +131,19 @@ struct Welcome {
 };
 
 /// Why a worker may not take part; also what ends a meeting to which not everybody came.
+///
+/// The first word of whoever listens is proved, for the number that the refused one has sent with its own proof. So whoever listens says nothing that holds for
+/// others, and proves nothing to one that has proved nothing: such a one holds another secret, by which it could not tell. Its refusal is without a proof, as a
+/// stranger's is, and nothing that a call may end for. After WELCOME or FOUND the connection is believed, and `mac` means nothing.
 struct Refused {
   StatusCode code = StatusCode::FAILED_PRECONDITION;
   std::string text{};
   std::vector<RankInfo> culprits{};
+  Mac mac{};
+  /// The proof for a worker whose hello or question had `nonce`.
+  [[nodiscard]] Mac expected_mac(std::string_view secret, const Nonce& nonce) const;
+  /// What to say of one without a proof, whoever has written it: one line of bounded length.
+  [[nodiscard]] std::string as_hearsay() const;
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Refused decode(std::string_view payload);
 };

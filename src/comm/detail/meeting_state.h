@@ -90,14 +90,12 @@ class MeetingPlace::State {
   /// A member that this candidate has taken in.
   struct Session {
     Connection connection;
-    Clock::time_point last_heard;
     Completed completed;
     std::vector<int> lost;
   };
   /// The candidate that has taken this member in.
   struct Link {
     Connection connection;
-    Clock::time_point last_heard;
     int rank = -1;
     std::string host;
   };
@@ -109,7 +107,8 @@ class MeetingPlace::State {
     MeetingRequest request;
     Clock::time_point since = Clock::now();
     std::optional<Clock::time_point> quorum_since{};
-    std::set<int> gone{};  // nobody listens there any more
+    std::set<int> gone{};                  // nobody listens there any more
+    std::map<int, std::string> hearsay{};  // of who is not believed; empty: of nobody
     // Where the next epoch meets, if this worker is its chief.
     std::shared_ptr<ListeningSocket> listener{};
     std::string why_not_listening{};

@@ -22,10 +22,11 @@ namespace crossdevice::detail {
 /// What came of an attempt.
 struct SeekResult {
   std::optional<Found> found{};      ///< its answer
-  std::optional<Refused> refused{};  ///< it does not want this worker
+  std::optional<Refused> refused{};  ///< it does not want this worker, and is of the job
   bool is_gone = false;  ///< nobody listens at any of its addresses: the process has ended
   std::shared_ptr<ControlConnection> connection{};  ///< where it takes this worker in
   std::string host{};                               ///< under which it was reached
+  std::string hearsay{};  ///< why somebody who is not believed refuses; empty: nobody does
 };
 
 /// With what it proves that it is of the job, and encrypts (null: it does not).
@@ -58,6 +59,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   void begin_to_wait();
   void greet(asio::ip::tcp::socket socket);
   void hear(const Frame& frame);
+  void hear_refusal(const Refused& refused);
   void say_who_asks(const Frame& frame);
   void done(SeekResult result);
 
@@ -71,6 +73,8 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   asio::steady_timer timer_;
   std::size_t next_ = 0;
   bool all_refuse_ = true;  // connections, so far
+  bool has_asked_ = false;  // on this connection: no answer is older than its question
+  std::string hearsay_;
   std::string host_;
   std::shared_ptr<asio::ip::tcp::socket> socket_;  // that is being connected
   std::shared_ptr<ControlConnection> connection_;
