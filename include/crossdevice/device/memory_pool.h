@@ -31,7 +31,7 @@ struct MemoryPoolStatistics {
 struct SegmentLocation {
   /// The segment's memfd, owned by the pool; -1 where the system gave none.
   int segment_fd = -1;
-  /// Never reused. In the mark of its memfd (detail::MemoryFileMark), until it is moved.
+  /// Never reused.
   std::uint64_t segment_id = 0;
   std::size_t offset_bytes = 0;
   std::size_t segment_size_bytes = 0;
