@@ -287,10 +287,11 @@ void RoundPipeline::reduce(std::size_t k) {
   const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
   const GpuOperation& operation = parts_.request.operation;
-  // NCCL makes connections when they are first needed, also in later calls: for other algorithms and sizes.
-  detail::NcclClique::Launch launch(
-      clique, operation.record,
-      parts_.run.is_captured() ? std::nullopt : operation.timeout_seconds);
+  // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers. What it does
+  // within one process waits for nobody, and to watch it would take memory.
+  const bool waits_for_others = clique.num_ranks() > clique.size() && !parts_.run.is_captured();
+  detail::NcclClique::Launch launch(clique, operation.record,
+                                    waits_for_others ? operation.timeout_seconds : std::nullopt);
   for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
     // Where a group is given up NCCL may have launched a part of it.
     if (!piece.is_staged) parts_.run.set_written();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops on emulated GPUs: what is called and in which order, streams, mixtures with hosts, GPUs that do not reach each other, graphs, deadlines.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "ops/detail/staged_value.h"
 #include "support/gpu_fixture.h"
 #include "support/gpu_values.h"
+#include "support/threaded_cluster.h"
 #include "support/thrown.h"
 
 namespace crossdevice {
@@ -40,6 +42,7 @@ using crossdevice::testing::GpuStream;
 using crossdevice::testing::slices_of;
 using crossdevice::testing::thrown;
 using crossdevice::testing::vector_of;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -215,10 +218,11 @@ TEST_F(GpuOps, ACollectiveOfOneWorkerGoesThroughNccl) {
     ASSERT_TRUE(emulated_cuda().synchronize());
   };
   const auto count = [](const char* name) { return emulated_cuda().calls().count(name); };
+  reduce_all({});  // makes the communicators
   reduce_all({});
   EXPECT_EQ(count("nccl.all_reduce"), 4U);  // on two GPUs: one tensor, one pack
   EXPECT_EQ(count("kernels.reduce"), 0U);
-  expect_values(value, gpus(2), std::vector<float>(100, 3));
+  expect_values(value, gpus(2), std::vector<float>(100, 6));
   for (const PerReplica& each : batch) {
     expect_values(each, gpus(2), std::vector<float>(each.values()[0].num_elements(), 1.5));
   }
@@ -229,7 +233,7 @@ TEST_F(GpuOps, ACollectiveOfOneWorkerGoesThroughNccl) {
     EXPECT_EQ(count("nccl.all_reduce"), 0U);
     EXPECT_EQ(count("kernels.reduce") + count("kernels.reduce_many"), 3U);  // small: one GPU each
   }
-  expect_values(value, gpus(2), std::vector<float>(100, 12));
+  expect_values(value, gpus(2), std::vector<float>(100, 24));
   ops.check();
 }
 
@@ -421,21 +425,36 @@ TEST_F(GpuOps, ADeadlineIsFoundByCheckAndByTheNextCall) {
   expect_values(value, gpus(2), std::vector<float>(64, 3));
 }
 
-TEST_F(GpuOps, ALaunchOfNcclThatDoesNotComeBackIsADeadline) {
-  NcclAllReduce ops(1);
-  const PerReplica value = ones_and_twos(2, 100);
-  ops.reduce_into(ReduceOp::SUM, value, value);  // makes the communicators
-  emulated_cuda().calls().inject(
-      {.function = "nccl.group_end", .kind = testing::FaultKind::HANG_CALL});
-  std::string said;
-  std::thread launcher([&] {
-    said = thrown<DeadlineExceededError>(
-        [&] { ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.2}); });
+/// Which waits for another worker, when NCCL connects to it.
+TEST_F(GpuOps, ALaunchAmongWorkersThatDoesNotComeBackIsADeadline) {
+  emulated_cuda().calls().clear();
+  std::thread releaser([] {
+    EXPECT_TRUE(
+        emulated_cuda().calls().await_count("nccl.comm_abort", 1, std::chrono::seconds(60)));
+    emulated_cuda().calls().release_hangs();
   });
-  EXPECT_TRUE(emulated_cuda().calls().await_count("nccl.comm_abort", 2, std::chrono::seconds(60)));
-  emulated_cuda().calls().release_hangs();
-  launcher.join();
-  EXPECT_THAT(said, HasSubstr("timed out after 0.2 s: waiting for NCCL to launch it"));
+  std::array<std::string, 2> said;
+  const std::vector<std::string> errors =
+      testing::run_clusters(2, [&](const std::shared_ptr<Cluster>& cluster) {
+        const auto rank = static_cast<std::size_t>(cluster->rank());
+        CollectiveAllReduce ops(Devices(gpu(rank)), 2, {}, cluster);
+        const PerReplica value(vector_of(std::vector<float>(100, 1), gpu(rank)));
+        ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+        cluster->barrier(60);
+        if (rank == 0) {
+          emulated_cuda().calls().inject(
+              {.function = "nccl.group_end", .kind = testing::FaultKind::HANG_CALL});
+        }
+        cluster->barrier(60);
+        said[rank] = thrown<OpError>([&] {
+          ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.3});
+          const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+          while (std::chrono::steady_clock::now() < limit) ops.check();
+        });
+      });
+  releaser.join();
+  EXPECT_EQ(errors, testing::no_errors(2));
+  EXPECT_THAT(said, Contains(HasSubstr("timed out after 0.3 s: waiting for NCCL to launch it")));
 }
 
 TEST_F(GpuOps, ABlockedStreamWithoutNcclIsADeadlineTooAndNothingElseBreaks) {
