@@ -291,7 +291,7 @@ template <class Rule>
                                     std::uint64_t num_elements) {
   constexpr std::uint32_t kWidth = kVectorsWidth<Rule>;
   if (num_elements * sizeof(typename Rule::Element) > kMaxSharedBytes) return false;
-  return num_elements < 2 * kWidth || common_head<Rule>(terms, buffers) < kWidth;
+  return num_elements < std::uint64_t{2} * kWidth || common_head<Rule>(terms, buffers) < kWidth;
 }
 
 /// Tensors of one launch while they are listed.
