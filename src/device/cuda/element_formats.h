@@ -213,11 +213,23 @@ CROSSDEVICE_BOTH void widen_halves(std::uint32_t halves, float (&pair)[2]) {
   pair[1] = float16_to_float(static_cast<std::uint16_t>(halves >> 16));
 }
 
-/// The upper byte of a float16.
-struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
+/// Derived also gives becomes_finite(float) and, where a GPU does it, encode_finite() of two such numbers.
+template <class Derived>
+struct Float8 : SmallFloat<Derived, std::uint8_t> {
   static constexpr bool kHasPairs = true;
-  /// Half way between the largest number and what would follow it: from here on, infinity.
-  static constexpr float kTooLarge = 61440.0F;
+  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+    if (Derived::becomes_finite(low) && Derived::becomes_finite(high))
+      return Derived::encode_finite(low, high);
+#endif
+    return static_cast<std::uint16_t>(Derived::encode(low) | Derived::encode(high) << 8);
+  }
+};
+
+/// The upper byte of a float16.
+struct Float8E5M2 : Float8<Float8E5M2> {
+  /// Below half way between the largest number and what would follow it; from there on, infinity. False of NaN.
+  CROSSDEVICE_BOTH static bool becomes_finite(float value) { return fabsf(value) < 61440.0F; }
 
   CROSSDEVICE_BOTH static float widen(std::uint8_t bits) {
     return float16_to_float(static_cast<std::uint16_t>(bits << 8));
@@ -233,7 +245,7 @@ struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
   }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    if (fabsf(value) < kTooLarge) return static_cast<std::uint8_t>(encode_finite(value, 0.0F));
+    if (becomes_finite(value)) return static_cast<std::uint8_t>(encode_finite(value, 0.0F));
     const std::uint32_t sign = bits_as<std::uint32_t>(value) >> 24 & 0x80U;
     return static_cast<std::uint8_t>(value == value ? Float8E5M2Codec::kInfinity | sign
                                                     : Float8E5M2Codec::kNaN);
@@ -241,14 +253,6 @@ struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
     return static_cast<std::uint8_t>(Float8E5M2Codec::encode(value));
 #endif
   }
-  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
-#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    if (fabsf(low) < kTooLarge && fabsf(high) < kTooLarge) return encode_finite(low, high);
-#endif
-    return static_cast<std::uint16_t>(encode(low) | encode(high) << 8);
-  }
-
- private:
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
   CROSSDEVICE_BOTH static std::uint16_t encode_finite(float low, float high) {
     std::uint16_t pair;
@@ -259,10 +263,9 @@ struct Float8E5M2 : SmallFloat<Float8E5M2, std::uint8_t> {
 };
 
 /// A float16 but for the exponent's offset and the NaN.
-struct Float8E4M3 : SmallFloat<Float8E4M3, std::uint8_t> {
-  static constexpr bool kHasPairs = true;
-  /// Half way between the largest number, which is even, and what would follow it: beyond, NaN.
-  static constexpr float kLargestRounded = 464.0F;
+struct Float8E4M3 : Float8<Float8E4M3> {
+  /// Up to half way between the largest number, which is even, and what would follow it; beyond, NaN. False of NaN.
+  CROSSDEVICE_BOTH static bool becomes_finite(float value) { return fabsf(value) <= 464.0F; }
 
   CROSSDEVICE_BOTH static float widen(std::uint8_t bits) {
     float pair[2];
@@ -281,22 +284,12 @@ struct Float8E4M3 : SmallFloat<Float8E4M3, std::uint8_t> {
   }
   CROSSDEVICE_BOTH static std::uint8_t encode(float value) {
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    // False of NaN.
-    return static_cast<std::uint8_t>(fabsf(value) <= kLargestRounded ? encode_finite(value, 0.0F)
-                                                                     : Float8E4M3Codec::kNaN);
+    return static_cast<std::uint8_t>(becomes_finite(value) ? encode_finite(value, 0.0F)
+                                                           : Float8E4M3Codec::kNaN);
 #else
     return static_cast<std::uint8_t>(Float8E4M3Codec::encode(value));
 #endif
   }
-  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
-#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    if (fabsf(low) <= kLargestRounded && fabsf(high) <= kLargestRounded)
-      return encode_finite(low, high);
-#endif
-    return static_cast<std::uint16_t>(encode(low) | encode(high) << 8);
-  }
-
- private:
 #if defined(CROSSDEVICE_CONVERTS_FLOAT8)
   CROSSDEVICE_BOTH static std::uint16_t encode_finite(float low, float high) {
     std::uint16_t pair;
@@ -304,6 +297,8 @@ struct Float8E4M3 : SmallFloat<Float8E4M3, std::uint8_t> {
     return pair;
   }
 #else
+
+ private:
   CROSSDEVICE_BOTH static float decode(std::uint32_t bits) {
     if ((bits & 0x7FU) == 0x7FU) return bits_as<float>(std::uint32_t{0x7FC00000});
     const std::uint32_t half = (bits & 0x80U) << 8 | (bits & 0x7FU) << 7;

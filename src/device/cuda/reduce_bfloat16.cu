@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_bfloat16(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   return run_float_rule<BFloat16>(plan, launcher);
 }
 

@@ -8,7 +8,7 @@
 namespace crossdevice::cuda {
 
 int launch_bits32(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   return run_integer_rule<std::uint32_t>(plan, launcher);
 }
 

@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_float16(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   return run_float_rule<Float16>(plan, launcher);
 }
 

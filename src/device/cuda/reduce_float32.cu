@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_float32(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   if (plan.rule == RuleKind::COMPLEX_PRODUCT)
     return run_shape<ComplexProduct<float>>(plan, launcher);
   return run_float_rule<Float32>(plan, launcher);

@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_float64(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   if (plan.rule == RuleKind::COMPLEX_PRODUCT)
     return run_shape<ComplexProduct<double>>(plan, launcher);
   return run_float_rule<Float64>(plan, launcher);

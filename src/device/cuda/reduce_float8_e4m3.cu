@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_float8_e4m3(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   return run_float_rule<Float8E4M3>(plan, launcher);
 }
 

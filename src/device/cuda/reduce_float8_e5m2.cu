@@ -6,7 +6,7 @@
 namespace crossdevice::cuda {
 
 int launch_float8_e5m2(ReducePlan& plan, detail::CudaStream stream) {
-  ReduceLauncher launcher{stream};
+  const ReduceLauncher launcher{stream};
   return run_float_rule<Float8E5M2>(plan, launcher);
 }
 

@@ -81,7 +81,6 @@ struct ReducePlan {
   RuleKind rule = RuleKind::SUM;
   ElementKind element = ElementKind::FLOAT32;
   std::uint32_t factor = 1;  ///< how many elements of the rule one of the dtype is
-  bool is_wide = false;      ///< 16 bytes at once; else element by element
   ReduceArguments arguments;
   const detail::ManyReduceLaunch* many = nullptr;
   bool has_launched = false;  ///< some of many, where a launch may have been refused
@@ -188,13 +187,15 @@ std::uint64_t common_head(const ReduceTerms& terms, const ReduceBuffers& buffers
 
 // ---- from a plan to kernels: calls runner.template run<Rule, Shape>(arguments) for each launch, until one returns something else than 0, which is returned
 
-/// Which numbers of inputs have a kernel of their own: those of gradients, and copies. The others go through the loop, which keeps kBatch loads in flight
-/// as well, because every kernel costs compile time and size.
+/// How many inputs have a kernel of their own, from 2 on: those of gradients; 0: none. 16 elements of more than 4 inputs are too many registers. The others go
+/// through the loop, which keeps kBatch loads in flight as well, because every kernel costs compile time and size.
 template <class Rule>
-inline constexpr bool kHasKernelsOfItsOwn = false;
+inline constexpr std::uint32_t kMostFixedInputs = 0;
 template <class Format>
-inline constexpr bool kHasKernelsOfItsOwn<FloatSum<Format>> = true;
+inline constexpr std::uint32_t kMostFixedInputs<FloatSum<Format>> =
+    sizeof(typename Format::Storage) > 1 ? 8 : 4;
 
+/// Copies have one, too.
 template <class Rule>
 inline constexpr bool kCopies = false;
 template <class T>
@@ -225,43 +226,30 @@ inline constexpr std::uint64_t kMaxSharedBytes = std::uint64_t{16} << 20;
   return std::clamp(8 / num_inputs, 1U, 4U);
 }
 
+/// By the kernel for kNumber inputs in one group, if there are so many; else by one of the next kernels.
+template <class Rule, std::uint32_t kNumber, class Runner>
+int run_fixed(const ReduceArguments& arguments, Runner& runner) {
+  constexpr std::uint32_t kWidth = kVectorsWidth<Rule>;
+  if constexpr (kNumber <= kMostFixedInputs<Rule>) {
+    const ReduceTerms& terms = arguments.terms;
+    if (terms.num_inputs == kNumber && terms.split == kNumber) {
+      using Shape = ReduceShape<kNumber, kWidth, unroll_for(kNumber, kWidth)>;
+      return runner.template run<Rule, Shape>(arguments);
+    }
+    return run_fixed<Rule, kNumber + 1>(arguments, runner);
+  } else {
+    return runner.template run<Rule, AnyNumber<Rule>>(arguments);
+  }
+}
+
 /// The kernel that serves a tensor in vectors.
 template <class Rule, class Runner>
 int run_wide(const ReduceArguments& arguments, Runner& runner) {
-  constexpr std::uint32_t kWidth = kVectorsWidth<Rule>;
-  const ReduceTerms& terms = arguments.terms;
-  const std::uint32_t fixed_number = terms.split == terms.num_inputs ? terms.num_inputs : 0;
   if constexpr (kCopies<Rule>) {
-    if (fixed_number == 1) return runner.template run<Rule, ReduceShape<1, kWidth, 4>>(arguments);
+    if (arguments.terms.num_inputs == 1)
+      return runner.template run<Rule, ReduceShape<1, kVectorsWidth<Rule>, 4>>(arguments);
   }
-  if constexpr (kHasKernelsOfItsOwn<Rule>) {
-    switch (fixed_number) {
-      case 2:
-        return runner.template run<Rule, ReduceShape<2, kWidth, unroll_for(2, kWidth)>>(arguments);
-      case 3:
-        return runner.template run<Rule, ReduceShape<3, kWidth, unroll_for(3, kWidth)>>(arguments);
-      case 4:
-        return runner.template run<Rule, ReduceShape<4, kWidth, unroll_for(4, kWidth)>>(arguments);
-      default:
-        break;
-    }
-  }
-  // 16 elements of more inputs are too many registers.
-  if constexpr (kHasKernelsOfItsOwn<Rule> && kWidth < 16) {
-    switch (fixed_number) {
-      case 5:
-        return runner.template run<Rule, ReduceShape<5, kWidth, unroll_for(5, kWidth)>>(arguments);
-      case 6:
-        return runner.template run<Rule, ReduceShape<6, kWidth, unroll_for(6, kWidth)>>(arguments);
-      case 7:
-        return runner.template run<Rule, ReduceShape<7, kWidth, unroll_for(7, kWidth)>>(arguments);
-      case 8:
-        return runner.template run<Rule, ReduceShape<8, kWidth, unroll_for(8, kWidth)>>(arguments);
-      default:
-        break;
-    }
-  }
-  return runner.template run<Rule, AnyNumber<Rule>>(arguments);
+  return run_fixed<Rule, 2>(arguments, runner);
 }
 
 /// One tensor, whose buffers and number of elements the argument names.
