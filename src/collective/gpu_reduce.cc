@@ -121,11 +121,17 @@ bool reaches_all(const GpuLane& lane, const GpuReduceTensor& tensor) {
          std::all_of(tensor.outputs.begin(), tensor.outputs.end(), reaches);
 }
 
-/// Enqueues the reduction of one share on its lane, by way of blocks where the GPU does not reach a tensor. A launch that CUDA refuses has written nothing.
+/// A launch that CUDA refuses has written nothing.
+void launch_one(const detail::ReduceLaunch& launch, GpuRun& run) {
+  const detail::GpuPlatform& platform = detail::gpu_platform();
+  require_cuda(*platform.cuda, platform.kernels->reduce(launch), kKernelOfReduction);
+  run.set_written();
+}
+
+/// Enqueues the reduction of one share on its lane, by way of blocks where the GPU does not reach a tensor.
 void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor,
                   const GpuLane& lane, const Share& share, GpuRun& run) {
-  const detail::GpuPlatform& platform = detail::gpu_platform();
-  const detail::CurrentCudaDevice current(*platform.cuda, lane.device->ordinal());
+  const detail::CurrentCudaDevice current(*detail::gpu_platform().cuda, lane.device->ordinal());
   const detail::ScratchLease<ShareScratch> scratch;
   for (std::size_t i = 0; i < tensor.inputs.size(); ++i) {
     const Tensor& input = tensor.inputs[i];
@@ -144,16 +150,14 @@ void reduce_share(const GpuReduceRequest& request, const GpuReduceTensor& tensor
         {make_block(lane, share.count * size_in_bytes(output.dtype())), scratch->outputs[i]});
     scratch->outputs[i] = scratch->detours.back().block.data();
   }
-  const detail::ReduceLaunch launch{
-      .op = request.op,
-      .dtype = tensor.inputs[0].dtype(),
-      .inputs = std::span<const void* const>(scratch->inputs.data(), tensor.inputs.size()),
-      .outputs = std::span<void* const>(scratch->outputs.data(), tensor.outputs.size()),
-      .first_group = request.first_group,
-      .num_elements = share.count,
-      .stream = lane.stream};
-  require_cuda(*platform.cuda, platform.kernels->reduce(launch), kKernelOfReduction);
-  run.set_written();
+  launch_one({.op = request.op,
+              .dtype = tensor.inputs[0].dtype(),
+              .inputs = std::span(scratch->inputs).first(tensor.inputs.size()),
+              .outputs = std::span(scratch->outputs).first(tensor.outputs.size()),
+              .first_group = request.first_group,
+              .num_elements = share.count,
+              .stream = lane.stream},
+             run);
   for (const Detour& detour : scratch->detours) {
     copy_on(lane, detour.place, detour.block.data(), detour.block.size_bytes());
   }
@@ -203,16 +207,14 @@ void reduce_group(const GpuReduceRequest& request, const ShareGroup& group, cons
   const detail::CurrentCudaDevice current(*platform.cuda, lane.device->ordinal());
   const std::span<void* const> buffers = group.buffers;
   if (group.counts.size() == 1) {
-    const std::span<const void* const> inputs(group.buffers.data(), group.num_inputs);
-    const detail::ReduceLaunch launch{.op = request.op,
-                                      .dtype = group.dtype,
-                                      .inputs = inputs,
-                                      .outputs = buffers.subspan(group.num_inputs),
-                                      .first_group = request.first_group,
-                                      .num_elements = group.counts[0],
-                                      .stream = lane.stream};
-    require_cuda(*platform.cuda, platform.kernels->reduce(launch), kKernelOfReduction);
-    run.set_written();
+    launch_one({.op = request.op,
+                .dtype = group.dtype,
+                .inputs = {group.buffers.data(), group.num_inputs},
+                .outputs = buffers.subspan(group.num_inputs),
+                .first_group = request.first_group,
+                .num_elements = group.counts[0],
+                .stream = lane.stream},
+               run);
     return;
   }
   const detail::ManyReduceLaunch launch{.op = request.op,
