@@ -8,11 +8,9 @@
 #include "crossdevice/collective/nccl_reduce.h"
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/core/error.h"
-#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_groups.h"
-#include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
@@ -79,29 +77,20 @@ Mirrored AllReduceCrossDeviceOps::reduce_implementation(ReduceOp op, const PerRe
 std::vector<Mirrored> AllReduceCrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   detail::ActiveOperation& active = active_operation();
-  std::vector<Mirrored> results = detail::make_results(pairs.size());
-  const detail::ScratchLease<detail::BatchGroups> groups;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (i == 0 || !(value.devices() == pairs[i - 1].value.devices())) {
-      prepare(value, options);
+    if (i == 0 || !(pairs[i].value.devices() == pairs[i - 1].value.devices())) {
+      prepare(pairs[i].value, options);
     }
-    if (value.is_sparse()) continue;
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    groups->add(
-        kind_of(op, pairs[i], options, first_group(value.size()), nccl_reducer(value.devices())),
-        {&value, &results[i], active.item_of(pairs[i])});
   }
   PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
   if (options.bytes_per_pack == 0) packing.num_packs = num_packs_;
-  groups->reduce(op, packing, active);
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (!value.is_sparse()) continue;
-    results[i] = detail::sparse_reduce(op, value, destinations.devices()[0], destinations, active);
-    active.complete_item(active.item_of(pairs[i]), results[i]);
-  }
-  return results;
+  return detail::reduce_in_groups(
+      op, pairs, packing, active,
+      [&](const ValueDestinationPair& pair) {
+        return kind_of(op, pair, options, first_group(pair.value.size()),
+                       nccl_reducer(pair.value.devices()));
+      },
+      [](const ValueDestinationPair& pair) { return pair.destinations.devices()[0]; });
 }
 
 }  // namespace crossdevice

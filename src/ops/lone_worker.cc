@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/lone_worker.h"
 
-#include "crossdevice/device/scratch_lease.h"
-
-#include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
@@ -46,28 +43,16 @@ std::vector<Mirrored> LoneWorker::batch_reduce(ReduceOp op,
                                                std::span<const ValueDestinationPair> pairs,
                                                const CommunicationOptions& options,
                                                ActiveOperation& active) {
-  std::vector<Mirrored> results = make_results(pairs.size());
-  const ScratchLease<BatchGroups> groups;
-  bool has_gpus = false;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (value.is_sparse()) continue;
-    const BatchKind kind = kind_of(op, value, destinations, options);
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    has_gpus |= kind.placement == Placement::GPUS;
-    groups->add(kind, {&value, &results[i], active.item_of(pairs[i])});
-  }
   PackingOptions packing{.bytes_per_pack = options.bytes_per_pack};
   // Without a limit a launch of NCCL takes all; hosts have nothing to pack for.
+  const bool has_gpus = !pairs.empty() && !pairs[0].value.devices().all_host();
   if (options.bytes_per_pack == 0 && has_gpus) packing.num_packs = 1;
-  groups->reduce(op, packing, active);
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (!value.is_sparse()) continue;
-    results[i] = reduce(op, value, destinations, options, active);
-    active.complete_item(active.item_of(pairs[i]), results[i]);
-  }
-  return results;
+  return reduce_in_groups(
+      op, pairs, packing, active,
+      [&](const ValueDestinationPair& pair) {
+        return kind_of(op, pair.value, pair.destinations, options);
+      },
+      [](const ValueDestinationPair& pair) { return pair.destinations.devices()[0]; });
 }
 
 }  // namespace crossdevice::detail

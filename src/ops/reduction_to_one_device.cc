@@ -9,11 +9,9 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
-#include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_groups.h"
-#include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/sparse_reduce.h"
 
@@ -94,29 +92,18 @@ std::vector<Mirrored> ReductionToOneDevice::batch_reduce_together(
   if (pairs.size() == 1 || options_.accumulation_fn) {
     return CrossDeviceOps::batch_reduce_implementation(op, pairs, options);
   }
-  detail::ActiveOperation& active = active_operation();
-  // All that can be refused is, before anything is written.
-  std::vector<Mirrored> results = detail::make_results(pairs.size());
-  const detail::ScratchLease<detail::BatchGroups> groups;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (value.is_sparse()) continue;
-    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
-    detail::BatchKind kind;
-    kind.placement = detail::placement_of(value.devices(), destinations.devices());
-    if (kind.placement != detail::Placement::HOSTS) {
-      kind.reducer = options_.reduce_to_device.value_or(destinations.devices()[0]);
-    }
-    groups->add(kind, {&value, &results[i], active.item_of(pairs[i])});
-  }
-  groups->reduce(op, {}, active);
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto& [value, destinations] = pairs[i];
-    if (!value.is_sparse()) continue;
-    results[i] = reduce_implementation(op, value, destinations, options);
-    active.complete_item(active.item_of(pairs[i]), results[i]);
-  }
-  return results;
+  const auto reducer_of = [this](const ValueDestinationPair& pair) {
+    return options_.reduce_to_device.value_or(pair.destinations.devices()[0]);
+  };
+  return detail::reduce_in_groups(
+      op, pairs, {}, active_operation(),
+      [&](const ValueDestinationPair& pair) {
+        detail::BatchKind kind;
+        kind.placement = detail::placement_of(pair.value.devices(), pair.destinations.devices());
+        if (kind.placement != detail::Placement::HOSTS) kind.reducer = reducer_of(pair);
+        return kind;
+      },
+      reducer_of);
 }
 
 }  // namespace crossdevice

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The dense values of a batch, by the engine that takes them together.
+/// The values of a batch, the dense ones by the engine that takes them together.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,14 @@
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/core/reused_list.h"
 #include "crossdevice/device/device.h"
+#include "crossdevice/device/scratch_lease.h"
+#include "crossdevice/ops/destinations.h"
+#include "crossdevice/ops/values.h"
 
 #include "ops/detail/active_operation.h"
+#include "ops/detail/batch_results.h"
 #include "ops/detail/component_reduce.h"
+#include "ops/detail/sparse_reduce.h"
 
 namespace crossdevice::detail {
 
@@ -64,5 +69,33 @@ class BatchGroups {
 
   ReusedList<Group> groups_;  // few: one, unless a batch mixes devices, or kinds of destinations
 };
+
+/// Reduces a batch among this process' devices: the dense values in groups, then each sparse one.
+///
+/// kind_of    (pair) of a dense value. Before anything is written: what it throws refuses the batch.
+/// target_of  (pair) the device on which the slices of a sparse one are brought together.
+/// Errors     as make_result(), reduce_batch() and sparse_reduce().
+template <class KindOf, class TargetOf>
+std::vector<Mirrored> reduce_in_groups(ReduceOp op, std::span<const ValueDestinationPair> pairs,
+                                       const PackingOptions& packing, ActiveOperation& active,
+                                       const KindOf& kind_of, const TargetOf& target_of) {
+  std::vector<Mirrored> results = make_results(pairs.size());
+  const ScratchLease<BatchGroups> groups;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (value.is_sparse()) continue;
+    const BatchKind kind = kind_of(pairs[i]);
+    results[i] = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
+    groups->add(kind, {&value, &results[i], active.item_of(pairs[i])});
+  }
+  groups->reduce(op, packing, active);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [value, destinations] = pairs[i];
+    if (!value.is_sparse()) continue;
+    results[i] = sparse_reduce(op, value, target_of(pairs[i]), destinations, active);
+    active.complete_item(active.item_of(pairs[i]), results[i]);
+  }
+  return results;
+}
 
 }  // namespace crossdevice::detail
