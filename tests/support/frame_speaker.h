@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "comm/detail/control_message.h"
@@ -23,10 +25,17 @@
 
 namespace crossdevice::testing {
 
+/// What waits here for the other end waits so long at most; then it is as if the connection had ended.
+inline constexpr std::chrono::seconds kSpeakersPatience{30};
+
 /// Threads  one at a time.
 class FrameSpeaker {
  public:
-  explicit FrameSpeaker(int fd) : fd_(fd) {}
+  explicit FrameSpeaker(int fd) : fd_(fd) {
+    const timeval patience{.tv_sec = kSpeakersPatience.count(), .tv_usec = 0};
+    (void)::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    (void)::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  }
   ~FrameSpeaker() { ::close(fd_); }
   FrameSpeaker(const FrameSpeaker&) = delete;
   FrameSpeaker& operator=(const FrameSpeaker&) = delete;
@@ -116,13 +125,13 @@ class SpeakersAddress {
   /// The next one that comes; nothing: it was stopped, or nobody has for a long while.
   [[nodiscard]] std::unique_ptr<FrameSpeaker> accept() const {
     pollfd waited{listener_.descriptor(), POLLIN, 0};
-    if (::poll(&waited, 1, kLongMilliseconds) != 1) return nullptr;
+    constexpr std::chrono::milliseconds patience = kSpeakersPatience;
+    if (::poll(&waited, 1, static_cast<int>(patience.count())) != 1) return nullptr;
     const int fd = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     return fd < 0 ? nullptr : std::make_unique<FrameSpeaker>(fd);
   }
 
  private:
-  static constexpr int kLongMilliseconds = 30'000;
   LoopbackListener listener_{100};
 };
 
