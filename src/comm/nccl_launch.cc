@@ -68,6 +68,8 @@ void NcclClique::Launch::unlock() {
 }
 
 void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
+  // Where an abort has begun, its reason says more than what NCCL makes of it, which has been revoked.
+  if (status != NcclStatus::SUCCESS && !state_->is_whole()) state_->require_usable();
   require_nccl(*state_->nccl, nullptr, status, what);
   has_calls_ = true;
 }

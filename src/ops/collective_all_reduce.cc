@@ -200,6 +200,8 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   }
   void reduce_pack(const CollectiveRequest& request, const Pack& pack, bool is_last,
                    const DenseBatch& batch, detail::HostPart& part);
+  void reduce_packs(CollectiveRequest request, const DenseBatch& batch, Int64 bytes_per_pack,
+                    detail::HostPart& part, bool& has_written);
   void reduce_by_nccl(const CollectiveRequest& request, const DenseBatch& batch,
                       Int64 bytes_per_pack, detail::ActiveOperation& active);
   [[nodiscard]] Mirrored reduce_dense(ReduceOp op, const PerReplica& value,
@@ -368,18 +370,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     here.is_compared = has_written;
     detail::HostPart part(here);
     part.run([&] {
-      CollectiveRequest request = whole;
-      const std::span<const Pack> packs =
-          state_->known_packs.packs(on_engine.sizes, bytes_per_pack);
-      if (packs.empty()) {
-        if (!on_engine.items.empty()) part.begin();  // of empty values
-        state_->set_known();
-      }
-      for (const Pack& pack : packs) {
-        state_->reduce_pack(request, pack, &pack == &packs.back(), on_engine, part);
-        has_written = true;
-        ++request.fingerprint;  // the next pack is not this one
-      }
+      state_->reduce_packs(whole, on_engine, bytes_per_pack, part, has_written);
       state_->reduce_sparse_values(whole, pairs, results, part);
     });
   } catch (const OpError& error) {
@@ -403,6 +394,22 @@ void CollectiveAllReduce::State::reduce_by_nccl(const CollectiveRequest& request
                         .fingerprint = request.fingerprint,
                         .kind = request.kind},
                        active);
+}
+
+/// Through the workers' engine. `has_written` is set behind the first pack.
+void CollectiveAllReduce::State::reduce_packs(CollectiveRequest request, const DenseBatch& batch,
+                                              Int64 bytes_per_pack, detail::HostPart& part,
+                                              bool& has_written) {
+  const std::span<const Pack> packs = known_packs.packs(batch.sizes, bytes_per_pack);
+  if (packs.empty()) {
+    if (!batch.items.empty()) part.begin();  // of empty values
+    set_known();
+  }
+  for (const Pack& pack : packs) {
+    reduce_pack(request, pack, &pack == &packs.back(), batch, part);
+    has_written = true;
+    ++request.fingerprint;  // the next pack is not this one
+  }
 }
 
 /// The sparse ones of a batch, each an operation of its own.

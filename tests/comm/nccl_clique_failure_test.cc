@@ -322,6 +322,23 @@ TEST_F(NcclCliqueFailureTest, WhoIsStuckInALaunchComesOutAndHearsWhy) {
   EXPECT_EQ(emulated_nccl().num_communicators(), 0U);
 }
 
+TEST_F(NcclCliqueFailureTest, WhoCallsWhatHasBeenRevokedHearsWhy) {
+  const auto clique = NcclClique::of(kThree);
+  Lanes lanes(*clique);
+  {
+    NcclClique::Launch launch(*clique);
+    clique->break_with(error("a peer is gone"));
+    ASSERT_TRUE(emulated_cuda().calls().await_count("nccl.comm_revoke", 3, kLong));
+    const NcclStatus status = clique->api().all_reduce(
+        lanes.buffer(0), lanes.buffer(0), 1, testing::NcclDataType::FLOAT32,
+        testing::NcclRedOp::SUM, clique->communicator(0), lanes.stream(0));
+    EXPECT_EQ(status, NcclStatus::INVALID_USAGE);
+    EXPECT_EQ(thrown<InternalError>([&] { launch.require(status, "ncclAllReduce"); }),
+              "a peer is gone");
+  }
+  EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+}
+
 TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
   detail::set_nccl_grace(std::chrono::milliseconds(200));
   const auto clique = NcclClique::of(kThree);

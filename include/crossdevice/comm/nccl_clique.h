@@ -129,13 +129,13 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
 
   /// Throws what a call inside the group came to.
   ///
-  /// Errors   InternalError, UnavailableError: NCCL's text, after `what`, the name of the call.
+  /// Errors   InternalError, UnavailableError: NCCL's text, after `what`, the name of the call. Where the clique was broken meanwhile: what broke it.
   void require(NcclStatus status, std::string_view what);
   /// As if require() had seen a call that succeeded: for calls that it does not see.
   void assume_calls() { has_calls_ = true; }
   /// Launches.
   ///
-  /// Errors   as require(); the clique is broken then. Where it was broken meanwhile: what broke it.
+  /// Errors   as require(); the clique is broken then.
   void end();
 
  private:
