@@ -27,6 +27,7 @@
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/inline_batch.h"
+#include "collective/detail/repeated_value.h"
 #include "collective/detail/shared_batch.h"
 #include "collective/detail/shared_location.h"
 #include "collective/detail/slot_stream.h"
@@ -97,6 +98,7 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
   std::vector<Tensor> shown;  // or copies of them, while others may read them
   detail::InlineBatch inline_batch;
   std::vector<const std::byte*> blocks;  // by rank
+  detail::RepeatedValue along;           // what came along last
   // Of a deterministic operation, where each worker's own inputs are combined before.
   std::vector<Tensor> combined;
   std::vector<CollectiveValue> prepared;  // values of combined inputs first
@@ -118,7 +120,8 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
            values[0].inputs[0].size_bytes() <= SharedMemoryGroup::kHeadBytes;
   }
   void reduce_along(const CollectiveRequest& request, const CollectiveValue& value,
-                    const GroupOperationInfo& info);
+                    const GroupOperationInfo* unless_repeated);
+  void repeat(const CollectiveRequest& request, std::span<const CollectiveValue> values);
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      const GroupOperationInfo& info);
   void reduce_in_place(const CollectiveRequest& request, std::span<const CollectiveValue> values,
@@ -130,6 +133,8 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
                                                             const GroupOperationInfo& info,
                                                             std::span<const Tensor> own);
   [[nodiscard]] bool withdraw() const;
+  template <class Body>
+  void run(std::span<const CollectiveValue> values, const bool& was_announced, const Body& body);
 };
 
 void SharedDirectReduce::State::begin() {
@@ -194,19 +199,30 @@ SharedLocation SharedDirectReduce::State::expose(const Tensor& tensor) {
   return detail::require_location(staged);
 }
 
-/// A value that needs no slot.
+/// A value that needs no slot. `unless_repeated`: what it is; null: what `along` describes.
 void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
                                              const CollectiveValue& value,
-                                             const GroupOperationInfo& info) {
+                                             const GroupOperationInfo* unless_repeated) {
+  const bool is_repeated = unless_repeated == nullptr;
+  if (!is_repeated) along.describe(request, value, *unless_repeated);
   const Tensor& input = value.inputs[0];
-  group.announce(info, request.sequence, SharedMemoryGroup::Touches::SLOTS,
+  group.announce(along.operation(), request.sequence, SharedMemoryGroup::Touches::SLOTS,
                  {static_cast<const std::byte*>(input.data()), input.size_bytes()});
   // While the others' lines are on their way.
-  const detail::InlineBatch::Reduction reduction =
-      inline_batch.prepare(request.op, value, group.heads());
+  if (!is_repeated) along.describe_reduction(inline_batch, request.op, value);
+  const detail::InlineBatch::Reduction& reduction =
+      is_repeated ? along.repeated_reduction(value, group.heads()) : along.reduction(group.heads());
   group.await_announcements(request.deadline);
   // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
   reduction.run();
+}
+
+void SharedDirectReduce::State::repeat(const CollectiveRequest& request,
+                                       std::span<const CollectiveValue> values) {
+  group.require_whole();
+  const detail::ReductionSpan span(detail::kSharedMemoryReduction, along.size_bytes(),
+                                   along.dtype());
+  run(values, /*was_announced=*/false, [&] { reduce_along(request, values[0], nullptr); });
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -306,6 +322,31 @@ bool SharedDirectReduce::State::withdraw() const {
   return is_withdrawn;
 }
 
+/// `body()`, and what an operation ends with. `was_announced`: whether memory was, when the body ends.
+template <class Body>
+void SharedDirectReduce::State::run(std::span<const CollectiveValue> values,
+                                    const bool& was_announced, const Body& body) {
+  try {
+    body();
+  } catch (const OpError& error) {
+    group.fail_alone(error);  // where it has not failed itself
+    const bool is_withdrawn = withdraw();
+    std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
+    const bool may_be_changed = was_announced && detail::is_in_place(values) &&
+                                (group.may_be_written() || batch.num_emptied() > 0);
+    throw_op_error(error.code(),
+                   is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
+                   {.operation = error.operation(),
+                    .culprits = std::move(culprits),
+                    .inputs_intact = is_withdrawn && !may_be_changed});
+  } catch (const std::exception& error) {
+    group.fail_alone(error);
+    (void)withdraw();
+    throw;
+  }
+  group.leave_operation();
+}
+
 SharedDirectReduce::SharedDirectReduce(std::shared_ptr<Cluster> cluster,
                                        const std::vector<RankInfo>& names, const Deadline& deadline)
     : state_(std::make_unique<State>(std::move(cluster), names, deadline)) {}
@@ -314,6 +355,7 @@ SharedDirectReduce::~SharedDirectReduce() = default;
 void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
                                     std::span<const CollectiveValue> values) {
   if (values.empty()) return;
+  if (state_->along.repeats(request, values)) return state_->repeat(request, values);
   const detail::BatchSize size = detail::require_batch(request, values);
   // Equal on all workers, or their operations differ, which they will notice.
   const bool fits_inline = size.inline_bytes <= kInlineBytes;
@@ -331,12 +373,12 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   const detail::ReductionSpan span(detail::kSharedMemoryReduction, size.size_bytes, info.dtype);
   const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
   bool was_announced = false;
-  try {
+  state.run(values, was_announced, [&] {
     const std::span<const CollectiveValue> prepared =
         combines_own ? state.prepare(request, values) : values;
     // Equal on all workers: it depends on what the announcements agree on.
     if (State::comes_along(values)) {
-      state.reduce_along(request, values[0], info);
+      state.reduce_along(request, values[0], &info);
     } else if (fits_inline) {
       state.reduce_inline(request, prepared, info);
     } else {
@@ -344,23 +386,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
       state.reduce_in_place(request, prepared, info);
     }
     if (state.num_combined > 0) state.divide(request, values);
-  } catch (const OpError& error) {
-    state.group.fail_alone(error);  // where it has not failed itself
-    const bool is_withdrawn = state.withdraw();
-    std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
-    const bool may_be_changed = was_announced && detail::is_in_place(values) &&
-                                (state.group.may_be_written() || state.batch.num_emptied() > 0);
-    throw_op_error(error.code(),
-                   is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
-                   {.operation = error.operation(),
-                    .culprits = std::move(culprits),
-                    .inputs_intact = is_withdrawn && !may_be_changed});
-  } catch (const std::exception& error) {
-    state.group.fail_alone(error);
-    (void)state.withdraw();
-    throw;
-  }
-  state.group.leave_operation();
+  });
   if (was_announced || combines_own) state.begin();  // lets go of the tensors
 }
 

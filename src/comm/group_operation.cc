@@ -31,9 +31,12 @@ GroupOperation pack_operation(const GroupOperationInfo& info) {
 }
 
 std::uint64_t digest_of(const GroupOperation& operation) {
-  detail::KindWords kind{};
-  std::memcpy(kind.data(), operation.kind.data(), sizeof kind);
-  return detail::digest_of_operation(operation, kind);
+  return detail::digest_of_operation(operation, detail::words_of(operation));
+}
+
+PreparedOperation prepare_operation(const GroupOperationInfo& info) {
+  const GroupOperation packed = pack_operation(info);
+  return {packed, digest_of(packed)};
 }
 
 std::string short_name(const GroupOperation& operation) {

@@ -326,25 +326,43 @@ std::span<std::byte> SharedMemoryGroup::slot() {
   return {state_->slot_of(state_->rank, state_->num_announced + 1), state_->slot_size};
 }
 
-void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence,
-                                 Touches touches, std::span<const std::byte> head) {
+/// `write` puts the operation where those look who see another digest than their own.
+template <class Write>
+void SharedMemoryGroup::State::announce(const detail::KindWords& kind, std::uint64_t digest,
+                                        std::uint64_t number, Touches touches,
+                                        std::span<const std::byte> head, const Write& write) {
   detail::require_not_forked();
   if (head.size() > kHeadBytes) {
     throw ValueError(fmt::format("a head has up to {} bytes, not {}", kHeadBytes, head.size()));
   }
-  state_->require_whole();
-  state_->sequence = sequence;
-  GroupFlags& own = *state_->own_flags;
-  const std::size_t slot = ++state_->num_announced % 2;
+  require_whole();
+  sequence = number;
+  GroupFlags& own = *own_flags;
+  const std::size_t slot = ++num_announced % 2;
   detail::Announcement& announcement = own.announcements[slot];
-  const detail::KindWords kind = detail::words_of_kind(operation.kind);
-  const std::uint64_t digest = detail::digest_of_operation(operation, kind);
-  detail::pack_operation_into(operation, kind, sequence, own.operations[slot]);
+  write(own.operations[slot]);
   // The line that the others look at is written last and all at once: each time they look in between, it has to be fetched back.
   copy_from_the_end(announcement.head, head.data(), head.size());
   announcement.digest = digest;
-  state_->advance(touches);
-  own.note.set(kind, sequence);  // while the others' lines are on their way
+  advance(touches);
+  own.note.set(kind, number);  // while the others' lines are on their way
+}
+
+void SharedMemoryGroup::announce(const GroupOperationInfo& operation, std::uint64_t sequence,
+                                 Touches touches, std::span<const std::byte> head) {
+  const detail::KindWords kind = detail::words_of_kind(operation.kind);
+  state_->announce(
+      kind, detail::digest_of_operation(operation, kind), sequence, touches, head,
+      [&](GroupOperation& own) { detail::pack_operation_into(operation, kind, sequence, own); });
+}
+
+void SharedMemoryGroup::announce(const PreparedOperation& operation, std::uint64_t sequence,
+                                 Touches touches, std::span<const std::byte> head) {
+  state_->announce(detail::words_of(operation.packed), operation.digest, sequence, touches, head,
+                   [&](GroupOperation& own) {
+                     own = operation.packed;
+                     own.sequence = sequence;
+                   });
 }
 
 void SharedMemoryGroup::await_announcements(const Deadline& deadline) {

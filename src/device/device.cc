@@ -249,7 +249,10 @@ std::ostream& operator<<(std::ostream& out, const Device& device) {
   return out << device.short_name();
 }
 
-Devices::Devices() : Devices(std::span<const Device>()) {}
+Devices::Devices() {
+  static const DeviceListRecord* const none = find_or_intern_list({});
+  record_ = none;
+}
 Devices::Devices(std::initializer_list<Device> devices)
     : Devices(std::span<const Device>(devices.begin(), devices.size())) {}
 Devices::Devices(std::span<const Device> devices) : record_(find_or_intern_list(devices)) {}

@@ -42,6 +42,13 @@ struct GroupOperation {
 [[nodiscard]] CROSSDEVICE_EXPORT GroupOperation pack_operation(const GroupOperationInfo& info);
 /// A number that is equal for equal operations and, all but certainly, differs for others.
 [[nodiscard]] CROSSDEVICE_EXPORT std::uint64_t digest_of(const GroupOperation& operation);
+/// Both, for those who announce equal operations again and again.
+struct PreparedOperation {
+  GroupOperation packed;
+  std::uint64_t digest = 0;  ///< of `packed`
+};
+[[nodiscard]] CROSSDEVICE_EXPORT PreparedOperation
+prepare_operation(const GroupOperationInfo& info);
 /// "all_reduce #12 SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)". Never reads beyond what is there.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
 /// "all_reduce #12".

@@ -78,6 +78,9 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   /// Errors   also ValueError: `head` is longer than kHeadBytes.
   void announce(const GroupOperationInfo& operation, std::uint64_t sequence,
                 Touches touches = Touches::MEMORY, std::span<const std::byte> head = {});
+  /// The same of one that was prepared before.
+  void announce(const PreparedOperation& operation, std::uint64_t sequence,
+                Touches touches = Touches::MEMORY, std::span<const std::byte> head = {});
   void await_announcements(const Deadline& deadline);
   [[nodiscard]] std::span<const std::byte> slot_of(int rank) const;
   /// Where everybody's head lies, by rank: kHeadBytes bytes, of which those beyond the announced ones are anything; kept as long as the slot.

@@ -53,6 +53,12 @@ template <class Word>
   return words;
 }
 
+[[nodiscard]] inline KindWords words_of(const GroupOperation& operation) {
+  KindWords words{};
+  std::memcpy(words.data(), operation.kind.data(), sizeof words);
+  return words;
+}
+
 /// Writes every byte of `packed`. `kind`: info's.
 inline void pack_operation_into(const GroupOperationInfo& info, const KindWords& kind,
                                 std::uint64_t sequence, GroupOperation& packed) {

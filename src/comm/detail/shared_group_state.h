@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "comm/detail/foreign_file.h"
 #include "comm/detail/group_lines.h"
 #include "comm/detail/group_news.h"
+#include "comm/detail/packed_operation.h"
 
 namespace crossdevice {
 
@@ -128,6 +130,9 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::string open_peer(int of_rank, const std::string& announcement);
   std::unique_ptr<Mapping> open_segment(const Peer& owner, const SharedLocation& location);
   void require_whole() const;
+  template <class Write>
+  void announce(const detail::KindWords& kind, std::uint64_t digest, std::uint64_t number,
+                Touches touches, std::span<const std::byte> head, const Write& write);
   void advance(Touches touches);
   void await_phase(const Deadline& deadline, bool is_end);
   [[nodiscard]] bool is_well(bool is_end) const;
