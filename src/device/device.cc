@@ -18,6 +18,7 @@
 #include "crossdevice/device/shutdown.h"
 
 #include "device/detail/intern_table.h"
+#include "device/detail/logical_gpus.h"
 
 namespace crossdevice {
 namespace detail {
@@ -41,6 +42,7 @@ struct DeviceRecord {
   DeviceSpec spec;
   std::size_t serial;      // order of first appearance in this process
   DeviceListRecord alone;  // the list of this device only: the commonest list costs no look-up
+  mutable std::atomic<GpuDevice*> gpu{nullptr};  // once it was used
 
   static const DeviceRecord& of(const Device& device) { return *device.record_; }
   static Device handle(const DeviceRecord& record) { return Device(&record); }
@@ -248,6 +250,18 @@ bool Device::has_bare_labels() const { return record_->short_name.size() != reco
 std::ostream& operator<<(std::ostream& out, const Device& device) {
   return out << device.short_name();
 }
+
+namespace detail {
+
+GpuDevice* remembered_gpu_of(const Device& device) noexcept {
+  return DeviceRecord::of(device).gpu.load(std::memory_order_acquire);
+}
+
+void remember_gpu_of(const Device& device, GpuDevice& gpu) noexcept {
+  DeviceRecord::of(device).gpu.store(&gpu, std::memory_order_release);
+}
+
+}  // namespace detail
 
 Devices::Devices() {
   static const DeviceListRecord* const none = find_or_intern_list({});

@@ -48,7 +48,9 @@ bool are_gpus_closed() noexcept {
   return is_closed.load(std::memory_order_relaxed) || is_forked_child();
 }
 
-GpuDevice& GpuDevice::of(const Device& device) {
+namespace {
+
+[[gnu::noinline]] GpuDevice& find_gpu(const Device& device) {
   if (device.is_host()) {
     throw ValueError(fmt::format("expected a GPU, got {}", device.short_name()));
   }
@@ -63,7 +65,17 @@ GpuDevice& GpuDevice::of(const Device& device) {
   const auto physical = static_cast<std::size_t>(physical_gpu_of(device.index()));
   // Until that call another thread may have split the GPUs into fewer devices.
   if (physical >= gpus.size()) device.require_present();
-  return *gpus[physical];
+  GpuDevice& gpu = *gpus[physical];
+  // Of one that names a job, the program may still say that it is another process'.
+  if (device.has_bare_labels()) remember_gpu_of(device, gpu);
+  return gpu;
+}
+
+}  // namespace
+
+GpuDevice& GpuDevice::of(const Device& device) {
+  GpuDevice* const known = remembered_gpu_of(device);
+  return known != nullptr && !are_gpus_closed() ? *known : find_gpu(device);
 }
 
 GpuDevice::GpuDevice(CudaApi& cuda, int ordinal, int num_gpus)

@@ -258,9 +258,14 @@ bool require_no_overlaps(std::span<const ValueDestinationPair> pairs) {
   require_outputs_disjoint(outputs);
   bool in_place = false;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    for (const Tensor& tensor : pairs[i].value.values()) {
-      if (tensor.size_bytes() == 0) continue;
-      in_place |= require_input_fits(interval_of(tensor, i), outputs);
+    const std::span<const Tensor> in = pairs[i].value.values();
+    const DistributedValues* const to = pairs[i].destinations.outputs();
+    const std::span<const Tensor> out = to != nullptr ? to->values() : std::span<const Tensor>();
+    for (std::size_t k = 0; k < in.size(); ++k) {
+      if (in[k].size_bytes() == 0) continue;
+      // An output of its own value overlaps no other, as was just seen.
+      const bool is_output = k < out.size() && in[k].is_same(out[k]);
+      in_place |= is_output || require_input_fits(interval_of(in[k], i), outputs);
     }
     for (const IndexedSlices& slices : pairs[i].value.slices()) {
       for (const Tensor* tensor : {&slices.values, &slices.indices}) {
