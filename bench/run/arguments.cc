@@ -44,8 +44,8 @@ directory, which must be there too, and find the host's own variables and, of th
 and all else go over the shell's standard input. When this program or the connection ends, the workers there end too. Rank 0 listens on the first host,
 at an address the others must reach.
 
---trace: each worker writes a file beside FILE, which become one when the job has ended. Those of other machines are among them where they share this
-directory. Their clocks are compared with rank 0's while the job runs, and their times are moved by that; by the system's clocks where they never were.
+--trace: each worker writes a file beside FILE, which become one when the job has ended; those of other machines are brought here
+before. Their clocks are compared with rank 0's while the job runs, and their times are moved by that; by the system's clocks where they never were.
 
 --merge-trace OUT PART...: runs nothing, and makes one timeline of those that workers under mpirun, torchrun or srun have written
 (CROSSDEVICE_TRACE=t.%r.%p.json), in this order. OUT must not exist; the parts stay.

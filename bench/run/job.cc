@@ -71,7 +71,8 @@ int run_job(const Arguments& given) {
   const JobTrace trace(trace_of(given));
   Arguments arguments = given;
   for (std::string& variable : trace.variables()) arguments.exported.push_back(std::move(variable));
-  const int code = arguments.hosts.empty() ? run_job_here(arguments) : run_job_on_hosts(arguments);
+  const int code =
+      arguments.hosts.empty() ? run_job_here(arguments) : run_job_on_hosts(arguments, trace.path());
   trace.finish(arguments.num_workers);
   return code;
 }

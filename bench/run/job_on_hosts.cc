@@ -18,6 +18,7 @@
 #include "run/janitor.h"
 #include "run/own_addresses.h"
 #include "run/remote_shell.h"
+#include "run/remote_trace.h"
 #include "run/secret_file.h"
 #include "run/supervisor.h"
 
@@ -91,7 +92,7 @@ std::vector<HostShare> share_out(const std::vector<Host>& hosts, int num_workers
   return shares;
 }
 
-int run_job_on_hosts(const Arguments& arguments) {
+int run_job_on_hosts(const Arguments& arguments, const std::string& trace) {
   const std::vector<HostShare> shares = share_out(arguments.hosts, arguments.num_workers);
   const std::string path = secret_file_path();
   const Janitor janitor(path);
@@ -109,11 +110,13 @@ int run_job_on_hosts(const Arguments& arguments) {
     }
     job.secret = secret;
     WorkerSetting setting;
-    setting.command = remote_command(arguments.remote_shell, share.name, program);
+    setting.command = remote_command(arguments.remote_shell, share.name, program, "--host-agent");
     setting.environment = with_variables(environ, {});
     supervisor.start_remote(std::move(setting), share.name, encode(job));
   }
-  return supervisor.run();
+  const int code = supervisor.run();
+  if (!trace.empty()) fetch_trace_parts(trace, shares, arguments.remote_shell, janitor);
+  return code;
 }
 
 }  // namespace crossdevice::run

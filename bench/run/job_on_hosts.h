@@ -23,7 +23,7 @@ struct HostShare {
 [[nodiscard]] std::vector<HostShare> share_out(const std::vector<Host>& hosts, int num_workers);
 
 /// As run_job(), on arguments.hosts: workers on this machine are this process's children; for each other host one remote shell runs
-/// crossdevice-run --host-agent there.
-[[nodiscard]] int run_job_on_hosts(const Arguments& arguments);
+/// crossdevice-run --host-agent there. Where `trace` is not empty the parts of the job's timeline lie beside it at the end, those of other hosts too.
+[[nodiscard]] int run_job_on_hosts(const Arguments& arguments, const std::string& trace);
 
 }  // namespace crossdevice::run

@@ -11,6 +11,7 @@
 #include "run/arguments.h"
 #include "run/host_agent.h"
 #include "run/job.h"
+#include "run/remote_trace.h"
 #include "run/trace_merge.h"
 #include "run/worker_process.h"
 #include "support/program.h"
@@ -21,7 +22,9 @@ using namespace crossdevice;  // NOLINT(google-build-using-namespace): the progr
 
 int run_program(int argc, char** argv) {
   try {
-    if (argc == 2 && std::string_view(argv[1]) == "--host-agent") return run::run_host_agent();
+    const std::string_view only = argc == 2 ? argv[1] : "";
+    if (only == "--host-agent") return run::run_host_agent();
+    if (only == "--trace-agent") return run::run_trace_agent();
     const std::optional<run::Arguments> arguments = run::parse_arguments(argc, argv);
     if (!arguments.has_value()) return programs::kExitOk;
     if (!arguments->traces_to_merge.empty()) {

@@ -20,14 +20,14 @@ std::string quoted(const std::string& text) {
 }
 
 std::vector<std::string> remote_command(const std::string& shell, const std::string& host,
-                                        const std::string& program) {
+                                        const std::string& program, const std::string& agent) {
   std::vector<std::string> words;
   std::istringstream stream(shell);
   // NOLINTNEXTLINE(performance-inefficient-vector-operation): their number is not known before
   for (std::string word; stream >> word;) words.push_back(word);
   words.push_back(host);
-  words.push_back(fmt::format(
-      "test -x {0} && exec {0} --host-agent; exec crossdevice-run --host-agent", quoted(program)));
+  words.push_back(
+      fmt::format("test -x {0} && exec {0} {1}; exec crossdevice-run {1}", quoted(program), agent));
   return words;
 }
 

@@ -14,10 +14,11 @@ inline constexpr const char* kDefaultRemoteShell =
 /// The text as one word of a POSIX shell, whatever it holds.
 [[nodiscard]] std::string quoted(const std::string& text);
 
-/// The command that runs crossdevice-run --host-agent on `host`: the words of `shell` (separated by blanks), the host, and one word for the shell there.
+/// The command that runs crossdevice-run `agent` on `host`: the words of `shell` (separated by blanks), the host, and one word for the shell there.
 /// It looks for crossdevice-run at `program`, this host's own path, and then in the PATH there.
 [[nodiscard]] std::vector<std::string> remote_command(const std::string& shell,
                                                       const std::string& host,
-                                                      const std::string& program);
+                                                      const std::string& program,
+                                                      const std::string& agent);
 
 }  // namespace crossdevice::run

@@ -32,16 +32,6 @@ constexpr std::string_view kPartEnd = ".part";
 constexpr double kNanosecondsPerMicrosecond = 1000;
 constexpr double kMostNs = 1e17;  // no clock of a machine shows more
 
-/// "trace.json.RANK.PID.part": its rank. Nothing: it is none.
-std::optional<int> rank_of(const std::string& file_name, const std::string& stem) {
-  if (!file_name.starts_with(stem + ".") || !file_name.ends_with(kPartEnd)) return std::nullopt;
-  int rank = 0;
-  const char* const begin = file_name.data() + stem.size() + 1;
-  const auto [end, error] = std::from_chars(begin, file_name.data() + file_name.size(), rank);
-  if (error != std::errc() || *end != '.') return std::nullopt;
-  return rank;
-}
-
 /// Whether a process that lives has the file open for its timeline.
 bool is_written(const std::string& part) {
   const int file = ::open(part.c_str(), O_RDONLY | O_CLOEXEC);
@@ -65,20 +55,6 @@ void require_writable(const std::string& path) {
   if (part < 0) throw system_failure(what);
   (void)::close(part);
   (void)::unlink(beside.c_str());
-}
-
-std::vector<std::pair<int, std::string>> ranked_parts(const std::string& path) {
-  const std::filesystem::path whole(path);
-  const std::filesystem::path folder = whole.has_parent_path() ? whole.parent_path() : ".";
-  std::vector<std::pair<int, std::string>> parts;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::optional<int> rank =
-        rank_of(entry.path().filename().string(), whole.filename().string());
-    if (rank.has_value()) parts.emplace_back(*rank, entry.path().string());
-  }
-  std::sort(parts.begin(), parts.end());
-  return parts;
 }
 
 /// The event of a line; null: it holds none.
@@ -153,9 +129,32 @@ std::string trace_part_pattern(const std::string& path) {
   return std::filesystem::absolute(path).string() + ".%r.%p" + std::string(kPartEnd);
 }
 
+std::optional<int> rank_of_trace_part(const std::string& file_name, const std::string& stem) {
+  if (!file_name.starts_with(stem + ".") || !file_name.ends_with(kPartEnd)) return std::nullopt;
+  int rank = 0;
+  const char* const begin = file_name.data() + stem.size() + 1;
+  const auto [end, error] = std::from_chars(begin, file_name.data() + file_name.size(), rank);
+  if (error != std::errc() || *end != '.') return std::nullopt;
+  return rank;
+}
+
+std::vector<std::pair<int, std::string>> ranked_trace_parts(const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::filesystem::path folder = whole.has_parent_path() ? whole.parent_path() : ".";
+  std::vector<std::pair<int, std::string>> parts;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::optional<int> rank =
+        rank_of_trace_part(entry.path().filename().string(), whole.filename().string());
+    if (rank.has_value()) parts.emplace_back(*rank, entry.path().string());
+  }
+  std::sort(parts.begin(), parts.end());
+  return parts;
+}
+
 std::vector<std::string> find_trace_parts(const std::string& path) {
   std::vector<std::string> parts;
-  for (auto& [rank, part] : ranked_parts(path)) parts.push_back(std::move(part));
+  for (auto& [rank, part] : ranked_trace_parts(path)) parts.push_back(std::move(part));
   return parts;
 }
 
@@ -242,7 +241,7 @@ void JobTrace::finish(int num_workers) const {
   if (path_.empty()) return;
   try {
     std::set<int> ranks;
-    for (const auto& [rank, part] : ranked_parts(path_)) ranks.insert(rank);
+    for (const auto& [rank, part] : ranked_trace_parts(path_)) ranks.insert(rank);
     const std::vector<std::string> parts = find_trace_parts(path_);
     (void)write_merged(parts, path_);
     for (const std::string& part : parts) {

@@ -4,13 +4,22 @@
 
 #include <cstddef>
 #include <iosfwd>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace crossdevice::run {
 
 /// What CROSSDEVICE_TRACE says to the workers of a job whose timeline becomes `path`: a file for each process, beside it.
 [[nodiscard]] std::string trace_part_pattern(const std::string& path);
+
+/// Of a file "trace.json.RANK.PID.part" where `stem` is "trace.json": its rank. Nothing: it is none.
+[[nodiscard]] std::optional<int> rank_of_trace_part(const std::string& file_name,
+                                                    const std::string& stem);
+
+/// find_trace_parts(), each with its rank.
+[[nodiscard]] std::vector<std::pair<int, std::string>> ranked_trace_parts(const std::string& path);
 
 /// The files that were written by that pattern, by rank; whatever stands there of an earlier job too.
 [[nodiscard]] std::vector<std::string> find_trace_parts(const std::string& path);
@@ -38,8 +47,9 @@ class JobTrace {
 
   /// "CROSSDEVICE_TRACE=...", for the workers; none where nothing is traced.
   [[nodiscard]] std::vector<std::string> variables() const;
-  /// After the last worker: makes the file, and removes the parts. Says on standard error what it could not do, or which of `num_workers` have left none (those
-  /// on other machines write there).
+  /// Where the parts lie; empty: nothing is traced.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// After the last worker: makes the file, and removes the parts. Says on standard error what it could not do, or which of `num_workers` have left none.
   void finish(int num_workers) const;
 
  private:

@@ -336,7 +336,7 @@ TEST_F(RemoteNamespacesTest, WorkersMeetOnUnequalHosts) {
 
 TEST(RemoteShellTest, TheCommandIsOneWordForTheShellThere) {
   EXPECT_EQ(quoted("it's $x"), R"('it'\''s $x')");
-  EXPECT_THAT(remote_command(" ssh  -p 22 ", "a", "/x y"),
+  EXPECT_THAT(remote_command(" ssh  -p 22 ", "a", "/x y", "--host-agent"),
               ElementsAre("ssh", "-p", "22", "a",
                           "test -x '/x y' && exec '/x y' --host-agent; exec crossdevice-run "
                           "--host-agent"));
