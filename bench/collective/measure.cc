@@ -12,6 +12,7 @@
 #include "collective/bandwidth.h"
 #include "collective/gpu_contenders.h"
 #include "collective/limit.h"
+#include "collective/sample.h"
 
 namespace crossdevice::bench {
 
@@ -21,7 +22,6 @@ namespace {
 // takes no more than some ten times that, many are made; their buffers together stay in a core's own cache on one machine.
 constexpr std::size_t kSampleBytes = std::size_t{256} << 10U;
 constexpr std::size_t kSampleBytesAcrossHosts = std::size_t{4} << 20U;
-constexpr std::size_t kMaxCallsPerSample = 64;
 
 /// The buffers of all calls that one sample makes, so that each call finds its inputs rewritten.
 using Sets = std::vector<CaseBuffers>;

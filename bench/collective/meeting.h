@@ -18,14 +18,11 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Returns on all workers at about the same time: within the time of one small reduction.
+  /// Returns on all workers at about the same time, after kReductionsPerLineUp small reductions:
+  /// within the time of one of them.
   virtual void line_up() = 0;
   /// What each worker gave, by rank; of any lengths.
   [[nodiscard]] virtual std::vector<std::string> all_gather_bytes(std::string_view mine) = 0;
-
- protected:
-  /// A worker that comes early sleeps in the first of these small reductions and wakes up late; the later ones find everybody awake.
-  static constexpr int kReductionsPerLineUp = 3;
 };
 
 }  // namespace crossdevice::bench

@@ -15,6 +15,8 @@
 #include "crossdevice/device/tensor.h"
 #include "crossdevice/ops/values.h"
 
+#include "collective/sample.h"
+
 namespace crossdevice::bench {
 
 namespace {

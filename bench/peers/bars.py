@@ -115,11 +115,11 @@ def share_of_limit(bound, scene_names, size_bytes, in_place=None):
 
 
 def beside_plain_sockets(bound, scene_names):
-    """Ours for 8 bytes, in how many times what plain sockets take."""
+    """Ours for 8 bytes across links, in how many times what plain sockets take in the same round."""
     def judge(measured):
-        figures = [Figure(scene, key, OURS, summary.spread_of(time / measured[scene].plain_all_reduce_us for time in cells[OURS].time_us.rounds), bound)
+        figures = [Figure(scene, key, OURS, summary.spread_of(100 / percent for percent in cells[OURS].percents.rounds), bound)
                    for scene, key, cells in _cells(measured, scene_names, (8, 8), None)
-                   if OURS in cells and measured[scene].plain_all_reduce_us]
+                   if OURS in cells and cells[OURS].percents]
         return _judgement(figures, scene_names, ())
     return judge
 
@@ -143,7 +143,6 @@ class Measured:
 
     table: dict  # as summary.summarise() gives it
     rows: list
-    plain_all_reduce_us: float | None = None
 
 
 # (what it says, function of {name of a scene: Measured} that gives its Judgement)

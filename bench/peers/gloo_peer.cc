@@ -25,6 +25,7 @@
 #include "crossdevice/core/environment.h"
 
 #include "collective/meeting.h"
+#include "collective/sample.h"
 #include "collective/team.h"
 #include "peers/peer.h"
 #include "support/program.h"

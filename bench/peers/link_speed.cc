@@ -28,13 +28,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collective/sample.h"
+
 namespace {
 
+using crossdevice::bench::kMaxCallsPerSample;
+using crossdevice::bench::kReductionsPerLineUp;
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kNumCalls = 10'000;
+constexpr std::size_t kNumSamples = 150;
 /// How long to look without giving up the core: as long as the library's transports do.
 constexpr std::chrono::microseconds kSpinTime{20};
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16U;
@@ -219,24 +223,32 @@ std::vector<Socket> connect_partners(const Job& job) {
   return connections;
 }
 
-/// What each of some all-reduces of 8 bytes takes this worker, in microseconds. Another one is before each, so that they begin together.
-std::vector<double> time_all_reduces(const Job& job, const std::vector<Socket>& connections) {
+struct Times {
+  std::vector<double> samples_us;  ///< of one all-reduce of 8 bytes, for this worker
+  std::size_t num_calls = 0;       ///< including those that line the workers up
+};
+
+/// As what is held against it is timed: the slowest worker counts once for all calls of a sample,
+/// not in each call anew, and what takes a worker off its core for a while is in the mean.
+Times time_all_reduces(const Job& job, const std::vector<Socket>& connections) {
   const bool has_core = job.num_workers <= std::thread::hardware_concurrency();
   const std::uint64_t n = job.num_workers;
+  Times times;
   const auto all_reduce = [&] {
     std::uint64_t sum = job.rank + 1;
     for (const Socket& each : connections) sum += exchange(each.get(), sum, has_core);
     if (sum != n * (n + 1) / 2) throw std::runtime_error("a wrong sum: " + std::to_string(sum));
+    ++times.num_calls;
   };
-  std::vector<double> samples;
-  samples.reserve(kNumCalls);
-  for (int i = 0; i < kNumCalls; ++i) {
-    all_reduce();
+  times.samples_us.reserve(kNumSamples);
+  for (std::size_t i = 0; i < kNumSamples; ++i) {
+    for (int k = 0; k < kReductionsPerLineUp; ++k) all_reduce();
     const Clock::time_point begin = Clock::now();
-    all_reduce();
-    samples.push_back(Microseconds(Clock::now() - begin).count());
+    for (std::size_t k = 0; k < kMaxCallsPerSample; ++k) all_reduce();
+    const Microseconds taken = Clock::now() - begin;
+    times.samples_us.push_back(taken.count() / static_cast<double>(kMaxCallsPerSample));
   }
-  return samples;
+  return times;
 }
 
 /// What comes while the stream is full: from the first piece after kSkippedTime to the last before kStreamTime.
@@ -295,10 +307,11 @@ void measure(const std::string& file) {
   if (job.num_workers < 2 || !std::has_single_bit(job.num_workers))
     throw std::runtime_error("recursive doubling needs 2, 4, 8, ... workers");
   const std::vector<Socket> connections = connect_partners(job);
-  const std::vector<double> samples = time_all_reduces(job, connections);
+  const Times times = time_all_reduces(job, connections);
   std::ofstream out(file + "." + std::to_string(job.rank));
-  out << std::fixed << "{\"all_reduces_us\": [";
-  for (std::size_t i = 0; i < samples.size(); ++i) out << (i == 0 ? "" : ", ") << samples[i];
+  out << std::fixed << "{\"num_calls\": " << times.num_calls << ", \"all_reduces_us\": [";
+  for (std::size_t i = 0; i < times.samples_us.size(); ++i)
+    out << (i == 0 ? "" : ", ") << times.samples_us[i];
   out << "]";
   if (job.num_workers == 2)
     out << ", \"bytes_per_second\": " << measure_stream(connections.front().get());

@@ -16,15 +16,16 @@ ERRORS = (OSError, ValueError, TypeError, KeyError, subprocess.SubprocessError) 
 @dataclasses.dataclass(frozen=True)
 class Link:
     bytes_per_second: float  # each way, while both ways are full, between two workers
-    all_reduce_us: float  # of 8 bytes among all workers of a scene, by recursive doubling: the median; of each call the slowest worker counts
+    all_reduce_us: float | None  # of 8 bytes among all workers of a scene, by recursive doubling: the median of samples, of which each is the mean of a
+    # burst of calls, of the slowest worker, as crossdevice-bench and the peers have it; None: an older state has not measured it
 
 
 def measure(tools, rate, num_workers):
     """A Link. Of the stream the slower worker counts."""
     pair = _run(tools, rate, 2)
     all_workers = pair if num_workers == 2 else _run(tools, rate, num_workers)
-    calls = zip(*(each["all_reduces_us"] for each in all_workers), strict=True)
-    link = Link(min(each["bytes_per_second"] for each in pair), statistics.median(max(call) for call in calls))
+    samples = zip(*(each["all_reduces_us"] for each in all_workers), strict=True)
+    link = Link(min(each["bytes_per_second"] for each in pair), statistics.median(max(sample) for sample in samples))
     if not (link.bytes_per_second > 0 and link.all_reduce_us > 0):
         raise ValueError(str(link))
     return link

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+import link_speed
 import scenes
 
 
@@ -21,8 +22,15 @@ class Measurement:
     warnings: list = dataclasses.field(default_factory=list)  # why the figures may be wrong
     facts: dict = dataclasses.field(default_factory=dict)  # of the machine and all versions, then; empty: nobody has noted them
     busy_share: float | None = None  # of all cores, by others, before
-    link_bytes_per_second: float | None = None  # each way
-    plain_all_reduce_us: float | None = None  # of 8 bytes among the workers, by plain sockets and nothing of the library
+    links: list = dataclasses.field(default_factory=list)  # the Link of each round
+    link_bytes_per_second: float | None = None  # each way; of older states, which measured it once, before the rounds
+    plain_all_reduce_us: float | None = None  # theirs of 8 bytes among the workers, by plain sockets: the median of single calls
+
+    def link_of(self, turn):
+        """The Link that a round is held against; None: there is none."""
+        if turn < len(self.links):
+            return self.links[turn]
+        return link_speed.Link(self.link_bytes_per_second, self.plain_all_reduce_us) if self.link_bytes_per_second else None
 
 
 def facts_of_most(measurements):
@@ -31,7 +39,7 @@ def facts_of_most(measurements):
     return max(noted, key=lambda facts: (noted.count(facts), facts.get("Date", "")), default={})
 
 
-KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "link_bytes_per_second", "plain_all_reduce_us")
+KEPT = ("failures", "absent", "remarks", "warnings", "facts", "busy_share", "links", "link_bytes_per_second", "plain_all_reduce_us")
 
 
 def write_text(path, text):
@@ -55,6 +63,8 @@ def read(folder, known):
     for name in rows.keys() - {scene.name for scene in known}:
         print(f"{folder}: {name} is left out: there is no such scene any more", file=sys.stderr)
     known_circumstances = {name: {field: value for field, value in noted.items() if field in KEPT} for name, noted in circumstances.items()}
+    for noted in known_circumstances.values():
+        noted["links"] = [link_speed.Link(**link) for link in noted.get("links", [])]
     return {scene.name: Measurement(scene, rows.get(scene.name, []), **known_circumstances.get(scene.name, {}))
             for scene in known if scene.name in rows or scene.name in circumstances}
 
@@ -63,7 +73,7 @@ def write(folder, measurements):
     """measurements: as read() gives them."""
     folder.mkdir(parents=True, exist_ok=True)
     circumstances = {name: {field: getattr(found, field) for field in KEPT} for name, found in measurements.items()}
-    write_text(folder / "scenes.json", json.dumps(circumstances, indent=1) + "\n")
+    write_text(folder / "scenes.json", json.dumps(circumstances, indent=1, default=dataclasses.asdict) + "\n")
     lines = []
     for found in measurements.values():
         for row in found.rows:

@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "collective/meeting.h"
+#include "collective/sample.h"
 #include "collective/team.h"
 #include "peers/peer.h"
 #include "support/program.h"

@@ -8,6 +8,7 @@ import charts
 import contenders as who
 import drawings
 import measurement
+import peer_rows
 import summary
 from drawings import in_order, placement_text, title_of
 
@@ -29,8 +30,9 @@ PREAMBLE = "\n".join((
     "- Below 4 KiB, where the links' speed says nothing, the bound across links is an all-reduce of 8 bytes among as many workers on the same cores, by plain "
     "TCP sockets and nothing else: recursive doubling, in each step of which two workers send to each other at once and look for the other's message, letting "
     "others run where workers share cores. More than 100 %: another pattern can be faster, such as a message from each to all others.",
-    "- Stream and that all-reduce are measured by a program without any library (bench/peers/link_speed.cc), once, just before the scene's rounds, between "
-    "namespaces with links made as the scene's; the stream between two."))
+    "- Stream and that all-reduce are measured by a program without any library (bench/peers/link_speed.cc), which has its turn in each round, between "
+    "namespaces with links made as the scene's, and is what that round is held against; the stream between two. The all-reduce is timed as everybody's of 8 "
+    f"bytes is: the workers line up, and a sample is the mean of {peer_rows.MAX_CALLS_PER_SAMPLE} calls in a row, of the slowest worker."))
 
 
 def time_text(us):
@@ -158,14 +160,28 @@ def list_calls(rows):
     return [f"Gradients {how}: {who.listed(found)}" for how, found in titles.items()]
 
 
+def link_sentences(found):
+    """What the links were seen to do; none where there are none."""
+    if found.links:
+        speed = summary.spread_of(link.bytes_per_second * 8 / 1e6 for link in found.links)
+        plain = summary.spread_of(link.all_reduce_us for link in found.links)
+        among = f" ({plain.low:.1f}-{plain.high:.1f} in {len(plain.rounds)} rounds)" if len(plain.rounds) > 1 else ""
+        return [f"The link carries {speed.median:.0f} Mbit/s each way, and plain sockets all-reduce 8 bytes in {plain.median:.1f} us{among}"]
+    if not found.link_bytes_per_second:
+        return []
+    speed = f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way"
+    if not found.plain_all_reduce_us:
+        return [f"{speed}: measured once, before the rounds"]
+    return [f"{speed}, and plain sockets all-reduce 8 bytes in {found.plain_all_reduce_us:.1f} us: measured once, before the rounds, and each call timed by "
+            "itself"]
+
+
 def circumstances(found, head):
     """What a reader must know of a scene. head: the facts that stand at the top of the page."""
     sentences = [rounds_text(found.rows), *ops_of_ours(found), *list_calls(found.rows)]
     if found.busy_share is not None:
         sentences.append(f"{100 * found.busy_share:.0f} % of the cores were busy before")
-    if found.link_bytes_per_second:
-        plain = f", and plain sockets all-reduce 8 bytes in {found.plain_all_reduce_us:.1f} us" if found.plain_all_reduce_us else ""
-        sentences.append(f"The link carries {found.link_bytes_per_second * 8 / 1e6:.0f} Mbit/s each way{plain}")
+    sentences += link_sentences(found)
     sentences += found.remarks
     sentences += [f"Not here: {who.listed(title_of(name) for name in names)} ({reason})" for reason, names in found.absent.items()]
     if found.failures:
@@ -258,9 +274,8 @@ def write(folder, measurements):
     lines += [f"{name}: {value}  " for name, value in head.items() if name not in ("cpu", "cores")]
     lines += ["", PREAMBLE, ""]
     pictures = {}
-    tables = [(found.scene, summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)) for found in measurements.values()]
-    lines += bars_part({scene.name: bars.Measured(table, measurements[scene.name].rows, measurements[scene.name].plain_all_reduce_us)
-                        for scene, table in tables})
+    tables = [(found.scene, summary.summarise(found.rows, found.link_of)) for found in measurements.values()]
+    lines += bars_part({scene.name: bars.Measured(table, measurements[scene.name].rows) for scene, table in tables})
     notes = read_notes(folder, measurements)
     for scene, table in tables:
         lines += scene_part(measurements[scene.name], table, head, notes.get(scene.name), pictures)

@@ -84,16 +84,16 @@ def key_of(row):
 SMALL_BYTES = 4 << 10
 
 
-def _bound_us(row, bytes_per_second, plain_all_reduce_us):
+def _bound_us(row, link):
     """None: there is none that means anything."""
     n = row["workers"]
     if row["size_bytes"] < SMALL_BYTES:
-        return plain_all_reduce_us
-    return 2 * (n - 1) / n * row["size_bytes"] / bytes_per_second * 1e6
+        return link.all_reduce_us
+    return 2 * (n - 1) / n * row["size_bytes"] / link.bytes_per_second * 1e6
 
 
-def summarise(rows, link_bytes_per_second=None, plain_all_reduce_us=None):
-    """{Key: {contender: Cell}} of one scene's rows.
+def summarise(rows, link_of=lambda turn: None):
+    """{Key: {contender: Cell}} of one scene's rows. link_of(round): the Link between its workers, or None.
 
     The limit is the one that ours measured in the same round, in turns with the operation: it is the same for all. Across links it is
     2(n-1)/n times the bytes over the link's speed, and of small values what 8 bytes take by plain sockets, where that was measured.
@@ -103,8 +103,9 @@ def summarise(rows, link_bytes_per_second=None, plain_all_reduce_us=None):
     for row in rows:
         key = key_of(row)
         times[key][row["contender"]][row["round"]] = row["time_us_median"]
-        if link_bytes_per_second:
-            bound = _bound_us(row, link_bytes_per_second, plain_all_reduce_us)
+        link = link_of(row["round"])
+        if link:
+            bound = _bound_us(row, link)
             if bound:
                 limits[key][row["round"]] = bound
         elif row["contender"] == OURS and row["limit_gbs"] and row["limit"] != "flat_buffer":

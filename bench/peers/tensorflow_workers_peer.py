@@ -45,7 +45,7 @@ def measure(case, arguments, team, placing, strategy):
         outputs[i] = reduce(inputs[i])
 
     def line_up(token=tf.zeros(1)):
-        for _ in range(3):
+        for _ in range(peer_rows.REDUCTIONS_PER_LINE_UP):
             reduce_token([token])
 
     prepare(0)

@@ -47,7 +47,7 @@ class Buffers:
 
 
 def line_up(token=torch.zeros(1)):
-    for _ in range(3):
+    for _ in range(peer_rows.REDUCTIONS_PER_LINE_UP):
         dist.all_reduce(token, dist.ReduceOp.MAX)
 
 

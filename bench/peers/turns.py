@@ -16,6 +16,7 @@ import measurement
 TIMEOUT_SECONDS = 300
 NEEDED_FIELDS = ("op", "size_bytes", "in_place", "time_us_median", "algorithm", "wrong")
 SPEED_OF_LINK = "the speed of the link"
+LINK = who.Contender(SPEED_OF_LINK, SPEED_OF_LINK)  # takes its turns across links, as what a round is held against
 ORDER_REMARK = "Turns were taken in another order in each round"
 
 
@@ -76,9 +77,9 @@ def order_of(contenders, turn):
 
 
 def measure_link(found, tools):
+    """In one round."""
     try:
-        link = link_speed.measure(tools, found.scene.rate, found.scene.workers)
-        found.link_bytes_per_second, found.plain_all_reduce_us = link.bytes_per_second, link.all_reduce_us
+        found.links.append(link_speed.measure(tools, found.scene.rate, found.scene.workers))
     except link_speed.ERRORS as error:
         found.failures.append(SPEED_OF_LINK)
         print(f"{found.scene.name}: {SPEED_OF_LINK}: {error}", file=sys.stderr)
@@ -104,13 +105,15 @@ def measure(scene, present, tools, num_rounds):
     if warning:
         found.warnings.append(warning)
         print(f"{scene.name}: {warning}", file=sys.stderr)
-    if scene.rate:
-        measure_link(found, tools)
+    takers = [*here, LINK] if scene.rate else here
     for turn in range(num_rounds):
-        for contender in order_of(here, turn):
+        for contender in order_of(takers, turn):
             if contender.name in found.failures or turn >= who.max_rounds(contender, scene):
                 continue
             begin = time.monotonic()
-            take_turn(found, contender, tools, turn)
+            if contender is LINK:
+                measure_link(found, tools)
+            else:
+                take_turn(found, contender, tools, turn)
             print(f"{scene.name}, round {turn + 1} of {num_rounds}: {contender.name} {time.monotonic() - begin:.1f} s", flush=True)
     return found

@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 
 import bars  # noqa: E402
 import contenders  # noqa: E402
+import link_speed  # noqa: E402
 import page  # noqa: E402
 import scenes  # noqa: E402
 import summary  # noqa: E402
@@ -23,13 +24,13 @@ def rows(contender, *times_us, size_bytes=8, in_place=True, **more):
     return [fields | {"contender": contender, "round": turn, "time_us_median": time_us} | more for turn, time_us in enumerate(times_us)]
 
 
-def measured(link_bytes_per_second=None, plain_all_reduce_us=None, **rows_of):
-    """workers_2: [rows of one contender, of another, ...]."""
+def measured(links=(), **rows_of):
+    """workers_2: [rows of one contender, of another, ...]. links: of each round."""
     found = {}
     for name, parts in rows_of.items():
         every = [row for part in parts for row in part]
-        table = summary.summarise(every, link_bytes_per_second, plain_all_reduce_us)
-        found[name.replace("_", "-")] = bars.Measured(table, every, plain_all_reduce_us)
+        table = summary.summarise(every, dict(enumerate(links)).get)
+        found[name.replace("_", "-")] = bars.Measured(table, every)
     return found
 
 
@@ -90,8 +91,9 @@ class OwnFiguresTest(unittest.TestCase):
 
     def test_beside_plain_sockets(self):
         judge = bars.beside_plain_sockets(bars.at_most(1.25), ("network-1gbit",))
-        for times, state in (((12, 10), bars.State.MET), ((12, 13), bars.State.UNDECIDED), ((13, 14), bars.State.MISSED)):
-            found = judge(measured(network_1gbit=[rows("crossdevice", *times)], link_bytes_per_second=1e8, plain_all_reduce_us=10.0))
+        for times, plain, state in (((12, 10), (10, 10), bars.State.MET), ((12, 13), (10, 10), bars.State.UNDECIDED), ((13, 14), (10, 10), bars.State.MISSED),
+                                    ((12, 24), (10, 20), bars.State.MET), ((12, 24), (20, 10), bars.State.UNDECIDED)):
+            found = judge(measured([link_speed.Link(1e8, us) for us in plain], network_1gbit=[rows("crossdevice", *times)]))
             self.assertIs(found.state, state)
         self.assertIs(judge(measured(network_1gbit=[rows("crossdevice", 10, 10)])).state, bars.State.NOT_MEASURED)
 

@@ -54,6 +54,11 @@ def rounds(contender, *times_us, **more):
     return [row(contender, turn, time_us, **more) for turn, time_us in enumerate(times_us)]
 
 
+def link_of(bytes_per_second, all_reduce_us=None):
+    """The same in every round."""
+    return lambda turn: link_speed.Link(bytes_per_second, all_reduce_us)
+
+
 KEY = summary.Key("all_reduce", 1000, True)
 
 
@@ -82,16 +87,21 @@ class SummaryTest(unittest.TestCase):
 
     def test_across_links_the_bound_is_the_link(self):
         # 2 * 3/4 * 10000 bytes at 1.5e8 bytes per second: 100 us.
-        table = summary.summarise([row("crossdevice", 0, 200, size_bytes=10000)], 1.5e8, 7.0)
+        table = summary.summarise([row("crossdevice", 0, 200, size_bytes=10000)], link_of(1.5e8, 7.0))
         self.assertAlmostEqual(table[dataclasses.replace(KEY, size_bytes=10000)]["crossdevice"].percent, 50)
 
     def test_of_small_values_across_links_the_bound_is_what_plain_sockets_take(self):
         rows = [row("crossdevice", 0, 200)]
-        self.assertAlmostEqual(summary.summarise(rows, 1.5e8, 50.0)[KEY]["crossdevice"].percent, 25)
-        self.assertIsNone(summary.summarise(rows, 1.5e8)[KEY]["crossdevice"].percent)
-        table = summary.summarise([row("crossdevice", 0, 200)], 1.5e8)
+        self.assertAlmostEqual(summary.summarise(rows, link_of(1.5e8, 50.0))[KEY]["crossdevice"].percent, 25)
+        self.assertIsNone(summary.summarise(rows, link_of(1.5e8))[KEY]["crossdevice"].percent)
+        table = summary.summarise([row("crossdevice", 0, 200)], link_of(1.5e8))
         self.assertIn("200 us (-)", "\n".join(page.scene_table(table, has_links=True)))
         self.assertNotIn("(-)", "\n".join(page.scene_table(table)))
+
+    def test_across_links_a_round_is_held_against_what_was_seen_of_them_in_it(self):
+        links = [link_speed.Link(1e8, 50.0), link_speed.Link(2e8, 90.0)]
+        cells = summary.summarise(rounds("crossdevice", 100, 100, 100), dict(enumerate(links)).get)[KEY]
+        self.assertEqual(cells["crossdevice"].percents.rounds, (50, 90))
 
     def test_rounds_that_disagree_decide_nothing(self):
         def verdict(*ratios):
@@ -189,7 +199,7 @@ class PageTest(unittest.TestCase):
     def test_writes_a_page_and_charts_that_are_xml(self):
         every = list(scenes.scenes(2))
         text = self.write(*(some_measurement(scene, failures=["gloo", turns.SPEED_OF_LINK], busy_share=0.25, warnings=["It was loud."],
-                                             absent={"no reason": ["mpich"]}, link_bytes_per_second=1e8 if scene.rate else None) for scene in every))
+                                             absent={"no reason": ["mpich"]}, links=[link_speed.Link(1e8, 50.0)] if scene.rate else []) for scene in every))
         for scene in every:
             self.assertIn(scene.title[1:], text)
         for part in ("- **Failed**, so not shown in full: Gloo; the speed of the link.", "- 25 % of the cores were busy before.", "- **It was loud.**",
@@ -277,10 +287,20 @@ class PageTest(unittest.TestCase):
 
     def test_what_plain_sockets_take_is_told(self):
         scene = dataclasses.replace(SCENE, rate="1gbit", workers=4)
-        found = measurement.Measurement(scene, rounds("crossdevice", 40, size_bytes=8), facts=FACTS, link_bytes_per_second=1.25e8, plain_all_reduce_us=19.28)
-        text = self.write(found)
-        self.assertIn("- The link carries 1000 Mbit/s each way, and plain sockets all-reduce 8 bytes in 19.3 us.", text)
+        found = measurement.Measurement(scene, rounds("crossdevice", 40, 40, 40, size_bytes=8), facts=FACTS)
+
+        def text_with(**links):
+            return self.write(dataclasses.replace(found, **links))
+
+        text = text_with(links=[link_speed.Link(1.25e8, us) for us in (19.28, 18, 22)])
+        self.assertIn("- The link carries 1000 Mbit/s each way, and plain sockets all-reduce 8 bytes in 19.3 us (18.0-22.0 in 3 rounds).", text)
         self.assertIn("40 us (48 %)", text)
+        self.assertIn("in 19.3 us.", text_with(links=[link_speed.Link(1.25e8, 19.28)]))
+        text = text_with(link_bytes_per_second=1.25e8, plain_all_reduce_us=19.28)
+        self.assertIn("in 19.3 us: measured once, before the rounds, and each call timed by itself.", text)
+        self.assertIn("40 us (48 %)", text)
+        self.assertIn("- The link carries 1000 Mbit/s each way: measured once, before the rounds.", text_with(link_bytes_per_second=1.25e8))
+        self.assertNotIn("The link carries", text_with())
 
     def test_a_scene_that_was_measured_apart_says_when(self):
         def some(name, **facts):
@@ -323,13 +343,20 @@ class FolderTest(unittest.TestCase):
     def write(self, *measurements):
         self.compare.write(self.folder, {found.scene.name: found for found in measurements}, TOOLS)
 
+    def folder_of(self, *flags, missing=None):
+        """Which one is written. missing: {contender: reason}."""
+        with unittest.mock.patch.object(sys, "argv", ["compare", *flags]):
+            arguments = self.compare.parse_arguments()
+        return self.compare.output_folder(arguments, self.compare.chosen_scenes(arguments, TOOLS), TOOLS, missing or {})
+
     def contenders_by_scene(self):
         return {name: {row["contender"] for row in found.rows} for name, found in measurement.read(self.folder, self.known.values()).items()}
 
     def test_scenes_measured_now_replace_theirs_and_the_others_stay(self):
         first, second = self.known["workers-2"], self.known["devices-2"]
         kept = measurement.Measurement(second, rounds("gloo", 7, scene=second.name), failures=["mpich"], absent={"why": ["torch"]}, remarks=["so"],
-                                       warnings=["loud"], facts=FACTS, busy_share=0.5, link_bytes_per_second=3.0)
+                                       warnings=["loud"], facts=FACTS, busy_share=0.5, links=[link_speed.Link(3.0, 1.0)],
+                                       link_bytes_per_second=3.0)
         self.write(kept, measurement.Measurement(first, rounds("openmpi", 1, 2, scene=first.name), facts=FACTS))
         self.write(measurement.Measurement(first, rounds("mpich", 3, scene=first.name), facts=FACTS))
         self.assertEqual(self.contenders_by_scene(), {"workers-2": {"mpich"}, "devices-2": {"gloo"}})
@@ -350,18 +377,48 @@ class FolderTest(unittest.TestCase):
                          {"workers-4": measurement.Measurement(self.known["workers-4"], busy_share=0.25)})
 
     def test_a_part_of_a_comparison_goes_to_a_folder_of_its_own_unless_told(self):
-        def folder_of(*flags):
-            with unittest.mock.patch.object(sys, "argv", ["compare", *flags]):
-                return self.compare.output_folder(self.compare.parse_arguments())
-
         results = BENCH / "results"
-        self.assertEqual(folder_of().parent, results)
-        self.assertEqual(folder_of("--scenes", "workers", "--rounds", "6").parent, results)
+        self.assertEqual(self.folder_of().parent, results)
+        self.assertEqual(self.folder_of("--scenes", "workers", "--rounds", "6").parent, results)
         for flags in (["--quick"], ["--only", "gloo"], ["--rounds", "2"]):
-            folder = folder_of(*flags)
+            folder = self.folder_of(*flags)
             self.assertNotIn(results, folder.parents)
             folder.rmdir()
-            self.assertEqual(folder_of(*flags, "--output", "there"), pathlib.Path("there"))
+            self.assertEqual(self.folder_of(*flags, "--output", "there"), pathlib.Path("there"))
+
+    def test_a_folder_that_would_lose_a_contender_stays_as_it_is(self):
+        folder = self.folder / "bench" / "results" / machine.folder_name()
+        names = {"workers-2": ("crossdevice", "torch", "gloo"), "devices-2": ("crossdevice", "tensorflow, ring")}
+        self.compare.write(folder, {scene: measurement.Measurement(self.known[scene], [row(name, 0, 1.0, scene=scene) for name in present], facts=FACTS)
+                                    for scene, present in names.items()}, TOOLS)
+
+        def is_kept(missing, *flags):
+            with contextlib.redirect_stderr(io.StringIO()) as errors, unittest.mock.patch.object(self.compare, "ROOT", self.folder):
+                chosen = self.folder_of(*flags, missing=missing)
+            self.assertEqual(chosen == folder, not errors.getvalue())
+            if chosen != folder:
+                self.assertNotIn(folder, chosen.parents)
+                chosen.rmdir()
+            self.errors = errors.getvalue()
+            return chosen != folder
+
+        python = dict.fromkeys(("torch", "tensorflow", "tensorflow-workers"), "no --environment")
+        self.assertTrue(is_kept(python))
+        self.assertIn(f"{folder} would lose torch in workers-2; tensorflow in devices-2 (no --environment)", self.errors)
+        self.assertTrue(is_kept({"gloo": "not built"}))
+        self.assertIn("gloo in workers-2 (not built)", self.errors)
+        self.assertTrue(is_kept(python, "--scenes", "devices-2"))
+        self.assertNotIn("torch", self.errors)
+        for missing in ({}, {"mpich": "not built"}, {"tensorflow-workers": "no --environment"}):  # whom the folder has not
+            self.assertFalse(is_kept(missing))
+        self.assertFalse(is_kept(python, "--scenes", "workers-4"))  # which the folder has not
+        self.assertFalse(is_kept({"gloo": "not built"}, "--scenes", "devices-2"))
+        self.assertEqual(self.folder_of("--output", "there", missing=python), pathlib.Path("there"))
+
+    def test_whom_a_scene_leaves_out_itself_is_no_loss(self):
+        scene = next(scene for scene in self.known.values() if "gloo" in scene.too_slow)
+        self.write(measurement.Measurement(scene, [row(name, 0, 1.0, scene=scene.name) for name in ("crossdevice", "gloo")], facts=FACTS))
+        self.assertEqual(self.compare.losses(self.folder, [scene], TOOLS, {"gloo": "not built"}), {})
 
 
 WRITE_ROWS = "import sys, json; open(sys.argv[sys.argv.index('--json') + 1], 'w').write({text!r})"
@@ -444,8 +501,19 @@ class TurnsTest(unittest.TestCase):
             with unittest.mock.patch.object(link_speed, "measure", side_effect=error):
                 found = self.measure(writer("good", [GOOD_ROW]), scene=dataclasses.replace(SCENE, rate="1gbit"))
             self.assertEqual(found.failures, [turns.SPEED_OF_LINK])
-            self.assertIsNone(found.link_bytes_per_second)
+            self.assertEqual(found.links, [])
             self.assertEqual(len(found.rows), 2)
+
+    def test_links_are_measured_in_turns_too(self):
+        links = [link_speed.Link(1e8, us) for us in (50.0, 40.0, 60.0)]
+        calls = unittest.mock.Mock()
+        calls.link.side_effect = links
+        calls.ours.return_value = [GOOD_ROW]
+        with unittest.mock.patch.object(link_speed, "measure", calls.link), unittest.mock.patch.object(turns, "run_once", calls.ours):
+            found = self.measure(writer("crossdevice", []), scene=dataclasses.replace(SCENE, rate="1gbit"), num_rounds=3)
+        self.assertEqual([call[0] for call in calls.mock_calls], ["ours", "link", "link", "ours", "link", "ours"])
+        self.assertEqual([found.link_of(turn) for turn in range(4)], [*links, None])
+        self.assertEqual(found.failures, [])
 
     def test_other_peoples_work_is_warned_of(self):
         self.assertEqual(self.measure().warnings, [])
@@ -467,7 +535,7 @@ class LinkTest(unittest.TestCase):
 
     PAIR = ('{"bytes_per_second": 1e8, "all_reduces_us": [9.5, 8, 7]}', '{"bytes_per_second": 9e7, "all_reduces_us": [9.25, 30, 8]}')
 
-    def test_the_slower_worker_counts_in_each_call(self):
+    def test_the_slower_worker_counts_in_each_sample(self):
         self.assertEqual(self.measure(*self.PAIR), link_speed.Link(9e7, 9.5))
 
     def test_small_values_are_those_of_all_workers(self):

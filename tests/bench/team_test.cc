@@ -13,6 +13,7 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "collective/measure.h"
+#include "collective/sample.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::bench {
@@ -160,6 +161,15 @@ TEST(TeamTest, AloneThereIsNobodyToWaitFor) {
   EXPECT_EQ(team.total(3), 3U);
   EXPECT_EQ(team.slowest({1, 2}), (std::vector<double>{1, 2}));
   EXPECT_EQ(calls_per_sample(make_case(team, {Shape{2}}), team), 1U);
+}
+
+/// What bench/peers/link_speed.cc bounds below 4 KiB is timed in as many calls as it makes.
+TEST(TeamTest, SmallCallsAcrossHostsAreAsManyAsThoseOfPlainSockets) {
+  const Team team(nullptr, {.num_workers = 4, .num_hosts = 4});
+  for (const std::size_t num_bytes : {8U, 4U << 10U}) {
+    EXPECT_EQ(calls_per_sample(make_case(team, {Shape{num_bytes / sizeof(float)}}), team),
+              kMaxCallsPerSample);
+  }
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ def peers_in(text):
 
 def tables_of(folder):
     """{scene: its table} of a folder of measurements."""
-    return {name: summary.summarise(found.rows, found.link_bytes_per_second, found.plain_all_reduce_us)
+    return {name: summary.summarise(found.rows, found.link_of)
             for name, found in measurement.read(folder, scenes.scenes(2)).items()}
 
 
