@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Which devices there are, and where CUDA's are not, why.
 #include <cstddef>
-#include <filesystem>
 #include <string>
-#include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,7 +11,7 @@
 #include "crossdevice/device/gpu_platform.h"
 
 #include "doctor/probes.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 #include "support/byte_size.h"
 
 namespace crossdevice::doctor {
@@ -24,10 +23,21 @@ std::string cuda_version(int version) {
 }
 
 /// Whether NVIDIA's driver shows itself, whatever CUDA says.
-bool has_nvidia_driver() {
-  std::error_code error;
-  return std::filesystem::exists("/proc/driver/nvidia/version", error) ||
-         std::filesystem::exists("/dev/nvidiactl", error);
+bool has_nvidia_driver(const System& system) {
+  return system.has("/proc/driver/nvidia/version") || system.has("/dev/nvidiactl");
+}
+
+/// By PCI address: what the machine has, with or without a driver. A container sees its machine's.
+std::vector<std::string> nvidia_gpus(const System& system) {
+  const std::string folder = "/sys/bus/pci/devices/";
+  std::vector<std::string> gpus;
+  for (const std::string& address : system.names_in(folder)) {
+    const std::string vendor = system.first_line_of(folder + address + "/vendor").value_or("");
+    const std::string type = system.first_line_of(folder + address + "/class").value_or("");
+    // 03: displays, with 0300 for those that have a screen and 0302 for those that only compute.
+    if (vendor == "0x10de" && type.starts_with("0x03")) gpus.push_back(address);
+  }
+  return gpus;
 }
 
 Finding find_host_devices() {
@@ -45,16 +55,31 @@ Finding why_no_cuda(const std::string& reason) {
           .facts = {{"reason", reason}}};
 }
 
-Finding why_no_gpus(const std::string& reason) {
+Finding why_no_gpus(const System& system, const std::string& reason) {
   Finding finding{.name = "GPUs", .status = Status::ABSENT, .text = "none: " + reason};
-  finding.facts = {{"count", 0}, {"reason", reason}, {"driver_is_there", has_nvidia_driver()}};
-  if (!has_nvidia_driver()) return finding;
-  finding.text += "; yet NVIDIA's driver is there";
-  if (reason.find("built without") != std::string::npos) {
+  const bool has_driver = has_nvidia_driver(system);
+  const std::vector<std::string> gpus = nvidia_gpus(system);
+  finding.facts = {
+      {"count", 0}, {"reason", reason}, {"driver_is_there", has_driver}, {"pci", gpus}};
+  if (!has_driver && gpus.empty()) return finding;
+  constexpr const char* kBuild =
+      "build with CUDA's toolkit (12.1 or newer): cmake --preset release says whether it finds one";
+  const bool is_built_without = reason.find("built without") != std::string::npos;
+  if (!has_driver) {
     finding.status = Status::SHORTFALL;
+    finding.text +=
+        fmt::format("; yet the PCI bus has {} of NVIDIA's GPUs ({}), and no driver is there",
+                    gpus.size(), fmt::join(gpus, ", "));
     finding.advice =
-        "build with CUDA's toolkit (12.1 or newer): cmake --preset release says whether it finds "
-        "one";
+        "install NVIDIA's driver (nvidia-smi then lists the GPU); in a container, where the "
+        "machine has it, pass the GPU through: docker run --gpus all";
+    if (is_built_without) finding.advice += std::string("; and ") + kBuild;
+    return finding;
+  }
+  finding.text += "; yet NVIDIA's driver is there";
+  if (is_built_without) {
+    finding.status = Status::SHORTFALL;
+    finding.advice = kBuild;
   } else {
     finding.status = Status::FAILURE;
     finding.advice =
@@ -64,7 +89,7 @@ Finding why_no_gpus(const std::string& reason) {
   return finding;
 }
 
-Finding find_cuda() {
+Finding find_cuda(const System& system) {
   detail::CudaApi& cuda = *detail::gpu_platform().cuda;
   int driver = 0;
   int runtime = 0;
@@ -73,7 +98,9 @@ Finding find_cuda() {
   Finding finding{.name = "CUDA"};
   finding.text =
       fmt::format("run time {}, driver for {}", cuda_version(runtime), cuda_version(driver));
-  if (const auto line = first_line_of("/proc/driver/nvidia/version")) finding.text += "; " + *line;
+  if (const auto line = system.first_line_of("/proc/driver/nvidia/version")) {
+    finding.text += "; " + *line;
+  }
   finding.facts = {{"runtime", runtime}, {"driver", driver}};
   return finding;
 }
@@ -135,14 +162,15 @@ Finding find_peers(int count) {
 
 }  // namespace
 
-Findings probe_devices() {
+Findings probe_devices(const System& system) {
   Findings findings{find_host_devices()};
   const detail::GpuPlatform& platform = detail::gpu_platform();
   const int count = num_gpus();
   const bool has_cuda = platform.has_gpus();
-  findings.push_back(has_cuda ? find_cuda() : why_no_cuda(platform.reason_against));
+  findings.push_back(has_cuda ? find_cuda(system) : why_no_cuda(platform.reason_against));
   if (count == 0) {
-    findings.push_back(why_no_gpus(has_cuda ? "CUDA finds no GPU" : platform.reason_against));
+    findings.push_back(
+        why_no_gpus(system, has_cuda ? "CUDA finds no GPU" : platform.reason_against));
     return findings;
   }
   findings.push_back(find_gpus(count));

@@ -6,15 +6,15 @@
 #include <sys/resource.h>
 
 #include "doctor/probes.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 #include "support/byte_size.h"
 
 namespace crossdevice::doctor {
 namespace {
 
-rlim_t soft_limit(__rlimit_resource resource) {
+rlim_t soft_limit(const System& system, int resource) {
   rlimit limit{};
-  return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+  return system.calls.limit_of(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
 std::string number(rlim_t limit) {
@@ -30,10 +30,10 @@ nlohmann::ordered_json fact(rlim_t limit) {
 }
 
 /// A worker holds some for itself and some for each other worker.
-Finding find_open_files() {
+Finding find_open_files(const System& system) {
   constexpr rlim_t kEnough = 1024;
   constexpr rlim_t kLeast = 128;
-  const rlim_t limit = soft_limit(RLIMIT_NOFILE);
+  const rlim_t limit = soft_limit(system, RLIMIT_NOFILE);
   Finding finding{.name = "open files", .text = number(limit)};
   finding.facts = {{"limit", fact(limit)}};
   if (limit < kEnough) {
@@ -45,8 +45,8 @@ Finding find_open_files() {
 }
 
 /// The pool and the windows reserve addresses far beyond what they fill.
-Finding find_address_space() {
-  const rlim_t limit = soft_limit(RLIMIT_AS);
+Finding find_address_space(const System& system) {
+  const rlim_t limit = soft_limit(system, RLIMIT_AS);
   Finding finding{.name = "address space", .text = size(limit)};
   finding.facts = {{"limit_bytes", fact(limit)}};
   if (limit != RLIM_INFINITY) {
@@ -58,9 +58,9 @@ Finding find_address_space() {
 }
 
 /// Only RDMA pins memory of the process.
-Finding find_locked_memory() {
-  const bool has_rdma = !rdma_devices().empty();
-  const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
+Finding find_locked_memory(const System& system) {
+  const bool has_rdma = !system.rdma_devices().empty();
+  const rlim_t limit = soft_limit(system, RLIMIT_MEMLOCK);
   Finding finding{
       .name = "locked memory",
       .text = size(limit) + (has_rdma ? "" : "; nothing here needs it (no RDMA device)")};
@@ -76,6 +76,8 @@ Finding find_locked_memory() {
 
 }  // namespace
 
-Findings probe_limits() { return {find_open_files(), find_address_space(), find_locked_memory()}; }
+Findings probe_limits(const System& system) {
+  return {find_open_files(system), find_address_space(system), find_locked_memory(system)};
+}
 
 }  // namespace crossdevice::doctor

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
 #include <string>
 
 #include <fmt/format.h>
@@ -14,8 +13,9 @@
 #include "crossdevice/device/reduce_kernel.h"
 
 #include "collective/machine.h"
+#include "doctor/control_group.h"
 #include "doctor/probes.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 #include "support/byte_size.h"
 
 namespace crossdevice::doctor {
@@ -23,21 +23,13 @@ namespace {
 
 using programs::format_byte_size;
 
-/// In cores; 0: none. "200000 100000" are 2 cores.
-double cpu_quota() {
-  std::istringstream in(group_limit("cpu.max").value_or(""));
-  double quota = 0;
-  double period = 0;
-  return in >> quota >> period && period > 0 ? quota / period : 0;
-}
-
-Finding find_cores() {
+Finding find_cores(const System& system) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   const int usable = ::sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : 0;
   const std::int64_t online = ::sysconf(_SC_NPROCESSORS_ONLN);
   const auto threads = HostThreadPool::instance().num_threads();
-  const double quota = cpu_quota();
+  const double quota = group_cores(system).value_or(0);
   Finding finding{.name = "processor"};
   finding.text = bench::describe_machine();
   finding.text.erase(std::min(finding.text.find("; huge pages"), finding.text.size()));
@@ -60,22 +52,30 @@ Finding find_cores() {
   return finding;
 }
 
-Finding find_memory() {
+/// Memory that can be had without swapping.
+std::size_t available_bytes(const System& system) {
+  return system.number_in("/proc/meminfo", "MemAvailable:").value_or(0) << 10U;
+}
+
+Finding find_memory(const System& system) {
   constexpr std::size_t kLittle = std::size_t{1} << 30;
   const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t total = page * static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
-  std::size_t available = bench::available_memory_bytes().value_or(0);
+  std::size_t available = available_bytes(system);
   Finding finding{.name = "memory"};
   finding.text =
       fmt::format("{}, {} available", format_byte_size(total), format_byte_size(available));
-  finding.facts = {
-      {"total_bytes", total}, {"available_bytes", available}, {"container_bytes", nullptr}};
-  if (const auto limit = group_limit("memory.max")) {
-    std::size_t bytes = 0;
-    std::istringstream(*limit) >> bytes;
-    finding.facts["container_bytes"] = bytes;
-    finding.text += fmt::format("; the container may use {}", format_byte_size(bytes));
-    available = std::min(available, bytes);
+  finding.facts = {{"total_bytes", total},
+                   {"available_bytes", available},
+                   {"container_bytes", nullptr},
+                   {"container_free_bytes", nullptr}};
+  if (const auto container = group_memory(system)) {
+    finding.facts["container_bytes"] = container->limit_bytes;
+    finding.facts["container_free_bytes"] = container->free_bytes;
+    finding.text += fmt::format("; the container may use {}, of which {} are left",
+                                format_byte_size(container->limit_bytes),
+                                format_byte_size(container->free_bytes));
+    available = std::min(available, container->free_bytes);
   }
   if (available < kLittle) {
     finding.status = Status::SHORTFALL;
@@ -89,6 +89,6 @@ Finding find_memory() {
 
 }  // namespace
 
-Findings probe_machine() { return {find_cores(), find_memory()}; }
+Findings probe_machine(const System& system) { return {find_cores(system), find_memory(system)}; }
 
 }  // namespace crossdevice::doctor

@@ -71,9 +71,8 @@ Finding find_interfaces(const std::vector<run::OwnAddress>& all) {
 
 }  // namespace
 
-Findings probe_network() {
-  const std::vector<run::OwnAddress> all = run::own_addresses();
-  return {find_loopback(all), find_interfaces(all)};
+Findings probe_network(const std::vector<run::OwnAddress>& addresses) {
+  return {find_loopback(addresses), find_interfaces(addresses)};
 }
 
 }  // namespace crossdevice::doctor

@@ -22,9 +22,14 @@ constexpr const char* kCopiesAreIll =
     "between host devices: memory is short (free -h), or ill (dmesg); of GPUs nvidia-smi, and "
     "lines with NVRM or Xid in dmesg, say what ails them";
 
+constexpr const char* kHostsAreIll =
+    "CROSSDEVICE_NUM_THREADS=1 shows whether it is the threads: ulimit -u, and in a container "
+    "--pids-limit, must admit them";
+
 constexpr std::array kProbes{
-    Probe{"machine", probe_machine, "processor", kReadSystem},
-    Probe{"limits", probe_limits, "open files", kReadSystem, Need::ALWAYS, Settings::NOT_READ},
+    Probe{"machine", [] { return probe_machine(System()); }, "processor", kReadSystem},
+    Probe{"limits", [] { return probe_limits(System()); }, "open files", kReadSystem, Need::ALWAYS,
+          Settings::NOT_READ},
     Probe{"environment", probe_environment, "environment",
           "env | grep CROSSDEVICE_ shows what is set: unset what is not needed", Need::ALWAYS,
           Settings::JUDGED},
@@ -32,29 +37,27 @@ constexpr std::array kProbes{
           "CROSSDEVICE_LAUNCHER=none looks at no launcher; or say it yourself: CROSSDEVICE_RANK, "
           "CROSSDEVICE_NUM_WORKERS and CROSSDEVICE_CHIEF_ADDRESS",
           Need::ALWAYS, Settings::NOT_READ},
-    Probe{"shared-memory", probe_shared_memory, "shared memory",
+    Probe{"shared-memory", [] { return probe_shared_memory(System()); }, "shared memory",
           "free -h and ulimit -v show whether memory is short, docker run --security-opt "
           "seccomp=unconfined whether a container's profile refuses it",
           Need::ALWAYS, Settings::NOT_READ},
-    Probe{"foreign-memory", probe_foreign_memory, "process_vm_readv", "nothing: nobody needs it",
-          Need::WHEN_ASKED_FOR, Settings::NOT_READ},
-    Probe{"network", probe_network, "network",
+    Probe{"foreign-memory", [] { return probe_foreign_memory(System()); }, "process_vm_readv",
+          "nothing: nobody needs it", Need::WHEN_ASKED_FOR, Settings::NOT_READ},
+    Probe{"network", [] { return probe_network(run::own_addresses()); }, "network",
           "ip addr shows whether the loopback is up and which interfaces have addresses",
           Need::ALWAYS, Settings::NOT_READ},
-    Probe{"devices", probe_devices, "GPUs", kGpusAreIll},
+    Probe{"devices", [] { return probe_devices(System()); }, "GPUs", kGpusAreIll},
     Probe{"nccl", probe_nccl, "NCCL",
           "set CROSSDEVICE_NCCL_LIBRARY to another libnccl.so.2, of version 2.14 or newer; ldd "
           "shows what the file itself needs",
           Need::WHERE_IT_WORKS},
-    Probe{"ucx", probe_ucx, "UCX",
+    Probe{"ucx", [] { return probe_ucx(System()); }, "UCX",
           "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; ucx_info -d shows what "
           "UCX itself makes of this machine",
           Need::WHEN_ASKED_FOR, Settings::NOT_READ},
     Probe{"copies", probe_copies, "copies", kCopiesAreIll},
-    Probe{
-        "all-reduce-hosts", probe_host_all_reduce, "all-reduce, one process",
-        "CROSSDEVICE_NUM_THREADS=1 shows whether it is the threads: ulimit -u, and in a container "
-        "--pids-limit, must admit them"},
+    Probe{"all-reduce-hosts", probe_host_all_reduce, "all-reduce, one process", kHostsAreIll},
+    Probe{"all-reduce-batch", probe_batch_all_reduce, "all-reduce, batch", kHostsAreIll},
     Probe{"all-reduce-gpus", probe_gpu_all_reduce, "all-reduce, GPUs", kGpusAreIll},
     Probe{
         "all-reduce-nccl", probe_nccl_all_reduce, "all-reduce, NCCL",
@@ -63,7 +66,7 @@ constexpr std::array kProbes{
         "HierarchicalCopyAllReduce go without NCCL",
         Need::WHERE_IT_WORKS},
     Probe{
-        "all-reduce-nccl-workers", probe_nccl_workers, "all-reduce, NCCL among workers",
+        "all-reduce-nccl-workers", probe_nccl_workers, "all-reduce, NCCL workers",
         "NCCL_DEBUG=INFO says what NCCL was about to do; NCCL_SHM_DISABLE=1 or NCCL_P2P_DISABLE=1 "
         "shows whether it is the way between processes: in a container they need /dev/shm (docker "
         "run --shm-size) and a common --ipc; CommunicationImplementation::RING goes through the "
@@ -86,7 +89,7 @@ constexpr std::array kProbes{
           "it takes the ways of all-reduce-shared-memory and all-reduce-tcp: their lines say what "
           "to do; --probe all-reduce-two-levels shows what these four workers said"},
     Probe{
-        "all-reduce-ucx", probe_ucx_workers, "all-reduce, UCX",
+        "all-reduce-ucx", [] { return probe_ucx_workers(System()); }, "all-reduce, UCX",
         "leave CROSSDEVICE_TRANSPORT unset, so that messages go over TCP; UCX_LOG_LEVEL=info says "
         "what UCX was about to do, UCX_TLS what it may use",
         Need::WHEN_ASKED_FOR},

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "doctor/probes.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 #include "support/byte_size.h"
 
 #ifndef MADV_COLLAPSE
@@ -31,7 +31,8 @@ std::string last_error() { return std::generic_category().message(errno); }
 /// Shared memory without a name, as the pool's.
 class Segment {
  public:
-  Segment() : fd_(::memfd_create("crossdevice-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  explicit Segment(const System& system)
+      : fd_(system.calls.make_memory_file("crossdevice-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     if (fd_ < 0) {
       error_ = "memfd_create: " + last_error();
     } else if (::ftruncate(fd_, kProbedBytes) != 0) {
@@ -73,20 +74,20 @@ Finding find_segments(const Segment& segment) {
 }
 
 /// Whether the kernel makes one huge page of shared memory that is there, as the pool asks it to: 0, or why not.
-int collapse(const Segment& segment) {
+int collapse(const System& system, const Segment& segment) {
   const auto begin = reinterpret_cast<std::uintptr_t>(segment.memory());
   const std::uintptr_t first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   void* const page = segment.memory() + (first - begin);
   std::memset(page, 1, kHugePageBytes);
-  return ::madvise(page, kHugePageBytes, MADV_COLLAPSE) == 0 ? 0 : errno;
+  return system.calls.advise(page, kHugePageBytes, MADV_COLLAPSE) == 0 ? 0 : errno;
 }
 
-Finding find_huge_pages(const Segment& segment) {
+Finding find_huge_pages(const System& system, const Segment& segment) {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
-  const std::string ordinary = choice_of(folder + "enabled").value_or("unknown");
-  const std::string shared = choice_of(folder + "shmem_enabled").value_or("unknown");
+  const std::string ordinary = system.choice_of(folder + "enabled").value_or("unknown");
+  const std::string shared = system.choice_of(folder + "shmem_enabled").value_or("unknown");
   const bool is_there = segment.error().empty();
-  const int why = is_there ? collapse(segment) : 0;
+  const int why = is_there ? collapse(system, segment) : 0;
   const bool works = is_there && why == 0;
   const std::string why_not = is_there ? std::generic_category().message(why) : segment.error();
   Finding finding{.name = "huge pages"};
@@ -112,11 +113,11 @@ Finding find_huge_pages(const Segment& segment) {
 }
 
 /// The library's own shared memory has no name and does not lie there; NCCL's does.
-Finding find_dev_shm() {
+Finding find_dev_shm(const System& system) {
   Finding finding{.name = "/dev/shm"};
   struct statvfs status {};
   constexpr std::size_t kEnoughBytes = std::size_t{512} << 20;
-  if (::statvfs("/dev/shm", &status) != 0) {
+  if (system.calls.space_of("/dev/shm", &status) != 0) {
     finding.status = Status::SHORTFALL;
     finding.text = "is not there: " + last_error();
     finding.advice = "NCCL needs it between processes: mount -t tmpfs -o size=1g tmpfs /dev/shm";
@@ -137,9 +138,9 @@ Finding find_dev_shm() {
 
 }  // namespace
 
-Findings probe_shared_memory() {
-  const Segment segment;
-  return {find_segments(segment), find_huge_pages(segment), find_dev_shm()};
+Findings probe_shared_memory(const System& system) {
+  const Segment segment(system);
+  return {find_segments(segment), find_huge_pages(system, segment), find_dev_shm(system)};
 }
 
 }  // namespace crossdevice::doctor

@@ -10,7 +10,7 @@
 #include "crossdevice/core/environment.h"
 
 #include "doctor/probes.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 
 namespace crossdevice::doctor {
 namespace {
@@ -40,9 +40,9 @@ std::string joined(const std::set<std::string>& names) {
 
 }  // namespace
 
-Findings probe_ucx() {
+Findings probe_ucx(const System& system) {
   const std::string reason = why_no_ucx();
-  const std::set<std::string> devices = rdma_devices();
+  const std::set<std::string> devices = system.rdma_devices();
   Finding finding{.name = "UCX"};
   finding.facts = {{"reason", reason}, {"rdma_devices", devices}};
   const std::string rdma = devices.empty() ? "no RDMA device" : "RDMA devices: " + joined(devices);

@@ -105,9 +105,7 @@ Finding all_reduce_finding(std::string name, const std::string& where,
   if (!outcome.wrong.empty()) {
     finding.status = Status::FAILURE;
     finding.text = fmt::format("{}: WRONG VALUES: {}", where, outcome.wrong);
-    finding.advice =
-        "values are wrong on this machine: do not train on it; please report this line with the "
-        "output of crossdevice-doctor --json";
+    finding.advice = kValuesAreWrong;
     return finding;
   }
   finding.text = fmt::format("{}: every sum and mean is right, up to {}, in {:.2f} ms", where,

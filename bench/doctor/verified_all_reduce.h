@@ -35,6 +35,11 @@ enum class ValueMemory : std::uint8_t { POOL, OWN };
                                                  ReplicaRange replicas,
                                                  ValueMemory memory = ValueMemory::POOL);
 
+/// What to do then.
+inline constexpr const char* kValuesAreWrong =
+    "values are wrong on this machine: do not train on it; please report this line with the "
+    "output of crossdevice-doctor --json";
+
 /// The line about it: `where` is "4 host devices".
 [[nodiscard]] Finding all_reduce_finding(std::string name, const std::string& where,
                                          const AllReduceOutcome& outcome);

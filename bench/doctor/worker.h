@@ -23,7 +23,7 @@ inline constexpr std::string_view kOwnMemory = "own memory";
 inline constexpr std::string_view kTwoLevels = "two levels";
 
 /// The `path` of workers with a GPU each.
-inline constexpr std::string_view kNcclWorkers = "NCCL among workers";
+inline constexpr std::string_view kNcclWorkers = "NCCL workers";
 
 /// What this worker has of `path`: CPU:0, or one of the GPUs that are shared out among the workers.
 ///

@@ -23,7 +23,7 @@
 #include "doctor/gpus.h"
 #include "doctor/probes.h"
 #include "doctor/refusal.h"
-#include "doctor/system_file.h"
+#include "doctor/system.h"
 #include "doctor/worker.h"
 #include "run/job.h"
 
@@ -140,14 +140,14 @@ Findings probe_nccl_workers() {
   return findings;
 }
 
-Findings probe_ucx_workers() {
+Findings probe_ucx_workers(const System& system) {
   const std::string reason = why_no_ucx();
   if (!reason.empty()) {
     return {{.name = "all-reduce, UCX", .status = Status::ABSENT, .text = reason}};
   }
   std::vector<std::string> variables{"CROSSDEVICE_TRANSPORT=ucx"};
   const bool is_configured = process_environment()("UCX_TLS").has_value();
-  if (is_configured || !rdma_devices().empty()) return apart("UCX", std::move(variables));
+  if (is_configured || !system.rdma_devices().empty()) return apart("UCX", std::move(variables));
   // UCX has nothing else on one machine that would notice the loss of a peer.
   variables.insert(variables.end(), {"UCX_TLS=posix,sysv,self", "UCX_POSIX_ERROR_HANDLING=y",
                                      "UCX_SYSV_ERROR_HANDLING=y"});

@@ -36,7 +36,7 @@ std::string name_of(int gpu) { return "GPU:" + std::to_string(gpu); }
 
 TEST_F(DoctorGpusTest, EveryGpuHasALineAndPairsThatDoNotReachEachOtherAreNamed) {
   ASSERT_TRUE(kInstalled);
-  const Findings findings = probe_devices();
+  const Findings findings = probe_devices(System());
   const std::vector<std::string> names = {"host devices", "CUDA",  "GPUs",  "GPU:0",
                                           "GPU:1",        "GPU:2", "GPU:3", "GPUs' reach"};
   ASSERT_EQ(findings.size(), names.size());
@@ -88,7 +88,7 @@ TEST_F(DoctorGpusTest, WorkersWithAGpuEachReduceThroughNccl) {
         EXPECT_EQ(device, Device(name_of(cluster->rank())));
         const Finding finding = reduce_among_workers(path, cluster, device);
         EXPECT_EQ(finding.status, Status::OK) << finding.text;
-        EXPECT_EQ(finding.name, "all-reduce, NCCL among workers");
+        EXPECT_EQ(finding.name, "all-reduce, NCCL workers");
         EXPECT_THAT(finding.text, HasSubstr("4 workers with a GPU each"));
       });
   EXPECT_EQ(errors, testing::no_errors(kGpus));

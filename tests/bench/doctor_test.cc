@@ -105,9 +105,10 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
                                  "UCX",
                                  "copies",
                                  "all-reduce, one process",
+                                 "all-reduce, batch",
                                  "all-reduce, GPUs",
                                  "all-reduce, NCCL",
-                                 "all-reduce, NCCL among workers",
+                                 "all-reduce, NCCL workers",
                                  "all-reduce, shared memory",
                                  "all-reduce, own memory",
                                  "all-reduce, TCP",
@@ -124,8 +125,9 @@ TEST(DoctorTest, EveryProbeReportsAndWhateverFallsShortComesWithAdvice) {
   EXPECT_EQ(names.count("GPU:0"), num_gpus > 0 ? 1U : 0U);
   EXPECT_EQ(named(findings, "CUDA").status == Status::ABSENT, num_gpus == 0);
   for (const char* const path :
-       {"all-reduce, one process", "all-reduce, shared memory", "all-reduce, own memory",
-        "all-reduce, TCP", "all-reduce, TCP with TLS", "all-reduce, two levels", "copies"}) {
+       {"all-reduce, one process", "all-reduce, batch", "all-reduce, shared memory",
+        "all-reduce, own memory", "all-reduce, TCP", "all-reduce, TCP with TLS",
+        "all-reduce, two levels", "copies"}) {
     EXPECT_EQ(named(findings, path).status, Status::OK) << named(findings, path).text;
   }
   EXPECT_THAT(named(findings, "all-reduce, two levels").text, HasSubstr("4 workers"));
@@ -427,6 +429,14 @@ TEST(DoctorReportTest, TheSameAdviceIsGivenOnce) {
   EXPECT_EQ(report_end(findings, Colours::NO),
             "\nAll that is required works. Could be better:\n  - shadow: more light\n");
   EXPECT_EQ(report_end({}, Colours::NO), "\nAll that is required works.\n");
+}
+
+/// Every text begins in the same column.
+TEST(DoctorReportTest, NoNameIsTooLong) {
+  for (const Probe& probe : all_probes()) {
+    EXPECT_EQ(report_line({.name = probe.finding, .text = "text"}, Colours::NO).find("text"), 35U)
+        << probe.finding;
+  }
 }
 
 TEST(DoctorReportTest, LongLinesAreCutAtBlanks) {
