@@ -43,15 +43,10 @@ char* at(const Tensor& tensor, std::size_t element) {
   return static_cast<char*>(tensor.data()) + element * size_in_bytes(tensor.dtype());
 }
 
-/// What every GPU of the clique can do.
+/// What every GPU of the clique can do, those of other workers too: equal on all workers.
 std::optional<detail::NcclReduction> reduction_of(const detail::NcclClique& clique, ReduceOp op,
                                                   DType dtype) {
-  int compute_capability = clique.device(0).properties().compute_capability;
-  for (int i = 1; i < clique.size(); ++i) {
-    compute_capability =
-        std::min(compute_capability, clique.device(i).properties().compute_capability);
-  }
-  return detail::nccl_reduction(op, dtype, clique.api().version(), compute_capability);
+  return detail::nccl_reduction(op, dtype, clique.api().version(), clique.compute_capability());
 }
 
 }  // namespace

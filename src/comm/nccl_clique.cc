@@ -272,6 +272,7 @@ const Devices& NcclClique::devices() const { return state_->devices; }
 int NcclClique::size() const { return static_cast<int>(state_->gpus.size()); }
 int NcclClique::num_ranks() const { return state_->num_ranks; }
 int NcclClique::rank(int i) const { return state_->first_rank + i; }
+int NcclClique::compute_capability() const { return state_->compute_capability; }
 GpuDevice& NcclClique::device(int i) const { return *state_->gpus[static_cast<std::size_t>(i)]; }
 NcclComm NcclClique::communicator(int i) const {
   return state_->communicators[static_cast<std::size_t>(i)];

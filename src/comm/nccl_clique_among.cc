@@ -33,17 +33,19 @@ using State = NcclClique::State;
 constexpr double kMarginSeconds = 10;
 constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
 
-/// What a worker says: how many GPUs it brings and which NCCL, or what is wrong.
+/// What a worker says: how many GPUs it brings, what the least of them can, and which NCCL, or what is wrong.
 struct Word {
   std::string trouble;  // empty: nothing
   std::uint32_t num_gpus = 0;
   std::uint32_t version = 0;
+  std::uint32_t compute_capability = 0;
 
   [[nodiscard]] std::string pack() const {
     return WireWriter()
         .text(trouble.substr(0, kMaxTroubleBytes))
         .number(num_gpus)
         .number(version)
+        .number(compute_capability)
         .take();
   }
   static Word unpack(const std::string& bytes) {
@@ -52,6 +54,7 @@ struct Word {
     word.trouble = reader.text();
     word.num_gpus = reader.number<std::uint32_t>();
     word.version = reader.number<std::uint32_t>();
+    word.compute_capability = reader.number<std::uint32_t>();
     return word;
   }
 };
@@ -161,6 +164,7 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
     await_reapers(state->gpus, deadline);
     mine.num_gpus = static_cast<std::uint32_t>(local.size());
     mine.version = static_cast<std::uint32_t>(state->nccl->version());
+    mine.compute_capability = static_cast<std::uint32_t>(state->compute_capability);
   } catch (const std::exception& error) {
     mine.trouble = error.what();
   }
@@ -170,6 +174,8 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     if (rank == static_cast<std::size_t>(cluster->rank())) state->first_rank = state->num_ranks;
     state->num_ranks += static_cast<int>(words[rank].num_gpus);
+    state->compute_capability =
+        std::min(state->compute_capability, static_cast<int>(words[rank].compute_capability));
   }
   const NcclUniqueId id = share_id(*cluster, *state->nccl, patience);
   std::shared_ptr<NcclClique> clique;

@@ -174,6 +174,8 @@ std::shared_ptr<NcclClique::State> prepare_clique(const Devices& devices) {
       throw UnavailableError(fmt::format("NCCL cannot: {} and {} are the same GPU",
                                          devices[at].short_name(), device.short_name()));
     }
+    state->compute_capability =
+        std::min(state->compute_capability, gpu.properties().compute_capability);
     state->gpus.push_back(&gpu);
   }
   const NcclLibrary& library = nccl_library();

@@ -269,7 +269,7 @@ CudaStatus EmulatedCuda::get_device_properties(detail::CudaDeviceProperties* pro
   properties->name = "Emulated GPU";
   properties->uuid.fill(static_cast<unsigned char>(first_gpu_ + device + 1));
   properties->pci_bus_id = fmt::format("0000:{:02x}:00.0", device + 1);
-  properties->compute_capability = 90;
+  properties->compute_capability = device < num_old_ ? 80 : 90;
   properties->num_multiprocessors = 132;
   properties->total_memory_bytes = memory_.bytes_per_device();
   properties->has_memory_pools = true;

@@ -86,6 +86,8 @@ class EmulatedCuda final : public detail::CudaApi {
   void set_peers(int device, int peer, bool can);
   /// As if these were the host's GPUs from that one on, as CUDA_VISIBLE_DEVICES shows them. Before anybody asks.
   void set_first_gpu(int number) { first_gpu_ = number; }
+  /// The first so many have compute capability 8.0, the others 9.0. None at first. Before anybody asks.
+  void set_old_gpus(int count) { num_old_ = count; }
   /// As if an operation of that device had failed: the device keeps the status.
   void fail_device(int device, detail::CudaStatus status);
   /// Allocations that were not given back, pinned memory too.
@@ -222,6 +224,7 @@ class EmulatedCuda final : public detail::CudaApi {
   std::uint64_t num_live_streams_ = 0;
   bool checks_order_ = true;
   int first_gpu_ = 0;
+  int num_old_ = 0;
   EmulatedStreams streams_;  // last: its threads use the rest
 };
 

@@ -82,6 +82,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] int num_ranks() const;
   /// Of device `i` among them.
   [[nodiscard]] int rank(int i) const;
+  /// The least that a GPU of any worker has, as 10 * major + minor: what all can.
+  [[nodiscard]] int compute_capability() const;
   [[nodiscard]] GpuDevice& device(int i) const;
   /// To be used inside a Launch.
   [[nodiscard]] NcclComm communicator(int i) const;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,7 @@ struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
   std::vector<NcclComm> communicators;
   int num_ranks = 0;
   int first_rank = 0;
+  int compute_capability = std::numeric_limits<int>::max();  // the least of all ranks'
   bool is_adopted = false;
   std::string name;                // NCCL may keep the pointer
   std::weak_ptr<Cluster> cluster;  // the clique's; empty: of this process alone
