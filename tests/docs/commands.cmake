@@ -4,7 +4,7 @@
 #
 #   run([[line]])               it is run as it stands, with the built programs in the PATH
 #     AS [[command]]          this is run in its place: the same with small sizes where it names none, with numbers for its letters, with this host for
-#                             several, with the built tree where it lies, or without a GPU
+#                             several, with the built tree where it lies, with slurm/srun for Slurm's, or without a GPU
 #     ALONE                   while no other test runs, since it looks at times
 #     SAYS text...              what it prints has each of these once: a worker that takes itself for a job of its own says something else
 #     MAKES file...             each of these is there then, and not empty; MAKES_JSON: and is JSON
@@ -29,6 +29,7 @@ set(data_set /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz)
 not_run([[git clone <this repository> crossdevice && cd crossdevice]] "what it fetches is what is tested")
 covered([[./cmake/install-dependencies && cmake --workflow --preset demo]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset demo]])
 covered([[./cmake/install-dependencies && cmake --workflow --preset test]] .ci/run [[./cmake/install-dependencies && cmake --workflow --preset test]])
+guide_says(README.md "# prints 3 1.5 3\n")
 # In a folder with README's program and its project, word by word.
 if(CROSSDEVICE_INSTALL)
   run([[cmake --install build/release --prefix $HOME/xdev]] AS [[export HOME=$PWD && cp "$PROJECT"/main.cc "$PROJECT"/CMakeLists.txt .
@@ -88,7 +89,7 @@ run([[crossdevice-run -n 2 -- ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 run_with(torchrun [[torchrun --nproc-per-node=2 --no-python ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 run_with(mpirun.openmpi [[mpirun.openmpi -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 run_with(mpirun.mpich [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29511 mpirun.mpich -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
-not_run([[srun -n 2 ./my_trainer]] "needs Slurm; the variables that it sets are read in tests/comm/launcher_cluster_resolvers_test.cc")
+run([[srun -n 2 ./my_trainer]] AS [[PATH=$GUIDE/slurm:$PATH srun -n 2 ./my_trainer]] SAYS "${rank_0}" "${rank_1}")
 run([[cluster='{"worker": ["127.0.0.1:29521", "127.0.0.1:29522"]}']])
 run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 1}}' ./my_trainer &]] SAYS "${rank_1}")
 run([[TF_CONFIG='{"cluster": '$cluster', "task": {"type": "worker", "index": 0}}' ./my_trainer]] SAYS "${rank_0}")
@@ -112,7 +113,7 @@ wait $!]]
 run_with(mpiexec.hydra [[CROSSDEVICE_CHIEF_ADDRESS=node1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts node1,node2 ./my_trainer]]
          AS [[CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:29512 mpiexec.hydra -n 4 -ppn 2 -hosts localhost,127.0.0.1 ./my_trainer]]
          SAYS ${ranks_of_4})
-not_run([[srun --nodes=2 --ntasks-per-node=2 ./my_trainer]] "needs Slurm; the variables that it sets are read in tests/comm/launcher_cluster_resolvers_test.cc")
+run([[srun --nodes=2 --ntasks-per-node=2 ./my_trainer]] AS [[PATH=$GUIDE/slurm:$PATH srun --nodes=2 --ntasks-per-node=2 ./my_trainer]] SAYS ${ranks_of_4})
 # Without -x the workers have no secret: other_machine, in the place of ssh, passes nothing on by itself.
 run_with(mpirun.openmpi [[mpirun.openmpi -n 4 -H node1:2,node2:2 -x CROSSDEVICE_SECRET_FILE ./my_trainer]]
          AS [[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)

@@ -22,7 +22,7 @@ inline void cudaStreamSynchronize(cudaStream_t stream) {
 
 namespace crossdevice::guide {
 
-/// GPU:0 has bfloat16 ones, GPU:1 threes; a piece leaves their mean on both.
+/// GPU:0 has bfloat16 ones, GPU:1 threes.
 struct GpuSurroundings : Surroundings {
   GpuSurroundings() : Surroundings(Joins::BY_ITSELF) {
     for (const int device : {0, 1}) {
@@ -37,6 +37,9 @@ struct GpuSurroundings : Surroundings {
   void finish() override {
     if (!cuda.synchronize()) throw std::runtime_error("something enqueued does not end");
     for (const std::string& violation : cuda.violations()) throw std::runtime_error(violation);
+  }
+  void expect_means() {
+    finish();  // a piece may have waited for one of both streams only
     for (const int device : {0, 1}) {
       const std::uint16_t* const begin = on_host(device);
       if (std::any_of(begin, begin + kCount, [](std::uint16_t bits) { return bits != kTwo; })) {
