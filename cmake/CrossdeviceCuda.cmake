@@ -3,7 +3,7 @@
 include(CheckLanguage)
 
 set(CROSSDEVICE_CUDA_ARCHITECTURES "" CACHE STRING
-    "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: all that the toolkit has, and PTX of the newest for those to come")
+    "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: every generation from Turing on (Volta before CUDA 13) that the toolkit has, and PTX for those to come")
 
 # Sets `missing` to what keeps this build from having CUDA, or to the empty string.
 function(crossdevice_find_cuda missing)
@@ -51,6 +51,10 @@ function(crossdevice_find_cuda missing)
     list(TRANSFORM numbers APPEND "-real" OUTPUT_VARIABLE targets)
     list(POP_BACK numbers newest)
     list(APPEND targets "${newest}-virtual")
+    # Code runs on later GPUs of its generation, PTX on all later ones: that of the newest is none for those between it and the one before.
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND targets 100-virtual)
+    endif()
   endif()
   set(CROSSDEVICE_CUDA_TARGETS "${targets}" PARENT_SCOPE)
 endfunction()
