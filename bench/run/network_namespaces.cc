@@ -25,6 +25,12 @@ std::string limit(const std::string& device, const std::string& rate) {
                      burst_bytes);
 }
 
+/// With the length of the network's part. IPv6 would first ask for a second whether somebody else has the address, which nobody has.
+std::string address_and_prefix(int index, AddressFamily family) {
+  const std::string address = NetworkNamespaces::address(index, family);
+  return family == AddressFamily::IPV4 ? address + "/24" : address + "/64 nodad";
+}
+
 void set_limits(const std::string& limits) {
   run_batch("tc", limits,
             "limit a link's rate with a token bucket filter (in kernels with CONFIG_NET_SCH_TBF)");
@@ -32,9 +38,12 @@ void set_limits(const std::string& limits) {
 
 }  // namespace
 
-std::string NetworkNamespaces::address(int index) { return fmt::format("10.200.0.{}", index + 1); }
+std::string NetworkNamespaces::address(int index, AddressFamily family) {
+  return family == AddressFamily::IPV4 ? fmt::format("10.200.0.{}", index + 1)
+                                       : fmt::format("fd77::{:x}", index + 1);
+}
 
-NetworkNamespaces::NetworkNamespaces(int count, const std::string& rate) {
+NetworkNamespaces::NetworkNamespaces(int count, const std::string& rate, AddressFamily family) {
   const NetworkExcursion excursion;
   switch_ = new_network_namespace("--netns");
   namespaces_.reserve(static_cast<std::size_t>(count));
@@ -57,8 +66,8 @@ NetworkNamespaces::NetworkNamespaces(int count, const std::string& rate) {
   for (int i = 0; i < count; ++i) {
     enter_network_namespace(descriptor(i));
     run_batch("ip",
-              fmt::format("link set lo up\naddr add {0}/24 dev {1}\nlink set {1} up\n", address(i),
-                          kInterface),
+              fmt::format("link set lo up\naddr add {0} dev {1}\nlink set {1} up\n",
+                          address_and_prefix(i, family), kInterface),
               "give a namespace its address");
     if (!rate.empty()) set_limits(limit(kInterface, rate));
   }

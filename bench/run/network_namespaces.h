@@ -10,6 +10,8 @@
 
 namespace crossdevice::run {
 
+enum class AddressFamily { IPV4, IPV6 };
+
 /// K namespaces and one more with a bridge between them; this process's own namespace gets no device, not even for a moment. None has a name
 /// anywhere: the kernel removes a namespace with the last descriptor and the last process in it, so that nothing is left however this process ends.
 class NetworkNamespaces {
@@ -17,18 +19,18 @@ class NetworkNamespaces {
   /// The device of each namespace that leads to the others.
   static constexpr const char* kInterface = "eth0";
 
-  /// `rate` limits every link, each way (tc's token bucket filter); empty: no limit.
+  /// `rate` limits every link, each way (tc's token bucket filter); empty: no limit. `family`: that of the links' addresses; they have none of the other.
   ///
   /// Errors   std::runtime_error: not root; the kernel, or the programs ip and tc, lack something, and what.
   /// Threads  the process must have no other: the calling thread is in other namespaces meanwhile.
-  NetworkNamespaces(int count, const std::string& rate);
+  NetworkNamespaces(int count, const std::string& rate, AddressFamily family = AddressFamily::IPV4);
 
   /// For setns(); closes on exec.
   [[nodiscard]] int descriptor(int index) const {
     return namespaces_[static_cast<std::size_t>(index)].get();
   }
   /// The address that the others see.
-  [[nodiscard]] static std::string address(int index);
+  [[nodiscard]] static std::string address(int index, AddressFamily family = AddressFamily::IPV4);
 
  private:
   Descriptor switch_;

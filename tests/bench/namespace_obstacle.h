@@ -26,4 +26,14 @@ inline std::string namespace_obstacle() {
   return "";
 }
 
+/// The same of namespaces with IPv6 addresses.
+inline std::string ipv6_namespace_obstacle() {
+  const std::string why = namespace_obstacle();
+  if (!why.empty()) return why;
+  if (!succeeds_in_namespace("ip link set lo up && ip addr add fd77::1/64 dev lo nodad")) {
+    return "the kernel has no IPv6";
+  }
+  return "";
+}
+
 }  // namespace crossdevice::run

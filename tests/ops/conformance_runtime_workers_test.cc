@@ -14,7 +14,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "crossdevice/collective/communicator.h"
+#include "crossdevice/comm/environment_cluster_resolver.h"
 #include "crossdevice/core/counters.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/small_floats.h"
@@ -29,6 +33,7 @@ namespace crossdevice {
 namespace {
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void rt1_rt3(Cluster& cluster) {
@@ -199,7 +204,7 @@ void rt8(Cluster& cluster) {
     EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
   }
   cluster.barrier();
-  if (cluster.rank() == 1) {
+  if (cluster.rank() != 0) {
     EXPECT_THAT(
         thrown<DeadlineExceededError>([&] { (void)group.ops.reduce(ReduceOp::SUM, one, one); }),
         HasSubstr("given up"));
@@ -314,12 +319,77 @@ void rt11(Cluster& cluster) {
   await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
+/// A broadcast that nobody sends, each taking another one for the sender: everybody hears it.
+void rt21_no_sender(Cluster& cluster) {
+  Communicator communicator(shared(cluster));
+  const int other = (cluster.rank() + 1) % cluster.num_workers();
+  const Tensor tensor = vector_of<float>({static_cast<float>(cluster.rank())}, cpu(0));
+  communicator.broadcast(tensor, 0);
+  EXPECT_THAT(elements(tensor), ElementsAre(0));
+  EXPECT_THROW(communicator.broadcast(tensor, cluster.num_workers()), ValueError);
+  cluster.barrier();  // what follows ends what a slower one is still in
+  EXPECT_THAT(thrown<InternalError>([&] { communicator.broadcast(tensor, other); }),
+              HasSubstr("workers make different calls"));
+  await_the_others();  // who is late is to hear of it, and not that this one has gone
+}
+
+/// Rank 0 gives up while the others wait for it; they hear why.
+template <class F>
+void abort_instead(Cluster& cluster, const F& call) {
+  if (cluster.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they wait by then, most likely
+    cluster.abort_collective_ops("rank 0 does not come");
+  } else {
+    EXPECT_THAT(thrown<AbortedError>(call), HasSubstr("rank 0 does not come"));
+  }
+  await_the_others();
+}
+
+/// The group is pending: its members are making it.
+void rt21_group(Cluster& cluster) {
+  cluster.barrier();  // all have come
+  abort_instead(cluster, [&] { const Communicator communicator(shared(cluster)); });
+}
+
+/// A call is pending: the sender does not come.
+void rt21_call(Cluster& cluster) {
+  Communicator communicator(shared(cluster));
+  const Tensor tensor = vector_of<float>({0}, cpu(0));
+  cluster.barrier();  // all have their group
+  abort_instead(cluster, [&] { communicator.broadcast(tensor, 0); });
+}
+
 /// Healthy; down; a name that nobody has.
 void rt22(Cluster& cluster) {
   cluster.barrier();
   EXPECT_THROW((void)cluster.worker(99), ValueError);
   if (cluster.rank() == 1) std::_Exit(0);
   EXPECT_THAT(thrown<UnavailableError>([&] { cluster.barrier(); }), HasSubstr("rank 1"));
+  await_the_others();  // they are to hear of that one, and not of this one's end
+}
+
+/// Rank 1 dies, and is started again: it is refused, and the others hear that it died.
+void rt22_restarted() {
+  const EnvironmentClusterResolver resolver;
+  const JoinOptions options{.timeout_seconds = 60};
+  if (resolver.identity().rank != 1) {
+    const std::shared_ptr<Cluster> cluster = Cluster::join(options);
+    cluster->barrier();
+    EXPECT_THAT(thrown<UnavailableError>([&] { cluster->barrier(); }), HasSubstr("rank 1"));
+    return await_the_others();  // the chief is there to refuse it
+  }
+  const pid_t first = ::fork();
+  ASSERT_GE(first, 0);
+  if (first == 0) {
+    const std::shared_ptr<Cluster> cluster = Cluster::join(options);
+    cluster->barrier();
+    std::_Exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(first, &status, 0), first);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(thrown<FailedPreconditionError>([&] { (void)Cluster::join(options); }),
+              HasSubstr("rank 1"));
 }
 
 const Works& works() {
@@ -336,7 +406,11 @@ const Works& works() {
                             {"RT11", rt11},
                             {"RT13", rt13},
                             {"RT14", rt14},
-                            {"RT22", rt22}};
+                            {"RT21 no sender", rt21_no_sender},
+                            {"RT21 group", rt21_group},
+                            {"RT21 call", rt21_call},
+                            {"RT22", rt22},
+                            {"RT22 restarted", rt22_restarted}};
   return all;
 }
 
@@ -354,8 +428,8 @@ TEST_P(RuntimeAmongWorkers, RT2_MultipleGroups) {
 }
 TEST_P(RuntimeAmongWorkers, RT4_SubdivisionsDoNotMatter) { expect_well("RT4", {1, 2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT5_Abort) {
-  expect_well("RT5", {2, 3});
-  expect_well("RT5 waiting", {3, 5});
+  expect_well("RT5", {2, 3, 4, 5, 8});
+  expect_well("RT5 waiting", {2, 3, 4, 5, 8});
 }
 TEST_P(RuntimeAmongWorkers, RT6_RT7_UnrelatedErrorsPoisonNothing) {
   expect_well("RT6", {1, 2, 3, 4, 5, 8});
@@ -363,14 +437,24 @@ TEST_P(RuntimeAmongWorkers, RT6_RT7_UnrelatedErrorsPoisonNothing) {
 TEST_P(RuntimeAmongWorkers, RT6_ACallThatWaitsIsNotCancelled) {
   expect_well("RT6 cancelling", {2, 3, 5});
 }
-TEST_P(RuntimeAmongWorkers, RT8_Timeout) { expect_well("RT8", {2}); }
+TEST_P(RuntimeAmongWorkers, RT8_Timeout) { expect_well_at_once("RT8", {2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT9_NcclHintOnHosts) { expect_well("RT9", {1, 2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT11_PythonCollectiveOps) { expect_well("RT11", {1, 2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT13_RingReducerValueMatrix) {
   expect_well("RT13", {1, 2, 3, 4, 5, 8});
 }
 TEST_P(RuntimeAmongWorkers, RT14_RingGathererMatrix) { expect_well("RT14", {1, 2, 3, 4, 5, 8}); }
-TEST_P(RuntimeAmongWorkers, RT22_CheckHealth) { expect_well("RT22", {2, 3}); }
+TEST_P(RuntimeAmongWorkers, RT21_ABroadcastWithoutASender) {
+  expect_well("RT21 no sender", {2, 3, 4, 5, 8});
+}
+TEST_P(RuntimeAmongWorkers, RT21_AbortOfWhatIsPending) {
+  expect_well("RT21 group", {2, 3, 4, 5, 8});
+  expect_well("RT21 call", {2, 3, 4, 5, 8});
+}
+TEST_P(RuntimeAmongWorkers, RT21_RT22_ARestartedPeerIsRefused) {
+  expect_well("RT22 restarted", {2, 3, 4, 5, 8});
+}
+TEST_P(RuntimeAmongWorkers, RT22_CheckHealth) { expect_well("RT22", {2, 3, 4, 5, 8}); }
 
 }  // namespace
 }  // namespace crossdevice

@@ -2,7 +2,9 @@
 /// Tests whose workers run with each placement on machines.
 #pragma once
 
+#include <future>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,15 @@ class MachinesTest : public ::testing::TestWithParam<Machines> {
   /// Once with each number of workers.
   static void expect_well(const std::string& work, std::initializer_list<int> nums_workers) {
     for (const int n : nums_workers) EXPECT_EQ(run(work, n), all_well(n)) << n << " workers";
+  }
+  /// The same with all numbers at once: for work that waits for a time limit, and computes next to nothing.
+  static void expect_well_at_once(const std::string& work,
+                                  std::initializer_list<int> nums_workers) {
+    std::map<int, std::future<std::vector<int>>> results;
+    for (const int n : nums_workers) {
+      results[n] = std::async(std::launch::async, [&work, n] { return run(work, n); });
+    }
+    for (auto& [n, result] : results) EXPECT_EQ(result.get(), all_well(n)) << n << " workers";
   }
 };
 
