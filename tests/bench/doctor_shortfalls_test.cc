@@ -35,18 +35,19 @@ using ::testing::Not;
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 
 class DoctorShortfallsTest : public ::testing::Test {
- protected:
-  DoctorShortfallsTest() { fs::create_directories(system.root); }
+ public:
+  DoctorShortfallsTest() { fs::create_directories(system_.root); }
   ~DoctorShortfallsTest() override {
     std::error_code ignored;
-    fs::remove_all(system.root, ignored);
+    fs::remove_all(system_.root, ignored);
   }
   DoctorShortfallsTest(const DoctorShortfallsTest&) = delete;
   DoctorShortfallsTest& operator=(const DoctorShortfallsTest&) = delete;
 
+ protected:
   /// A file of the machine.
   void write(const std::string& path, const std::string& text) const {
-    const fs::path file = system.root / fs::path(path).relative_path();
+    const fs::path file = system_.root / fs::path(path).relative_path();
     fs::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
@@ -60,8 +61,8 @@ class DoctorShortfallsTest : public ::testing::Test {
     write(folder + "memory.stat", "anon 1\nfile 7\ninactive_file " + std::to_string(cache) + "\n");
   }
 
-  System system{.root = fs::path(::testing::TempDir()) /
-                        ("doctor_machine_" + std::to_string(::getpid()))};
+  System system_{.root = fs::path(::testing::TempDir()) /
+                         ("doctor_machine_" + std::to_string(::getpid()))};
 };
 
 Finding named(const Findings& findings, const std::string& name) {
@@ -94,41 +95,41 @@ int no_limit(int /*resource*/, rlimit* limit) {
 TEST_F(DoctorShortfallsTest, LessProcessorTimeThanThreads) {
   write("/proc/self/cgroup", "1:name=systemd:/\n0::/job\n");
   write("/sys/fs/cgroup/job/cpu.max", "50000 100000\n");
-  const Finding cores = named(probe_machine(system), "processor");
+  const Finding cores = named(probe_machine(system_), "processor");
   expect(cores, Status::SHORTFALL, "the container may use 0.5 cores", "CROSSDEVICE_NUM_THREADS=1");
   write("/sys/fs/cgroup/job/cpu.max", "max 100000\n");
-  expect_fine(named(probe_machine(system), "processor"));
+  expect_fine(named(probe_machine(system_), "processor"));
 }
 
 TEST_F(DoctorShortfallsTest, TheTightestGroupLimitsTheProcessor) {
-  EXPECT_FALSE(group_cores(system).has_value());
+  EXPECT_FALSE(group_cores(system_).has_value());
   write("/proc/self/cgroup", "0::/slice/job/task\n");
   write("/sys/fs/cgroup/slice/job/task/cpu.max", "400000 100000\n");
-  EXPECT_EQ(group_cores(system), 4);
+  EXPECT_EQ(group_cores(system_), 4);
   write("/sys/fs/cgroup/slice/job/cpu.max", "max 100000\n");
   write("/sys/fs/cgroup/slice/cpu.max", "150000 100000\n");
-  EXPECT_EQ(group_cores(system), 1.5);
+  EXPECT_EQ(group_cores(system_), 1.5);
   write("/sys/fs/cgroup/cpu.max", "200000 100000\n");
-  EXPECT_EQ(group_cores(system), 1.5);
+  EXPECT_EQ(group_cores(system_), 1.5);
 }
 
 /// A container's folder may be mounted as the top, while the path is the machine's.
 TEST_F(DoctorShortfallsTest, AGroupWhoseFolderIsNotThere) {
   write("/proc/self/cgroup", "0::/docker/0123\n");
   write("/sys/fs/cgroup/cpu.max", "300000 100000\n");
-  EXPECT_EQ(group_cores(system), 3);
+  EXPECT_EQ(group_cores(system_), 3);
   write("/proc/self/cgroup", "0::/../..\n");
-  EXPECT_EQ(group_cores(system), 3);
+  EXPECT_EQ(group_cores(system_), 3);
 }
 
 // ---------------------------------------------------------------------------------------------- memory
 
 TEST_F(DoctorShortfallsTest, LittleMemoryOnTheMachine) {
   write("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 524288 kB\n");
-  expect(named(probe_machine(system), "memory"), Status::SHORTFALL, "512 MiB available",
+  expect(named(probe_machine(system_), "memory"), Status::SHORTFALL, "512 MiB available",
          "end something else");
   write("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
-  const Finding fine = named(probe_machine(system), "memory");
+  const Finding fine = named(probe_machine(system_), "memory");
   expect_fine(fine);
   EXPECT_THAT(fine.text, Not(HasSubstr("container")));
 }
@@ -137,7 +138,7 @@ TEST_F(DoctorShortfallsTest, AContainerThatIsFull) {
   write("/proc/meminfo", "MemAvailable: 16777216 kB\n");
   write("/proc/self/cgroup", "0::/\n");
   write_memory("", std::to_string(8 * kGiB), 7 * kGiB + kGiB / 2, 0);
-  const Finding memory = named(probe_machine(system), "memory");
+  const Finding memory = named(probe_machine(system_), "memory");
   expect(memory, Status::SHORTFALL, "the container may use 8 GiB, of which 512 MiB are left",
          "docker run --memory");
   EXPECT_EQ(memory.facts.at("container_bytes"), 8 * kGiB);
@@ -147,120 +148,120 @@ TEST_F(DoctorShortfallsTest, AContainerThatIsFull) {
 TEST_F(DoctorShortfallsTest, AContainerThatIsFullOfCache) {
   write("/proc/meminfo", "MemAvailable: 16777216 kB\n");
   write_memory("", std::to_string(8 * kGiB), 8 * kGiB, 6 * kGiB);
-  const Finding memory = named(probe_machine(system), "memory");
+  const Finding memory = named(probe_machine(system_), "memory");
   expect_fine(memory);
   EXPECT_EQ(memory.facts.at("container_free_bytes"), 6 * kGiB);
 }
 
 /// That of the lowest limit may have more left than one that others fill.
 TEST_F(DoctorShortfallsTest, TheGroupWithTheLeastLeftLimitsMemory) {
-  EXPECT_FALSE(group_memory(system).has_value());
+  EXPECT_FALSE(group_memory(system_).has_value());
   write("/proc/self/cgroup", "0::/slice/job\n");
   write_memory("slice/job", std::to_string(4 * kGiB), kGiB, 0);
   write_memory("slice", std::to_string(16 * kGiB), 15 * kGiB, kGiB / 2);
   write_memory("", "max", 40 * kGiB, 0);
-  const auto memory = group_memory(system);
+  const auto memory = group_memory(system_);
   ASSERT_TRUE(memory.has_value());
   EXPECT_EQ(memory->limit_bytes, 16 * kGiB);
   EXPECT_EQ(memory->free_bytes, kGiB + kGiB / 2);
   write_memory("slice", std::to_string(16 * kGiB), 17 * kGiB, 0);  // a limit that was lowered
-  EXPECT_EQ(group_memory(system)->free_bytes, 0U);
+  EXPECT_EQ(group_memory(system_)->free_bytes, 0U);
 }
 
 // ---------------------------------------------------------------------------------------------- limits
 
 TEST_F(DoctorShortfallsTest, FewDescriptors) {
-  system.calls.limit_of = [](int, rlimit* limit) {
+  system_.calls.limit_of = [](int, rlimit* limit) {
     *limit = {256, 256};
     return 0;
   };
-  expect(named(probe_limits(system), "open files"), Status::SHORTFALL, "256", "ulimit -n 4096");
-  system.calls.limit_of = no_limit;
-  for (const Finding& each : probe_limits(system)) expect_fine(each);
+  expect(named(probe_limits(system_), "open files"), Status::SHORTFALL, "256", "ulimit -n 4096");
+  system_.calls.limit_of = no_limit;
+  for (const Finding& each : probe_limits(system_)) expect_fine(each);
 }
 
 TEST_F(DoctorShortfallsTest, FewAddresses) {
-  system.calls.limit_of = [](int resource, rlimit* limit) {
+  system_.calls.limit_of = [](int resource, rlimit* limit) {
     limit->rlim_cur = resource == RLIMIT_AS ? 4 * kGiB : RLIM_INFINITY;
     return 0;
   };
-  expect(named(probe_limits(system), "address space"), Status::SHORTFALL, "4 GiB",
+  expect(named(probe_limits(system_), "address space"), Status::SHORTFALL, "4 GiB",
          "ulimit -v unlimited");
 }
 
 TEST_F(DoctorShortfallsTest, MemoryThatCannotBePinnedForRdma) {
-  system.calls.limit_of = [](int resource, rlimit* limit) {
+  system_.calls.limit_of = [](int resource, rlimit* limit) {
     limit->rlim_cur = resource == RLIMIT_MEMLOCK ? 65'536 : RLIM_INFINITY;
     return 0;
   };
-  const Finding unneeded = named(probe_limits(system), "locked memory");
+  const Finding unneeded = named(probe_limits(system_), "locked memory");
   expect_fine(unneeded);
   EXPECT_THAT(unneeded.text, HasSubstr("no RDMA device"));
   write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
-  expect(named(probe_limits(system), "locked memory"), Status::SHORTFALL, "64 KiB",
+  expect(named(probe_limits(system_), "locked memory"), Status::SHORTFALL, "64 KiB",
          "ulimit -l unlimited");
 }
 
 // ---------------------------------------------------------------------------------------------- shared memory
 
 TEST_F(DoctorShortfallsTest, DevShmIsSmall) {
-  system.calls.space_of = [](const char* path, struct statvfs* space) {
+  system_.calls.space_of = [](const char* path, struct statvfs* space) {
     EXPECT_STREQ(path, "/dev/shm");
     *space = {};
     space->f_frsize = 4096;
     space->f_blocks = space->f_bavail = 16'384;  // docker's 64 MiB
     return 0;
   };
-  expect(named(probe_shared_memory(system), "/dev/shm"), Status::SHORTFALL, "64 MiB free",
+  expect(named(probe_shared_memory(system_), "/dev/shm"), Status::SHORTFALL, "64 MiB free",
          "docker run --shm-size");
 }
 
 TEST_F(DoctorShortfallsTest, DevShmIsNotThere) {
-  system.calls.space_of = [](const char*, struct statvfs*) {
+  system_.calls.space_of = [](const char*, struct statvfs*) {
     errno = ENOENT;
     return -1;
   };
-  expect(named(probe_shared_memory(system), "/dev/shm"), Status::SHORTFALL, "No such file",
+  expect(named(probe_shared_memory(system_), "/dev/shm"), Status::SHORTFALL, "No such file",
          "mount -t tmpfs");
 }
 
 TEST_F(DoctorShortfallsTest, HugePagesAreForbidden) {
-  system.calls.advise = [](void*, std::size_t, int) {
+  system_.calls.advise = [](void*, std::size_t, int) {
     errno = EINVAL;
     return -1;
   };
   write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size [deny] force\n");
-  expect(named(probe_shared_memory(system), "huge pages"), Status::SHORTFALL,
+  expect(named(probe_shared_memory(system_), "huge pages"), Status::SHORTFALL,
          "(enabled: madvise, shmem_enabled: deny)",
          "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
 
 TEST_F(DoctorShortfallsTest, AKernelWithoutHugePages) {
-  system.calls.advise = [](void*, std::size_t, int) {
+  system_.calls.advise = [](void*, std::size_t, int) {
     errno = EINVAL;
     return -1;
   };
-  expect(named(probe_shared_memory(system), "huge pages"), Status::SHORTFALL,
+  expect(named(probe_shared_memory(system_), "huge pages"), Status::SHORTFALL,
          "cannot have them: Invalid argument (enabled: unknown, shmem_enabled: unknown)",
          "Linux 6.1 or newer");
 }
 
 TEST_F(DoctorShortfallsTest, MemoryInSmallPieces) {
-  system.calls.advise = [](void*, std::size_t, int) {
+  system_.calls.advise = [](void*, std::size_t, int) {
     errno = ENOMEM;
     return -1;
   };
-  expect(named(probe_shared_memory(system), "huge pages"), Status::SHORTFALL,
+  expect(named(probe_shared_memory(system_), "huge pages"), Status::SHORTFALL,
          "Cannot allocate memory", "free memory in pieces of 2 MiB");
 }
 
 TEST_F(DoctorShortfallsTest, MemoryFilesAreRefused) {
-  system.calls.make_memory_file = [](const char*, unsigned) {
+  system_.calls.make_memory_file = [](const char*, unsigned) {
     errno = EPERM;
     return -1;
   };
-  const Findings findings = probe_shared_memory(system);
+  const Findings findings = probe_shared_memory(system_);
   expect(named(findings, "shared memory"), Status::FAILURE, "memfd_create: Operation not permitted",
          "seccomp");
   expect(named(findings, "huge pages"), Status::SHORTFALL, "memfd_create", "see shared memory");
@@ -269,22 +270,22 @@ TEST_F(DoctorShortfallsTest, MemoryFilesAreRefused) {
 /// Nothing falls short, so the advice is for others, and stands in the line.
 TEST_F(DoctorShortfallsTest, OthersMemoryMayNotBeRead) {
   write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
-  system.calls.read_process = [](pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
-                                 unsigned long) -> ssize_t {
+  system_.calls.read_process = [](pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
+                                  unsigned long) -> ssize_t {
     errno = EPERM;
     return -1;
   };
-  const Findings findings = probe_foreign_memory(system);
+  const Findings findings = probe_foreign_memory(system_);
   expect(findings.at(0), Status::ABSENT, "refused (Operation not permitted)", "");
   EXPECT_THAT(findings[0].text,
               AllOf(HasSubstr("yama ptrace_scope: 1"), HasSubstr("nothing is lost"),
                     HasSubstr("sysctl kernel.yama.ptrace_scope=0"), HasSubstr("SYS_PTRACE")));
-  system.calls.read_process = [](pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
-                                 unsigned long) -> ssize_t {
+  system_.calls.read_process = [](pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
+                                  unsigned long) -> ssize_t {
     errno = ENOSYS;
     return -1;
   };
-  expect(probe_foreign_memory(system).at(0), Status::ABSENT, "CONFIG_CROSS_MEMORY_ATTACH", "");
+  expect(probe_foreign_memory(system_).at(0), Status::ABSENT, "CONFIG_CROSS_MEMORY_ATTACH", "");
 }
 
 // ---------------------------------------------------------------------------------------------- network
@@ -305,7 +306,7 @@ TEST_F(DoctorShortfallsTest, OnlyTheLoopback) {
 TEST_F(DoctorShortfallsTest, RdmaWithoutUcx) {
   if (why_no_ucx().empty()) GTEST_SKIP() << "UCX can be used here";
   write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
-  expect(named(probe_ucx(system), "UCX"), Status::SHORTFALL, "RDMA devices: mlx5_0",
+  expect(named(probe_ucx(system_), "UCX"), Status::SHORTFALL, "RDMA devices: mlx5_0",
          "install libucx0");
 }
 
@@ -333,7 +334,7 @@ TEST_F(DoctorNoGpusTest, AGpuWithoutADriver) {
   write_device("0000:af:00.0", "0x10de", "0x030000");
   write_device("0000:af:00.1", "0x10de", "0x040300");  // that one's sound
   write_device("0000:02:00.0", "0x1a03", "0x030000");  // somebody else's
-  const Findings findings = probe_devices(system);
+  const Findings findings = probe_devices(system_);
   const Finding gpus = named(findings, "GPUs");
   expect(gpus, Status::SHORTFALL,
          "the PCI bus has 2 of NVIDIA's GPUs (0000:3b:00.0, 0000:af:00.0), and no driver",
@@ -346,7 +347,7 @@ TEST_F(DoctorNoGpusTest, AGpuWithoutADriver) {
 
 TEST_F(DoctorNoGpusTest, NoGpuAndNoDriver) {
   write_device("0000:02:00.0", "0x1a03", "0x030000");
-  const Findings findings = probe_devices(system);
+  const Findings findings = probe_devices(system_);
   expect(named(findings, "GPUs"), Status::ABSENT, "none: ", "");
   EXPECT_THAT(named(findings, "GPUs").advice, IsEmpty());
 }
@@ -354,7 +355,7 @@ TEST_F(DoctorNoGpusTest, NoGpuAndNoDriver) {
 TEST_F(DoctorNoGpusTest, ADriverOfWhichTheLibraryMakesNothing) {
   write_device("0000:3b:00.0", "0x10de", "0x030200");
   write("/proc/driver/nvidia/version", "NVRM version: 550.54\n");
-  const Findings findings = probe_devices(system);
+  const Findings findings = probe_devices(system_);
   expect(named(findings, "GPUs"), is_built_without_cuda() ? Status::SHORTFALL : Status::FAILURE,
          "yet NVIDIA's driver is there", is_built_without_cuda() ? "toolkit" : "nvidia-smi");
 }
