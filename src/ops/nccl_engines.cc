@@ -23,8 +23,11 @@ std::unique_ptr<NcclReducer> make_reducer(const Devices& devices, std::string& r
     return std::make_unique<NcclReducer>(devices);
   } catch (const UnavailableError& error) {
     reason = error.what();
-    return nullptr;
+  } catch (const InternalError& error) {
+    reason = error.what();
   }
+  // One that comes to no end in time is thrown: it may still hold the GPUs.
+  return nullptr;
 }
 
 }  // namespace
