@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "crossdevice/core/version.h"
+
 #include "run/system_error.h"
 
 namespace crossdevice::run {
@@ -76,6 +78,16 @@ std::vector<std::string> FieldReader::take_list() {
   texts.reserve(std::min(count, kMaxReserved));  // the texts may be too short to pay for more
   for (std::size_t i = 0; i < count; ++i) texts.emplace_back(take());
   return texts;
+}
+
+void append_version(std::string& bytes) { append_field(bytes, library_version_string()); }
+
+void take_version(FieldReader& fields) {
+  const std::string_view version = fields.take();
+  if (version == library_version_string()) return;
+  throw std::runtime_error(
+      fmt::format("this host has crossdevice-run {}, but the one that starts the job is {}",
+                  library_version_string(), version));
 }
 
 }  // namespace crossdevice::run

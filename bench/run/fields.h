@@ -57,4 +57,9 @@ class FieldReader {
   std::string_view rest_;
 };
 
+/// What messages begin with, and what the other side makes of it.
+void append_version(std::string& bytes);
+/// Errors   as FieldReader; std::runtime_error: it is another one than this program's; names both.
+void take_version(FieldReader& fields);
+
 }  // namespace crossdevice::run

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/core/version.h"
-
 #include "run/fields.h"
 
 namespace crossdevice::run {
@@ -16,12 +14,7 @@ constexpr double kMaxGraceSeconds = 1e6;
 
 /// Errors   also BadFields.
 HostJob job_of(FieldReader fields) {
-  const std::string_view version = fields.take();
-  if (version != library_version_string()) {
-    throw std::runtime_error(
-        fmt::format("this host has crossdevice-run {}, but the one that starts the job is {}",
-                    library_version_string(), version));
-  }
+  take_version(fields);
   HostJob job;
   for (int* number : {&job.first_rank, &job.num_local_workers, &job.num_workers}) {
     *number = fields.take_number<int>();
@@ -47,7 +40,7 @@ HostJob job_of(FieldReader fields) {
 
 std::string encode(const HostJob& job) {
   std::string fields;
-  append_field(fields, library_version_string());
+  append_version(fields);
   for (const int number : {job.first_rank, job.num_local_workers, job.num_workers}) {
     append_field(fields, std::to_string(number));
   }

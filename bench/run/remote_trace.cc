@@ -23,8 +23,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "crossdevice/core/version.h"
-
 #include "run/fields.h"
 #include "run/forwarded_variables.h"
 #include "run/remote_shell.h"
@@ -203,7 +201,7 @@ class Agent {
   /// Nothing more is said; until it has ended by itself, for a while.
   void await_end() {
     process_.in.reset();
-    listen([](std::string_view) { return true; });
+    listen([](std::string_view) { return false; });  // nothing more should come
   }
   [[nodiscard]] const std::string& said() const { return said_; }
 
@@ -216,10 +214,15 @@ class Agent {
 template <class Feed>
 void Agent::listen(const Feed& feed) {
   std::array<char, kPieceBytes> piece{};
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point limit = Clock::now() + kSilence;  // complaints do not move it
   for (bool goes_on = true; goes_on;) {
     std::array<pollfd, 2> streams{pollfd{process_.out.get(), POLLIN, 0},
                                   pollfd{process_.err.get(), POLLIN, 0}};
-    const int count = ::poll(streams.data(), streams.size(), static_cast<int>(kSilence.count()));
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    const int count = rest.count() <= 0
+                          ? 0
+                          : ::poll(streams.data(), streams.size(), static_cast<int>(rest.count()));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw system_failure("wait for it");
     if (count == 0) throw std::runtime_error("it says nothing for half a minute");
@@ -233,6 +236,7 @@ void Agent::listen(const Feed& feed) {
         if (size == 0) process_.err.reset();  // poll() passes over what is not open
       } else {
         goes_on = size > 0 && feed(bytes);
+        limit = Clock::now() + kSilence;
       }
     }
   }
@@ -248,7 +252,7 @@ void fetch_from(const HostShare& host, const std::string& path, const std::set<i
   ::getrlimit(RLIMIT_NOFILE, &setting.max_open_files);
   setting.has_input = true;
   std::string fields;
-  append_field(fields, library_version_string());
+  append_version(fields);
   append_field(fields, std::filesystem::absolute(path).string());
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(std::to_string(rank));
@@ -291,7 +295,7 @@ int run_trace_agent() {
   try {
     const std::string message = receive_message(STDIN_FILENO);
     FieldReader fields(message);
-    if (fields.take() != library_version_string()) throw BadFields("another version");
+    take_version(fields);
     path = fields.take();
     for (const std::string& each : fields.take_list()) ranks.insert(parse_number<int>(each));
   } catch (const BadFields&) {

@@ -210,8 +210,7 @@ void SharedDirectReduce::State::reduce_along(const CollectiveRequest& request,
                  {static_cast<const std::byte*>(input.data()), input.size_bytes()});
   // While the others' lines are on their way.
   if (!is_repeated) along.describe_reduction(inline_batch, request.op, value);
-  const detail::InlineBatch::Reduction& reduction =
-      is_repeated ? along.repeated_reduction(value, group.heads()) : along.reduction(group.heads());
+  const detail::InlineBatch::Reduction& reduction = along.reduction_of(value, group.heads());
   group.await_announcements(request.deadline);
   // To the end, whatever the deadline: whoever has come this far has all it needs, and half a result is none.
   reduction.run();

@@ -103,11 +103,18 @@ TEST_F(RemoteTraceTest, TheAgentSendsWhatIsWantedAndKeepsWhatHasNotArrived) {
 }
 
 TEST_F(RemoteTraceTest, TheAgentRefusesWhatNamesNoTimeline) {
-  for (const char* input : {"", "5:abc", "x:", "3:abc", "7:1:91:2,"}) {
+  for (const char* input : {"", "5:abc", "x:", "3:abc"}) {
     const auto [code, said] = ask_agent(input);
     EXPECT_EQ(code, 3) << input;
     EXPECT_THAT(said, HasSubstr("--trace-agent: standard input names no timeline")) << input;
   }
+}
+
+TEST_F(RemoteTraceTest, AnAgentOfAnotherVersionNamesBoth) {
+  const auto [code, said] = ask_agent("7:1:91:2,");
+  EXPECT_EQ(code, 3);
+  EXPECT_THAT(said, HasSubstr("crossdevice-run " + std::string(library_version_string()) +
+                              ", but the one that starts the job is 9"));
 }
 
 TEST_F(RemoteTraceTest, WhatIsHereAlreadyIsNotAskedFor) {

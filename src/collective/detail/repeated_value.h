@@ -47,16 +47,13 @@ class RepeatedValue {
   [[nodiscard]] const PreparedOperation& operation() const { return operation_; }
   [[nodiscard]] std::size_t size_bytes() const { return operation_.packed.size_bytes; }
   [[nodiscard]] DType dtype() const { return static_cast<DType>(operation_.packed.dtype); }
-  /// Of a value that repeats(), of which everybody's elements lie at `inputs`. For one use, before the next call.
-  [[nodiscard]] const InlineBatch::Reduction& repeated_reduction(
-      const CollectiveValue& value, std::span<const void* const> inputs) {
-    output_[0] = value.outputs[0].data();
-    reduction_.pass.outputs = output_;
-    reduction_.pass.inputs = inputs;
-    return reduction_;
-  }
-  /// Of the value that was described.
-  [[nodiscard]] const InlineBatch::Reduction& reduction(std::span<const void* const> inputs) {
+  /// Of the described value, or of one that repeats() it, of which everybody's elements lie at `inputs`. For one use, before the next call.
+  [[nodiscard]] const InlineBatch::Reduction& reduction_of(const CollectiveValue& value,
+                                                           std::span<const void* const> inputs) {
+    if (value.outputs.size() == 1) {  // else the batch's, as nothing repeats that
+      output_[0] = value.outputs[0].data();
+      reduction_.pass.outputs = output_;
+    }
     reduction_.pass.inputs = inputs;
     return reduction_;
   }
@@ -94,7 +91,7 @@ class RepeatedValue {
   Key key_;
   PreparedOperation operation_;
   InlineBatch::Reduction reduction_;
-  std::array<void*, 1> output_{};  // of a repeated one
+  std::array<void*, 1> output_{};  // where there is one
 };
 
 }  // namespace crossdevice::detail
