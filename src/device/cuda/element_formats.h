@@ -155,8 +155,24 @@ CROSSDEVICE_BOTH T divide(T value, const Divider& by) {
   return value / static_cast<T>(by.divisor);
 }
 
+/// Each of them; what is to be done is decided once.
+template <class T, std::uint32_t kCount>
+CROSSDEVICE_BOTH void divide_all(T (&values)[kCount], const Divider& by) {
+  if (by.divisor == 1) return;
+  const bool is_product = by.factor != 0;
+  const T number = static_cast<T>(is_product ? by.factor : by.divisor);
+  if (is_product) {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kCount; ++e) values[e] = values[e] * number;
+  } else {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kCount; ++e) values[e] = values[e] / number;
+  }
+}
+
 // Formats: Storage, Compute (float, or double for float64), and how to come and go. widen() may give any NaN for a NaN; narrow() rounds once and makes NaNs
-// canonical. Where kHasPairs, there is the same for two neighbours at once, the first in the lower byte.
+// canonical. Where kHasPairs, widen_pair() takes two neighbours at once, the first in the lower byte; and where a GPU converts them, there is encode_finite() of
+// two results that becomes_finite().
 
 template <class T>
 struct PlainFloat {
@@ -217,13 +233,6 @@ CROSSDEVICE_BOTH void widen_halves(std::uint32_t halves, float (&pair)[2]) {
 template <class Derived>
 struct Float8 : SmallFloat<Derived, std::uint8_t> {
   static constexpr bool kHasPairs = true;
-  CROSSDEVICE_BOTH static std::uint16_t narrow_pair(float low, float high) {
-#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
-    if (Derived::becomes_finite(low) && Derived::becomes_finite(high))
-      return Derived::encode_finite(low, high);
-#endif
-    return static_cast<std::uint16_t>(Derived::encode(low) | Derived::encode(high) << 8);
-  }
 };
 
 /// The upper byte of a float16.
@@ -306,5 +315,30 @@ struct Float8E4M3 : Float8<Float8E4M3> {
   }
 #endif
 };
+
+/// narrow() of each.
+template <class Format, class Compute, std::uint32_t kCount>
+CROSSDEVICE_BOTH void narrow_all(const Compute (&values)[kCount],
+                                 typename Format::Storage (&results)[kCount]) {
+#if defined(CROSSDEVICE_CONVERTS_FLOAT8)
+  if constexpr (Format::kHasPairs && kCount % 2 == 0) {
+    // One branch for all: what saturates is rare.
+    bool are_finite = true;
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t e = 0; e < kCount; ++e) are_finite &= Format::becomes_finite(values[e]);
+    if (are_finite) {
+      CROSSDEVICE_UNROLL
+      for (std::uint32_t e = 0; e < kCount; e += 2) {
+        const std::uint16_t pair = Format::encode_finite(values[e], values[e + 1]);
+        results[e] = static_cast<std::uint8_t>(pair);
+        results[e + 1] = static_cast<std::uint8_t>(pair >> 8);
+      }
+      return;
+    }
+  }
+#endif
+  CROSSDEVICE_UNROLL
+  for (std::uint32_t e = 0; e < kCount; ++e) results[e] = Format::narrow(values[e]);
+}
 
 }  // namespace crossdevice::cuda

@@ -130,15 +130,15 @@ CROSSDEVICE_BOTH void store_element(void* to, const T& value) {
   store_pieces<alignof(T), sizeof(T) / alignof(T)>(to, &value);
 }
 
-/// Element `e` of a vector of them.
+/// Element `e` of those that lie in `words`.
 template <class T>
-CROSSDEVICE_BOTH T element_of(const Vector& vector, std::uint32_t e) {
+CROSSDEVICE_BOTH T element_of(const std::uint32_t* words, std::uint32_t e) {
   if constexpr (sizeof(T) < 4) {
     constexpr std::uint32_t kInWord = 4 / sizeof(T);
-    return static_cast<T>(vector.words[e / kInWord] >> (8 * sizeof(T) * (e % kInWord)));
+    return static_cast<T>(words[e / kInWord] >> (8 * sizeof(T) * (e % kInWord)));
   } else {
     T value;
-    memcpy(&value, &vector.words[e * (sizeof(T) / 4)], sizeof(T));
+    memcpy(&value, words + e * (sizeof(T) / 4), sizeof(T));
     return value;
   }
 }

@@ -9,7 +9,8 @@
 /// Roofline bytes: (N + M) S at the copy bandwidth of the memory. To fill it, bandwidth times latency must be in flight, on an H200 4.3 TB/s x 0.7 us =
 ///          3 MB, 23 KB for each multiprocessor. A thread loads min(N, kBatch) x kUnroll vectors before it uses the first; at 1024 resident threads
 ///          that is 64 KB with 4 of them. Arithmetic stays below: an addition and at most two instructions of conversion for each element read. 8-bit
-///          floats are converted in pairs: one element at a time, they would take twice the instructions that the memory allows time for.
+///          floats are converted in pairs: one element at a time, they would take twice the instructions that the memory allows time for. For the same
+///          reason what is equal or rare is decided once for all elements of a thread: how to divide, and whether a result saturates.
 #pragma once
 
 #include <cstddef>
@@ -80,16 +81,21 @@ struct ReduceShape {
   static constexpr std::uint32_t kTile = kBlockThreads * kSteps;  // in vectors
 };
 
-/// Loads so many inputs before it combines them, where their number is not fixed: 8 where a thread has one run of elements only.
+/// Whether a thread has one run of elements only, which as numbers take most of its registers.
 template <class Shape>
-inline constexpr std::uint32_t kBatch = Shape::kWidth >= 16 ? 8 : 4;
+inline constexpr bool kHasOneRun = Shape::kWidth >= 16;
 
-/// kWidth elements of an input. A vector stays one until an element is asked for: taken apart at once, each byte would take a register.
+/// Loads so many inputs before it combines them, where their number is not fixed.
+template <class Shape>
+inline constexpr std::uint32_t kBatch = kHasOneRun<Shape> ? 8 : 4;
+
+/// kWidth elements of an input. Words stay such until an element is asked for: taken apart at once, each byte would take a register.
 template <class Rule, std::uint32_t kWidth>
 struct Loaded {
-  Vector vector;
+  static constexpr std::size_t kBytes = kWidth * sizeof(typename Rule::Element);
+  std::uint32_t words[kBytes / 4];
   CROSSDEVICE_BOTH typename Rule::Element operator[](std::uint32_t e) const {
-    return element_of<typename Rule::Element>(vector, e);
+    return element_of<typename Rule::Element>(words, e);
   }
 };
 template <class Rule>
@@ -103,8 +109,9 @@ CROSSDEVICE_BOTH Loaded<Rule, kWidth> load_from(const void* input, std::uint64_t
   using Element = typename Rule::Element;
   const std::byte* const from = advance(input, i * sizeof(Element));
   if constexpr (kWidth > 1) {
-    static_assert(kWidth * sizeof(Element) == kVectorBytes);
-    return {load_vector(from)};
+    Loaded<Rule, kWidth> loaded;
+    load_piece<sizeof loaded.words>(loaded.words, from);
+    return loaded;
   } else {
     return {load_element<Element>(from)};
   }
@@ -116,8 +123,9 @@ CROSSDEVICE_BOTH void store_to(void* output, std::uint64_t i,
   using Result = typename Rule::Result;
   std::byte* const to = advance(output, i * sizeof(Result));
   if constexpr (kWidth > 1) {
-    static_assert(kWidth * sizeof(Result) % kVectorBytes == 0);
-    store_pieces<kVectorBytes, kWidth * sizeof(Result) / kVectorBytes>(to, results);
+    constexpr std::size_t kBytes = kWidth * sizeof(Result);
+    constexpr std::size_t kPiece = kBytes < kVectorBytes ? kBytes : kVectorBytes;
+    store_pieces<kPiece, kBytes / kPiece>(to, results);
   } else {
     store_element<Result>(to, results[0]);
   }
@@ -131,7 +139,7 @@ CROSSDEVICE_BOTH void widen_each(const Loaded<Rule, kWidth>& loaded, const RuleA
     CROSSDEVICE_UNROLL
     for (std::uint32_t e = 0; e < kWidth; e += 2) {
       typename Rule::Compute pair[2];
-      Rule::widen_pair(element_of<std::uint16_t>(loaded.vector, e / 2), rule, pair);
+      Rule::widen_pair(element_of<std::uint16_t>(loaded.words, e / 2), rule, pair);
       use(e, pair[0]);
       use(e + 1, pair[1]);
     }
@@ -143,16 +151,10 @@ CROSSDEVICE_BOTH void widen_each(const Loaded<Rule, kWidth>& loaded, const RuleA
 
 template <class Rule, std::uint32_t kWidth>
 CROSSDEVICE_BOTH void finish_and_store(const ReduceTerms& terms, const ReduceBuffers& buffers,
-                                       std::uint64_t i,
-                                       const typename Rule::Compute (&values)[kWidth]) {
+                                       std::uint64_t i, typename Rule::Compute (&values)[kWidth]) {
   typename Rule::Result results[kWidth];
-  if constexpr (kWidth > 1 && kTakesPairs<Rule>) {
-    CROSSDEVICE_UNROLL
-    for (std::uint32_t e = 0; e < kWidth; e += 2) {
-      const std::uint16_t pair = Rule::finish_pair(values[e], values[e + 1], terms.rule);
-      results[e] = static_cast<std::uint8_t>(pair);
-      results[e + 1] = static_cast<std::uint8_t>(pair >> 8);
-    }
+  if constexpr (requires { Rule::finish_all(values, terms.rule, results); }) {
+    Rule::finish_all(values, terms.rule, results);
   } else {
     CROSSDEVICE_UNROLL
     for (std::uint32_t e = 0; e < kWidth; ++e) results[e] = Rule::finish(values[e], terms.rule);
@@ -166,21 +168,26 @@ CROSSDEVICE_BOTH void finish_and_store(const ReduceTerms& terms, const ReduceBuf
 template <class Rule, std::uint32_t kWidth>
 struct Accumulator {
   using Compute = typename Rule::Compute;
+  static constexpr bool kHasStart = requires { Rule::start(); };
   Compute values[kWidth];
   Compute first[kWidth];
 
+  CROSSDEVICE_BOTH void begin() {
+    if constexpr (kHasStart) {
+      CROSSDEVICE_UNROLL
+      for (std::uint32_t e = 0; e < kWidth; ++e) values[e] = Rule::start();
+    }
+  }
   CROSSDEVICE_BOTH void take(const Loaded<Rule, kWidth>& loaded, std::uint32_t k,
                              const ReduceTerms& terms) {
     if (k == terms.split) {
       for (std::uint32_t e = 0; e < kWidth; ++e) first[e] = values[e];
+      begin();
     }
-    if (k == 0 || k == terms.split) {
-      widen_each(loaded, terms.rule, [this](std::uint32_t e, Compute value) { values[e] = value; });
-    } else {
-      widen_each(loaded, terms.rule, [this](std::uint32_t e, Compute value) {
-        values[e] = Rule::combine(values[e], value);
-      });
-    }
+    const bool is_first = !kHasStart && (k == 0 || k == terms.split);
+    widen_each(loaded, terms.rule, [this, is_first](std::uint32_t e, Compute value) {
+      values[e] = is_first ? value : Rule::combine(values[e], value);
+    });
   }
   CROSSDEVICE_BOTH void join_groups(const ReduceTerms& terms) {
     if (terms.split >= terms.num_inputs) return;
@@ -188,65 +195,84 @@ struct Accumulator {
   }
 };
 
-/// Up to kUnroll runs of kWidth elements: run u starts at element begin + (vector + u * 256) * kWidth and exists if its number is below `end`.
-template <class Rule, class Shape>
-CROSSDEVICE_BOTH void reduce_any_number(const ReduceTerms& terms, const ReduceBuffers& buffers,
-                                        std::uint64_t begin, std::uint64_t vector,
-                                        std::uint64_t end) {
+/// Where runs of kWidth elements lie that a thread has: run u starts at element begin + (vector + u * 256) * kWidth and exists if its number is below `end`.
+struct Runs {
+  std::uint64_t begin;
+  std::uint64_t vector;
+  std::uint64_t end;
+};
+
+/// Loads kBatch inputs of each run from input `k` on, then takes them in. kAreThere: there are so many; else as many as there are.
+template <class Rule, class Shape, bool kAreThere>
+CROSSDEVICE_BOTH void take_batch(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                 const Runs& runs, std::uint32_t k,
+                                 Accumulator<Rule, Shape::kWidth> (&accumulators)[Shape::kUnroll]) {
   constexpr std::uint32_t kWidth = Shape::kWidth;
-  constexpr std::uint32_t kUnroll = Shape::kUnroll;
   constexpr std::uint32_t kLoads = kBatch<Shape>;
-  Accumulator<Rule, kWidth> accumulators[kUnroll];
-  Loaded<Rule, kWidth> loaded[kUnroll][kLoads];
-  for (std::uint32_t k = 0; k < terms.num_inputs; k += kLoads) {
+  Loaded<Rule, kWidth> loaded[Shape::kUnroll][kLoads];
+  CROSSDEVICE_UNROLL
+  for (std::uint32_t u = 0; u < Shape::kUnroll; ++u) {
+    const std::uint64_t v = runs.vector + u * kBlockThreads;
     CROSSDEVICE_UNROLL
-    for (std::uint32_t u = 0; u < kUnroll; ++u) {
-      const std::uint64_t v = vector + u * kBlockThreads;
-      CROSSDEVICE_UNROLL
-      for (std::uint32_t b = 0; b < kLoads; ++b) {
-        if (v < end && k + b < terms.num_inputs)
-          loaded[u][b] = load_from<Rule, kWidth>(buffers.inputs[k + b], begin + v * kWidth);
-      }
-    }
-    CROSSDEVICE_UNROLL
-    for (std::uint32_t u = 0; u < kUnroll; ++u) {
-      CROSSDEVICE_UNROLL
-      for (std::uint32_t b = 0; b < kLoads; ++b) {
-        if (vector + u * kBlockThreads < end && k + b < terms.num_inputs)
-          accumulators[u].take(loaded[u][b], k + b, terms);
-      }
+    for (std::uint32_t b = 0; b < kLoads; ++b) {
+      if (v < runs.end && (kAreThere || k + b < terms.num_inputs))
+        loaded[u][b] = load_from<Rule, kWidth>(buffers.inputs[k + b], runs.begin + v * kWidth);
     }
   }
   CROSSDEVICE_UNROLL
-  for (std::uint32_t u = 0; u < kUnroll; ++u) {
-    const std::uint64_t v = vector + u * kBlockThreads;
-    if (v >= end) continue;
+  for (std::uint32_t u = 0; u < Shape::kUnroll; ++u) {
+    CROSSDEVICE_UNROLL
+    for (std::uint32_t b = 0; b < kLoads; ++b) {
+      if (runs.vector + u * kBlockThreads < runs.end && (kAreThere || k + b < terms.num_inputs))
+        accumulators[u].take(loaded[u][b], k + b, terms);
+    }
+  }
+}
+
+/// Up to kUnroll runs.
+template <class Rule, class Shape>
+CROSSDEVICE_BOTH void reduce_any_number(const ReduceTerms& terms, const ReduceBuffers& buffers,
+                                        const Runs& runs) {
+  constexpr std::uint32_t kWidth = Shape::kWidth;
+  Accumulator<Rule, kWidth> accumulators[Shape::kUnroll];
+  CROSSDEVICE_UNROLL
+  for (std::uint32_t u = 0; u < Shape::kUnroll; ++u) accumulators[u].begin();
+  std::uint32_t k = 0;
+  if constexpr (kHasOneRun<Shape>) {
+    for (; k + kBatch<Shape> <= terms.num_inputs; k += kBatch<Shape>)
+      take_batch<Rule, Shape, true>(terms, buffers, runs, k, accumulators);
+  }
+  for (; k < terms.num_inputs; k += kBatch<Shape>)
+    take_batch<Rule, Shape, false>(terms, buffers, runs, k, accumulators);
+  CROSSDEVICE_UNROLL
+  for (std::uint32_t u = 0; u < Shape::kUnroll; ++u) {
+    const std::uint64_t v = runs.vector + u * kBlockThreads;
+    if (v >= runs.end) continue;
     accumulators[u].join_groups(terms);
-    finish_and_store<Rule, kWidth>(terms, buffers, begin + v * kWidth, accumulators[u].values);
+    finish_and_store<Rule, kWidth>(terms, buffers, runs.begin + v * kWidth, accumulators[u].values);
   }
 }
 
 /// The same for Shape::kNumInputs inputs in one group: all loads first, everything unrolled.
 template <class Rule, class Shape>
 CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceTerms& terms, const ReduceBuffers& buffers,
-                                          std::uint64_t begin, std::uint64_t vector,
-                                          std::uint64_t end) {
+                                          const Runs& runs) {
   using Compute = typename Rule::Compute;
   constexpr std::uint32_t kWidth = Shape::kWidth;
   constexpr std::uint32_t kUnroll = Shape::kUnroll;
   Loaded<Rule, kWidth> loaded[kUnroll][Shape::kNumInputs];
   CROSSDEVICE_UNROLL
   for (std::uint32_t u = 0; u < kUnroll; ++u) {
-    const std::uint64_t v = vector + u * kBlockThreads;
-    if (v >= end) continue;
+    const std::uint64_t v = runs.vector + u * kBlockThreads;
+    if (v >= runs.end) continue;
     CROSSDEVICE_UNROLL
     for (std::uint32_t k = 0; k < Shape::kNumInputs; ++k)
-      loaded[u][k] = load_from<Rule, kWidth>(buffers.inputs[k], begin + v * kWidth);
+      loaded[u][k] = load_from<Rule, kWidth>(buffers.inputs[k], runs.begin + v * kWidth);
   }
   CROSSDEVICE_UNROLL
   for (std::uint32_t u = 0; u < kUnroll; ++u) {
-    const std::uint64_t v = vector + u * kBlockThreads;
-    if (v >= end) continue;
+    const std::uint64_t v = runs.vector + u * kBlockThreads;
+    if (v >= runs.end) continue;
     Compute values[kWidth];
     widen_each(loaded[u][0], terms.rule,
                [&values](std::uint32_t e, Compute value) { values[e] = value; });
@@ -256,7 +282,7 @@ CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceTerms& terms, const Reduce
         values[e] = Rule::combine(values[e], value);
       });
     }
-    finish_and_store<Rule, kWidth>(terms, buffers, begin + v * kWidth, values);
+    finish_and_store<Rule, kWidth>(terms, buffers, runs.begin + v * kWidth, values);
   }
 }
 
@@ -264,11 +290,11 @@ CROSSDEVICE_BOTH void reduce_fixed_number(const ReduceTerms& terms, const Reduce
 template <class Rule, class Shape>
 CROSSDEVICE_BOTH void reduce_tile(const ReduceTerms& terms, const ReduceBuffers& buffers,
                                   const VectorRun& run, std::uint64_t tile, std::uint32_t thread) {
-  const std::uint64_t vector = tile * Shape::kTile + thread;
+  const Runs runs{run.head, tile * Shape::kTile + thread, run.num_vectors};
   if constexpr (Shape::kNumInputs == 0) {
-    reduce_any_number<Rule, Shape>(terms, buffers, run.head, vector, run.num_vectors);
+    reduce_any_number<Rule, Shape>(terms, buffers, runs);
   } else {
-    reduce_fixed_number<Rule, Shape>(terms, buffers, run.head, vector, run.num_vectors);
+    reduce_fixed_number<Rule, Shape>(terms, buffers, runs);
   }
 }
 
@@ -280,7 +306,7 @@ CROSSDEVICE_BOTH void reduce_ends(const ReduceTerms& terms, const ReduceBuffers&
   const std::uint64_t rest = run.head + (run.num_elements - behind);  // below 2 kWidth
   if (thread >= rest) return;
   const std::uint64_t i = thread < run.head ? thread : behind + (thread - run.head);
-  reduce_any_number<Rule, ReduceShape<0, 1, 1>>(terms, buffers, 0, i, i + 1);
+  reduce_any_number<Rule, ReduceShape<0, 1, 1>>(terms, buffers, {0, i, i + 1});
 }
 
 /// Everything that thread `thread` of block `block` of `num_blocks` does.

@@ -9,9 +9,15 @@
 namespace crossdevice::cuda {
 
 /// Blocks that fit into a multiprocessor at once, by the registers they may take: 4 leave a thread 64, which the kernels of fixed numbers of inputs need
-/// and no more; 2 leave 128, so that no other kernel spills.
+/// and no more; 3 leave 80, which is the most that a thread of 16 numbers can do with if enough of them are to be there; 2 leave 128, so that no other kernel
+/// spills.
 template <class Shape>
-inline constexpr int kMinBlocks = Shape::kNumInputs != 0 && Shape::kWidth < 16 ? 4 : 2;
+inline constexpr int kMinBlocks = Shape::kNumInputs != 0 && !kHasOneRun<Shape>  ? 4
+                                  : Shape::kNumInputs == 0 && kHasOneRun<Shape> ? 3
+                                                                                : 2;
+/// Of kernels for many tensors, which keep more in mind.
+template <class Shape>
+inline constexpr int kMinBlocksOfMany = Shape::kNumInputs != 0 && !kHasOneRun<Shape> ? 4 : 2;
 
 template <class Rule, class Shape>
 __global__ void __launch_bounds__(kBlockThreads, kMinBlocks<Shape>)
@@ -20,7 +26,7 @@ __global__ void __launch_bounds__(kBlockThreads, kMinBlocks<Shape>)
 }
 
 template <class Rule, class Shape>
-__global__ void __launch_bounds__(kBlockThreads, kMinBlocks<Shape>)
+__global__ void __launch_bounds__(kBlockThreads, kMinBlocksOfMany<Shape>)
     reduce_many_kernel(const __grid_constant__ ManyReduceArguments arguments) {
   reduce_many_thread<Rule, Shape>(arguments, blockIdx.x, gridDim.x, threadIdx.x);
 }

@@ -187,13 +187,12 @@ std::uint64_t common_head(const ReduceTerms& terms, const ReduceBuffers& buffers
 
 // ---- from a plan to kernels: calls runner.template run<Rule, Shape>(arguments) for each launch, until one returns something else than 0, which is returned
 
-/// How many inputs have a kernel of their own, from 2 on: those of gradients; 0: none. 16 elements of more than 4 inputs are too many registers. The others go
-/// through the loop, which keeps kBatch loads in flight as well, because every kernel costs compile time and size.
+/// How many inputs have a kernel of their own, from 2 on: those of gradients; 0: none. The others go through the loop, which keeps kBatch loads in flight as
+/// well, because every kernel costs compile time and size.
 template <class Rule>
 inline constexpr std::uint32_t kMostFixedInputs = 0;
 template <class Format>
-inline constexpr std::uint32_t kMostFixedInputs<FloatSum<Format>> =
-    sizeof(typename Format::Storage) > 1 ? 8 : 4;
+inline constexpr std::uint32_t kMostFixedInputs<FloatSum<Format>> = 8;
 
 /// Copies have one, too.
 template <class Rule>
@@ -215,6 +214,10 @@ using AnyNumberOfMany = ReduceShape<0, kVectorsWidth<Rule>,
                                     (kVectorsWidth<Rule> >= 16  ? 1
                                      : kVectorsWidth<Rule> >= 8 ? 2
                                                                 : 4)>;
+
+/// The one for many tensors of two inputs each.
+template <class Rule>
+using TwoOfMany = ReduceShape<2, kVectorsWidth<Rule>, 2>;
 
 /// Bytes of a tensor that shares a launch with others: so few that its elements and tiles are counted in 32 bits. What fills a GPU by itself gains nothing from
 /// company, and has the better kernel alone.
@@ -283,10 +286,9 @@ template <class Rule>
 }
 
 /// Tensors of one launch while they are listed.
-template <class Rule, class Runner>
+template <class Rule, class Shape, class Runner>
 class SharedLaunch {
  public:
-  using Shape = AnyNumberOfMany<Rule>;
   SharedLaunch(const ReduceTerms& terms, Runner& runner, bool& has_launched)
       : runner_(runner), has_launched_(has_launched) {
     arguments_.terms = terms;
@@ -329,11 +331,11 @@ class SharedLaunch {
 };
 
 /// The tensors that may share a launch do, the others have one each.
-template <class Rule, class Runner>
-int run_many(ReducePlan& plan, Runner& runner) {
+template <class Rule, class Shape, class Runner>
+int run_many_by(ReducePlan& plan, Runner& runner) {
   const detail::ManyReduceLaunch& launch = *plan.many;
   const ReduceTerms& terms = plan.arguments.terms;
-  SharedLaunch<Rule, Runner> shared(terms, runner, plan.has_launched);
+  SharedLaunch<Rule, Shape, Runner> shared(terms, runner, plan.has_launched);
   for (std::size_t t = 0; t < launch.num_elements.size(); ++t) {
     const std::uint64_t num_elements = launch.num_elements[t] * plan.factor;
     if (num_elements == 0) continue;
@@ -354,6 +356,16 @@ int run_many(ReducePlan& plan, Runner& runner) {
     if (result != 0) return result;
   }
   return shared.launch();
+}
+
+template <class Rule, class Runner>
+int run_many(ReducePlan& plan, Runner& runner) {
+  if constexpr (kMostFixedInputs<Rule> >= 2) {
+    const ReduceTerms& terms = plan.arguments.terms;
+    if (terms.num_inputs == 2 && terms.split == 2)
+      return run_many_by<Rule, TwoOfMany<Rule>>(plan, runner);
+  }
+  return run_many_by<Rule, AnyNumberOfMany<Rule>>(plan, runner);
 }
 
 template <class Rule, class Runner>

@@ -2,8 +2,9 @@
 /// What a reduction does to elements: one rule for each kind of arithmetic, with what may differ at run time as an argument, so that few kernels serve
 /// every op and dtype.
 ///
-/// A rule has: Element (as stored), Compute, Result (as stored); widen(), combine() and finish(). One of a format that converts two elements at once also has
-/// widen_pair() and finish_pair().
+/// A rule has: Element (as stored), Compute, Result (as stored); widen(), combine(), finish(), and finish_all() where several results are cheaper together. start()
+/// is what combine() with any number gives that number, bit by bit but for a NaN's; a rule that has none begins with the first element. One of a format that
+/// converts two elements at once also has widen_pair().
 #pragma once
 
 #include <cstddef>
@@ -34,20 +35,24 @@ struct FloatSum {
                                           Compute (&pair)[2]) requires(Format::kHasPairs) {
     Format::widen_pair(elements, pair);
   }
+  CROSSDEVICE_BOTH static Compute start() { return Compute{-0.0F}; }
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) { return a + b; }
   CROSSDEVICE_BOTH static Result finish(Compute value, const RuleArguments& rule) {
     return Format::narrow(divide(value, rule.divider));
   }
-  CROSSDEVICE_BOTH static std::uint16_t finish_pair(
-      Compute low, Compute high, const RuleArguments& rule) requires(Format::kHasPairs) {
-    return Format::narrow_pair(divide(low, rule.divider), divide(high, rule.divider));
+  template <std::uint32_t kCount>
+  CROSSDEVICE_BOTH static void finish_all(Compute (&values)[kCount], const RuleArguments& rule,
+                                          Result (&results)[kCount]) {
+    divide_all(values, rule.divider);
+    narrow_all<Format>(values, results);
   }
 };
 
 /// Whether a rule takes two elements at once.
 template <class Rule>
-inline constexpr bool kTakesPairs = requires(typename Rule::Compute number, RuleArguments rule) {
-  Rule::finish_pair(number, number, rule);
+inline constexpr bool kTakesPairs = requires(typename Rule::Compute (&pair)[2],
+                                             RuleArguments rule) {
+  Rule::widen_pair(std::uint16_t{}, rule, pair);
 };
 
 template <class Format>
@@ -58,6 +63,7 @@ struct FloatProduct {
   CROSSDEVICE_BOTH static Compute widen(Element value, const RuleArguments& /*rule*/) {
     return Format::widen(value);
   }
+  CROSSDEVICE_BOTH static Compute start() { return Compute{1.0F}; }
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) { return a * b; }
   CROSSDEVICE_BOTH static Result finish(Compute value, const RuleArguments& /*rule*/) {
     return Format::narrow(value);
@@ -78,6 +84,9 @@ struct FloatExtremum {
   CROSSDEVICE_BOTH static Compute widen(Element value, const RuleArguments& rule) {
     return masked(Format::widen(value), rule);
   }
+  CROSSDEVICE_BOTH static Compute start() {
+    return Compute{bits_as<float>(std::uint32_t{0x7F800000})};  // infinity
+  }
   /// The bitwise or of both orders of comparison: equal to both where they agree, -0 where the operands are zeros of different sign, and NaN where
   /// either is.
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) {
@@ -96,6 +105,7 @@ struct WrappingSum {
   using Compute = T;
   using Result = T;
   CROSSDEVICE_BOTH static T widen(T value, const RuleArguments& /*rule*/) { return value; }
+  CROSSDEVICE_BOTH static T start() { return 0; }
   CROSSDEVICE_BOTH static T combine(T a, T b) { return static_cast<T>(a + b); }
   CROSSDEVICE_BOTH static T finish(T value, const RuleArguments& /*rule*/) { return value; }
 };
@@ -107,6 +117,7 @@ struct WrappingProduct {
   using Compute = T;
   using Result = T;
   CROSSDEVICE_BOTH static T widen(T value, const RuleArguments& /*rule*/) { return value; }
+  CROSSDEVICE_BOTH static T start() { return 1; }
   CROSSDEVICE_BOTH static T combine(T a, T b) {
     // Not in T: 16-bit operands would be promoted to int, which overflows.
     using Wide = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -124,6 +135,7 @@ struct IntegerExtremum {
   CROSSDEVICE_BOTH static T widen(T value, const RuleArguments& rule) {
     return static_cast<T>(value ^ static_cast<T>(rule.mask));
   }
+  CROSSDEVICE_BOTH static T start() { return static_cast<T>(~T{0}); }
   CROSSDEVICE_BOTH static T combine(T a, T b) { return a < b ? a : b; }
   CROSSDEVICE_BOTH static T finish(T value, const RuleArguments& rule) {
     return static_cast<T>(value ^ static_cast<T>(rule.mask));
@@ -139,6 +151,7 @@ struct IntegerMean {
   CROSSDEVICE_BOTH static Compute widen(T value, const RuleArguments& rule) {
     return (static_cast<std::uint64_t>(value) ^ rule.mask) - rule.mask;  // extends the sign
   }
+  CROSSDEVICE_BOTH static Compute start() { return 0; }
   CROSSDEVICE_BOTH static Compute combine(Compute a, Compute b) { return a + b; }
   CROSSDEVICE_BOTH static Result finish(Compute sum, const RuleArguments& rule) {
     const Result exact = rule.mask != 0 ? static_cast<Result>(static_cast<std::int64_t>(sum))
