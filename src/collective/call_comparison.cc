@@ -15,6 +15,7 @@
 #include <deque>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,16 +68,23 @@ std::exception_ptr difference(const std::vector<GroupOperation>& calls, const Cl
 
 }  // namespace
 
-struct CallComparison::State {
+struct CallComparison::State : StallWitness, std::enable_shared_from_this<State> {
   std::shared_ptr<Cluster> meeting;  // a subgroup of its own: nobody else's exchanges come between
-  OnDifference on_difference;
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
+  OnDifference on_difference;
   std::vector<GroupOperation> fresh;  // calls that the others have not been told of
   bool is_ending = false;
   bool is_over = false;  // the thread has ended, or there is none
   bool has_thread = false;
+  std::uint64_t last_compared = 0;  // of this worker's numbers: equal on all
+  struct Late {
+    OperationRecord operation;
+    bool inputs_intact;
+  };
+  std::optional<Late> late;    // that for which this worker gives the exchange up
+  bool has_been_told = false;  // that it was given up, by whomever
 
   // The thread's own.
   std::vector<GroupOperation> telling;
@@ -85,7 +93,13 @@ struct CallComparison::State {
   [[nodiscard]] bool is_ahead() const;
   [[nodiscard]] bool await_calls();
   [[nodiscard]] std::exception_ptr exchange();
+  [[nodiscard]] std::exception_ptr compare();
+  void hear_failure(const std::exception_ptr& failure);
   void await_all();
+  void run_exchanges();
+
+  bool ask_who_is_missing(const OperationRecord& operation, bool inputs_intact,
+                          const std::string& text) override;
 };
 
 /// Of somebody, by as much as all know.
@@ -111,7 +125,9 @@ bool CallComparison::State::await_calls() {
 
 /// Null: as far as can be compared, all are equal.
 std::exception_ptr CallComparison::State::exchange() {
-  const std::vector<std::string> told = meeting->all_gather_bytes(bytes_of(telling), 0);
+  const std::vector<std::string> told = meeting->all_gather_bytes(
+      bytes_of(telling), Deadline::never(),
+      [self = shared_from_this()](const std::exception_ptr& why) { self->hear_failure(why); });
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     for (std::size_t at = 0; at + sizeof(GroupOperation) <= told[rank].size();
          at += sizeof(GroupOperation)) {
@@ -120,6 +136,10 @@ std::exception_ptr CallComparison::State::exchange() {
       untold[rank].push_back(call);
     }
   }
+  return compare();
+}
+
+std::exception_ptr CallComparison::State::compare() {
   std::size_t common = untold[0].size();
   for (const auto& each : untold) common = std::min(common, each.size());
   std::vector<GroupOperation> calls(untold.size());
@@ -131,8 +151,53 @@ std::exception_ptr CallComparison::State::exchange() {
     if (std::exception_ptr error = difference(calls, *meeting, /*inputs_intact=*/false)) {
       return error;
     }
+    const std::lock_guard lock(mutex);
+    last_compared =
+        std::max(last_compared, calls[static_cast<std::size_t>(meeting->rank())].sequence);
+    if (late.has_value() && late->operation.sequence <= last_compared) late.reset();
   }
   return nullptr;
+}
+
+/// Where all have made a call it stands still for another reason than that somebody is missing. Else this worker waits in an exchange, or is about to: so it is asked
+/// until it is there.
+bool CallComparison::State::ask_who_is_missing(const OperationRecord& operation, bool inputs_intact,
+                                               const std::string& text) {
+  {
+    const std::lock_guard lock(mutex);
+    if (is_over || !has_thread || operation.sequence <= last_compared) return false;
+    if (!late.has_value()) late = {operation, inputs_intact};
+  }
+  meeting->give_up_round(text);
+  return true;
+}
+
+/// On the control plane's thread, before it hears of any abort; or on the comparison's, where the chief does not answer.
+void CallComparison::State::hear_failure(const std::exception_ptr& failure) {
+  const std::lock_guard lock(mutex);  // so that the destructor cannot pass
+  if (std::exchange(has_been_told, true) || !on_difference.is_given_up) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const DeadlineExceededError& known) {
+    const bool is_own = late.has_value();
+    on_difference.is_given_up(
+        std::make_exception_ptr(DeadlineExceededError(
+            known.what(),
+            {.operation = is_own ? late->operation : OperationRecord{},
+             .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
+             .inputs_intact = is_own && late->inputs_intact})),
+        is_own);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // Whoever listens to the cluster hears of aborts, and of a member's end.
+  }
+}
+
+/// Until each has said that calls differ: all have found it, in the exchange that has ended. Who dies, or is stopped, is not waited for.
+void CallComparison::State::await_all() {
+  try {
+    meeting->barrier(Deadline::after(kMeeting));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
 }
 
 CallComparison::CallComparison(const std::shared_ptr<Cluster>& cluster, OnDifference on_difference)
@@ -153,30 +218,32 @@ CallComparison::~CallComparison() {
   state_->on_difference = {};
 }
 
-/// Until each has said that calls differ: all have found it, in the exchange that has ended. Who dies, or is stopped, is not waited for.
-void CallComparison::State::await_all() {
-  try {
-    meeting->barrier(Deadline::after(kMeeting));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+void CallComparison::State::run_exchanges() {
+  while (await_calls()) {
+    std::exception_ptr error;
+    try {
+      error = exchange();
+    } catch (const OpError&) {
+      // The control plane says so to whoever waits; there is nothing left to compare over.
+      return hear_failure(std::current_exception());
+    }
+    if (error == nullptr) continue;
+    {
+      const std::lock_guard lock(mutex);  // so that the destructor cannot pass
+      if (on_difference.is_found) on_difference.is_found(error);
+    }
+    await_all();
+    const std::lock_guard lock(mutex);
+    if (on_difference.is_known) on_difference.is_known(error);
+    return;
   }
 }
 
 void CallComparison::run(const std::shared_ptr<State>& state) {
   try {
-    while (state->await_calls()) {
-      if (const std::exception_ptr error = state->exchange()) {
-        {
-          const std::lock_guard lock(state->mutex);  // so that the destructor cannot pass
-          if (state->on_difference.is_found) state->on_difference.is_found(error);
-        }
-        state->await_all();
-        const std::lock_guard lock(state->mutex);
-        if (state->on_difference.is_known) state->on_difference.is_known(error);
-        break;
-      }
-    }
+    state->run_exchanges();
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // The control plane says so to whoever waits; there is nothing left to compare over.
+    // No memory: what follows is not compared.
   }
   const std::lock_guard lock(state->mutex);
   state->is_over = true;
@@ -200,6 +267,8 @@ void CallComparison::add(const GroupOperation& call) {
   }
   state_->has_thread = true;
 }
+
+std::shared_ptr<StallWitness> CallComparison::witness() const { return state_; }
 
 void CallComparison::compare_now(const GroupOperation& call, const Deadline& deadline) {
   const std::vector<std::string> told = state_->meeting->all_gather_bytes(

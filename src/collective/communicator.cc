@@ -193,11 +193,10 @@ Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Deadline& dea
 Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Device& device,
                            const Deadline& deadline)
     : state_(std::make_unique<State>()) {
-  const detail::WorkersDevices devices = detail::agree_on_devices(*cluster, device, deadline);
+  const bool are_gpus = detail::agree_on_gpus(*cluster, device, deadline);
   state_->engine = make_engine(cluster, deadline);
-  if (devices.are_gpus) {
-    state_->nccl =
-        detail::NcclCollectives::make(cluster, device, devices.compute_capability, deadline);
+  if (are_gpus) {
+    state_->nccl = detail::NcclCollectives::make(cluster, device, deadline);
     state_->gpu = {device, &detail::GpuDevice::of(device)};
   }
   state_->cluster = std::move(cluster);

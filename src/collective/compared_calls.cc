@@ -20,6 +20,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/exception_text.h"
+#include "crossdevice/device/shutdown.h"
 
 #include "collective/detail/call_comparison.h"
 
@@ -94,6 +95,7 @@ struct ComparedCalls::State {
   std::unique_ptr<CallComparison> comparison;  // null: this worker is alone. Ends first
 
   void find_difference(const std::exception_ptr& error);
+  void hear_end(const std::exception_ptr& error, bool is_own);
   void end_waiting(const std::exception_ptr& error);
   void go_to_hosts();
   [[nodiscard]] std::exception_ptr leave_hosts(std::chrono::seconds verdict_time);
@@ -110,6 +112,13 @@ void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
   changed.notify_all();
   clique.break_with(error, /*is_known_everywhere=*/true);
   if (tell != nullptr) tell->operation_failed(error);
+}
+
+/// Who waits in the exchange has been told by the chief; who is missing there has not, and may wait for this worker elsewhere.
+void ComparedCalls::State::hear_end(const std::exception_ptr& error, bool is_own) {
+  // First: they wait for this worker, which may end when it hears of the failure.
+  if (is_own) cluster->abort_collective_ops(exception_text(error));
+  clique.break_with(error, /*is_known_everywhere=*/true);
 }
 
 /// The same, once all have found it.
@@ -157,10 +166,15 @@ ComparedCalls::ComparedCalls(const std::shared_ptr<Cluster>& cluster, NcclClique
           .is_found = [state = state_.get()](
                           const std::exception_ptr& error) { state->find_difference(error); },
           .is_known = [state = state_.get()](
-                          const std::exception_ptr& error) { state->end_waiting(error); }});
+                          const std::exception_ptr& error) { state->end_waiting(error); },
+          .is_given_up = [state = state_.get()](const std::exception_ptr& error,
+                                                bool is_own) { state->hear_end(error, is_own); }});
+  clique.set_witness(state_->comparison->witness());
 }
 
-ComparedCalls::~ComparedCalls() = default;
+ComparedCalls::~ComparedCalls() {
+  if (!is_forked_child()) state_->clique.set_witness(nullptr);
+}
 
 void ComparedCalls::compare(const GroupOperation& call, const Deadline& deadline,
                             std::shared_ptr<FailureListener> listener) {

@@ -298,7 +298,7 @@ void gpu_reduce(const GpuReduceRequest& request) {
     lanes.meet();
     run.end(request.operation, request.tensors[0].inputs[0].dtype());
   } catch (const OpError& error) {
-    run.rethrow(error, request.operation);
+    run.rethrow(error, request.operation, request.tensors[0].inputs[0].dtype());
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/gpu_run.h"
 
+#include <exception>
 #include <utility>
 
-#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/error.h"
 
 namespace crossdevice::detail {
@@ -14,28 +14,40 @@ void GpuRun::begin() {
   if (!is_captured_) start_ = GpuEvent::record(*lanes_[0].device, lanes_[0].stream);
 }
 
+WatchedOperation GpuRun::watched(const GpuOperation& operation, DType dtype) const {
+  WatchedOperation result;
+  result.record = operation.record;
+  result.size_bytes = operation.record.size_bytes;
+  result.dtype = dtype;
+  result.timeout_seconds = operation.timeout_seconds;
+  result.inputs_intact = !operation.is_in_place;
+  result.devices = lanes_.names();
+  return result;
+}
+
 void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<NcclClique> clique) {
   lanes_.release_streams();
   is_open_ = false;
   if (is_captured_ || operation.record.kind.empty()) return;
-  WatchedOperation watched;
-  watched.record = operation.record;
-  watched.size_bytes = operation.record.size_bytes;
-  watched.dtype = dtype;
-  watched.timeout_seconds = operation.timeout_seconds;
-  watched.start = start_;
+  WatchedOperation enqueued = watched(operation, dtype);
+  enqueued.start = start_;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    watched.ends.push_back(GpuEvent::record(*lanes_[i].device, lanes_[i].stream));
+    enqueued.ends.push_back(GpuEvent::record(*lanes_[i].device, lanes_[i].stream));
   }
-  watched.clique = std::move(clique);
-  watched.listener = operation.listener;
-  watched.inputs_intact = !operation.is_in_place;
-  watched.devices = lanes_.names();
-  watched.stream = lanes_[0].stream;
-  watch(std::move(watched));
+  enqueued.clique = std::move(clique);
+  enqueued.listener = operation.listener;
+  enqueued.stream = lanes_[0].stream;
+  watch(std::move(enqueued));
 }
 
-void GpuRun::rethrow(const OpError& error, const GpuOperation& operation) const {
+void GpuRun::rethrow(const OpError& error, const GpuOperation& operation, DType dtype) const {
+  if (!operation.record.kind.empty() && error.code() != StatusCode::FAILED_PRECONDITION) {
+    try {
+      record_failed_launch(watched(operation, dtype), std::current_exception());
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // No memory for a record: the error itself says more.
+    }
+  }
   if (has_written_ && operation.is_in_place) throw_with_inputs_changed(error);
   throw;  // `error`, as the caught one that it is
 }

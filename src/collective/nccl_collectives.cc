@@ -2,9 +2,7 @@
 #include "collective/detail/nccl_collectives.h"
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
-#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,20 +31,6 @@
 namespace crossdevice::detail {
 namespace {
 
-/// "GPU:0=00010203...\n90"; of a host nothing.
-std::string describe(const Device& device) {
-  device.require_present();
-  if (device.is_host()) return "";
-  return fmt::format("{}\n{}", describe_gpus(device),
-                     GpuDevice::of(device).properties().compute_capability);
-}
-
-int number_in(std::string_view text) {
-  int number = 0;
-  (void)std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
-
 /// Says, once for each reason, that tensors go through the hosts.
 void announce_fallback(const Device& device, const std::string& reason) {
   const std::string message = fmt::format("Communicator on {}: {}", device.short_name(), reason);
@@ -62,9 +46,9 @@ constexpr NcclDataType kBytes = NcclDataType::UINT8;
 struct Buffers {
   const Tensor& input;
   int root = 0;
-  const Tensor* output = nullptr;  ///< null: this worker has none
-  bool is_mean = false;            ///< the output, as soon as it is divided
-  bool is_in_place = false;        ///< the input's elements change
+  const Tensor* output = nullptr;   ///< null: this worker has none
+  const Tensor* divided = nullptr;  ///< the output, if that is to be divided
+  bool is_in_place = false;         ///< the input's elements change
 };
 
 /// Of calls that had been counted when they were enqueued.
@@ -79,45 +63,37 @@ std::byte* at(const Tensor& tensor, std::size_t offset_bytes) {
 
 }  // namespace
 
-WorkersDevices agree_on_devices(Cluster& cluster, const Device& device, const Deadline& deadline) {
+bool agree_on_gpus(Cluster& cluster, const Device& device, const Deadline& deadline) {
   const std::vector<std::string> all = agree_on_arguments(
-      cluster, [&] { return describe(device); }, deadline);
-  std::vector<std::string> gpus;
-  std::size_t num_gpus = 0;
-  WorkersDevices found{.compute_capability = std::numeric_limits<int>::max()};
-  for (const std::string& text : all) {
-    const std::size_t end = text.find('\n');
-    gpus.push_back(text.substr(0, end));
-    if (end == std::string::npos) continue;
-    ++num_gpus;
-    found.compute_capability =
-        std::min(found.compute_capability, number_in(std::string_view(text).substr(end + 1)));
-  }
-  require_gpus_apart(cluster, gpus);
-  found.are_gpus = num_gpus == all.size();
-  if (cluster.rank() == 0 && num_gpus > 0 && !found.are_gpus) {
+      cluster,
+      [&] {
+        device.require_present();
+        return describe_gpus(device);
+      },
+      deadline);
+  require_gpus_apart(cluster, all);
+  const auto num_hosts =
+      std::count_if(all.begin(), all.end(), [](const std::string& each) { return each.empty(); });
+  const bool are_gpus = num_hosts == 0;
+  if (cluster.rank() == 0 && !are_gpus && static_cast<std::size_t>(num_hosts) < all.size()) {
     log_once("Communicator of hosts and GPUs", LogSeverity::INFO,
              "Communicator: tensors on GPUs go through the host, since some workers have no GPU");
   }
-  return found;
+  return are_gpus;
 }
 
 struct NcclCollectives::State {
-  State(const std::shared_ptr<Cluster>& workers, const Device& own, int capability,
+  State(const std::shared_ptr<Cluster>& workers, const Device& own,
         std::shared_ptr<NcclClique> made)
-      : device(own),
-        compute_capability(capability),
-        clique(std::move(made)),
-        calls(workers, *clique) {}
+      : device(own), clique(std::move(made)), calls(workers, *clique) {}
 
   Device device;
-  int compute_capability;
   std::shared_ptr<NcclClique> clique;
   std::shared_ptr<LateFailures> late_failures = std::make_shared<LateFailures>();
   ComparedCalls calls;  // ends first
 
   [[nodiscard]] std::optional<NcclReduction> reduction(ReduceOp op, DType dtype) const {
-    return nccl_reduction(op, dtype, clique->api().version(), compute_capability);
+    return nccl_reduction(op, dtype, clique->api().version(), clique->compute_capability());
   }
   /// Of a reduction.
   [[nodiscard]] Buffers buffers_of(const NcclCall& call, const Tensor& input, const Tensor* output,
@@ -125,7 +101,7 @@ struct NcclCollectives::State {
     return {.input = input,
             .root = root,
             .output = output,
-            .is_mean = call.request.op == ReduceOp::MEAN && output != nullptr,
+            .divided = call.request.op == ReduceOp::MEAN ? output : nullptr,
             .is_in_place = output != nullptr && overlaps(input, *output)};
   }
   [[nodiscard]] NcclReduction require_reduction(ReduceOp op, DType dtype) const {
@@ -193,12 +169,12 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
       throw;
     }
     launch.end();
-    if (buffers.is_mean) divide(*buffers.output, stream);
+    if (buffers.divided != nullptr) divide(*buffers.divided, stream);
     run.end(operation, input.dtype(), clique);
   } catch (const OpError& error) {
     // The others count on this call, and would take the next one for it.
     clique->break_with(std::current_exception());
-    run.rethrow(error, operation);
+    run.rethrow(error, operation, input.dtype());
   } catch (...) {
     clique->break_with(std::current_exception());
     throw;
@@ -206,7 +182,7 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
 }
 
 std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Cluster>& cluster,
-                                                       const Device& device, int compute_capability,
+                                                       const Device& device,
                                                        const Deadline& deadline) {
   std::shared_ptr<NcclClique> clique;
   try {
@@ -220,7 +196,7 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
              "Communicator: nccl, since it serves all workers' GPUs");
   }
   return std::make_unique<NcclCollectives>(
-      Passkey(), std::make_unique<State>(cluster, device, compute_capability, std::move(clique)));
+      Passkey(), std::make_unique<State>(cluster, device, std::move(clique)));
 }
 
 NcclCollectives::NcclCollectives(Passkey /*key*/, std::unique_ptr<State> state)

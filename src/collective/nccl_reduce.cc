@@ -282,11 +282,10 @@ void RoundPipeline::reduce(std::size_t k) {
   const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
   const GpuOperation& operation = parts_.request.operation;
-  // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers. What it does
-  // within one process waits for nobody, and to watch it would take memory.
-  const bool waits_for_others = clique.num_ranks() > clique.size() && !parts_.run.is_captured();
-  detail::NcclClique::Launch launch(clique, operation.record,
-                                    waits_for_others ? operation.timeout_seconds : std::nullopt);
+  // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers.
+  detail::NcclClique::Launch launch(
+      clique, operation.record,
+      parts_.run.is_captured() ? std::nullopt : operation.timeout_seconds);
   for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
     // Where a group is given up NCCL may have launched a part of it.
     if (!piece.is_staged) parts_.run.set_written();
@@ -411,7 +410,7 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
     run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
   } catch (const OpError& error) {
     state.give_up_for_others();
-    run.rethrow(error, request.operation);
+    run.rethrow(error, request.operation, request.tensors[0].inputs[0].dtype());
   } catch (...) {
     state.give_up_for_others();
     throw;

@@ -481,7 +481,8 @@ RankInfo Cluster::worker(int rank) const {
 std::uint64_t Cluster::id() const { return state_->group; }
 
 std::vector<std::string> Cluster::exchange(const std::string& kind, std::string bytes,
-                                           const Deadline& deadline) {
+                                           const Deadline& deadline,
+                                           const RoundFailure& on_failure) {
   detail::require_not_forked();  // a thread of the parent's may be in a round for ever
   // What is refused here the others never hear of: it must not count, or this worker would be a round ahead of them for good.
   if (bytes.size() > ControlPlane::kMaxPartBytes) {
@@ -491,7 +492,7 @@ std::vector<std::string> Cluster::exchange(const std::string& kind, std::string 
   const State::Turn turn(*state_, kind, deadline);
   return state_->plane->exchange({state_->group, turn.sequence()},
                                  state_->is_everybody ? std::vector<int>() : state_->members,
-                                 turn.name(), std::move(bytes), deadline);
+                                 turn.name(), std::move(bytes), deadline, on_failure);
 }
 
 void Cluster::barrier(std::optional<double> timeout_seconds) {
@@ -514,9 +515,9 @@ std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
                                                    std::optional<double> timeout_seconds) {
   return all_gather_bytes(bytes, deadline_of(timeout_seconds));
 }
-std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
-                                                   const Deadline& deadline) {
-  return exchange("all_gather_bytes", std::string(bytes), deadline);
+std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes, const Deadline& deadline,
+                                                   const RoundFailure& on_failure) {
+  return exchange("all_gather_bytes", std::string(bytes), deadline, on_failure);
 }
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
@@ -552,6 +553,16 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
 }
 
 void Cluster::abort_collective_ops(const std::string& text) { state_->plane->stop_all(text); }
+
+void Cluster::give_up_round(const std::string& text) {
+  std::uint64_t sequence = 0;
+  {
+    const std::lock_guard lock(state_->turn_mutex);
+    if (state_->round_under_way.empty()) return;
+    sequence = state_->sequence;
+  }
+  state_->plane->give_up({state_->group, sequence}, text);
+}
 
 std::shared_ptr<void> Cluster::listen(ClusterListener listener) {
   // Ranks are this cluster's; who is not in it concerns nobody here, but an abort concerns all.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Who touches what. The io_context has one thread, and everything in "the control thread's" below is its alone: sockets, timers, the chief. What
-/// other threads and it share is guarded by mutex_; the condition variable is notified after every change that a waiter looks at. Listeners run on
-/// the control thread, or on whoever's stops this cluster here, under the lock of MembershipNews, which nobody takes while holding mutex_.
+/// Meeting, hearing the chief, and leaving. Rounds: control_rounds.cc.
 ///
-/// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. exchange(): the chief answers every round (see chief.cc) or is noticed to be
-/// gone (its connection ends, or it is silent for heartbeat_timeout); kChiefsAnswer after the deadline. The destructor: see await_farewells().
+/// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. The destructor: see await_farewells().
 #include "comm/detail/control_plane.h"
 
 #include <algorithm>
@@ -27,12 +24,9 @@
 #include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
-#include "comm/detail/chief_link.h"
-#include "comm/detail/chief_service.h"
+#include "comm/detail/control_plane_state.h"
 #include "comm/detail/host_port.h"
-#include "comm/detail/membership_news.h"
 #include "comm/detail/operation_note.h"
-#include "comm/detail/operations_under_way.h"
 #include "comm/detail/own_member.h"
 #include "comm/detail/service_loop.h"
 #include "comm/detail/wire.h"
@@ -42,10 +36,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a call ends later than an inquest where the chief is stopped or cut off. One that lives answers at once, but on a machine that is busy.
-constexpr std::chrono::milliseconds kChiefsAnswer{250};
-/// So long before a round is given up, those that it misses are asked what they do: what the last heartbeat said may be seconds old.
-constexpr std::chrono::milliseconds kQuestionTime{200};
 constexpr std::chrono::seconds kLinger{5};          // twice where there is no memory for its end
 constexpr std::chrono::seconds kLongestLinger{60};  // for who takes a large round in slowly
 /// How long the chief of a meeting that was cancelled stays for the others' farewells once it has told them: who is stopped says none.
@@ -55,113 +45,7 @@ constexpr std::chrono::seconds kVerdictTime{1};
 /// After how long without the others a worker looks whether they have ended. Whoever lives comes sooner.
 constexpr std::chrono::milliseconds kLookTime{300};
 
-/// The moment, or one that a condition variable can still count to.
-Clock::time_point wake_up(const Deadline& deadline, Clock::time_point latest) {
-  return std::min(deadline.moment(), latest);
-}
-
 }  // namespace
-
-class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::State> {
- public:
-  explicit State(const ControlPlaneOptions& options);
-  void meet(const Deadline& deadline);
-  void leave();
-  std::vector<std::string> exchange(const RoundId& id, const std::vector<int>& members,
-                                    const std::string& kind, std::string bytes,
-                                    const Deadline& deadline);
-  void stop_all(const std::string& text);
-  void stop_here(int origin, const std::string& text);
-  void supersede(const std::string& text, bool is_left_out);
-  void set_operation(std::string operation) {
-    const std::lock_guard lock(mutex_);
-    operation_ = std::move(operation);
-  }
-  void enter_operation(std::string_view kind, std::uint64_t sequence) {
-    operations_.enter(kind, sequence);
-  }
-  void leave_operation() { operations_.leave(); }
-  std::shared_ptr<void> listen(MembershipListener listener);
-
-  [[nodiscard]] const std::vector<MemberInfo>& members() const { return members_; }
-  [[nodiscard]] std::uint64_t cluster_id() const { return cluster_id_; }
-
- private:
-  struct Pending {
-    std::string kind;
-    std::optional<std::vector<std::string>> parts;
-    std::optional<ExchangeFailed> failure;
-    [[nodiscard]] bool has_ended() const { return parts.has_value() || failure.has_value(); }
-  };
-  /// A round's place among those that wait. Whichever way its caller leaves, an exception for want of memory too, nobody writes to it afterwards. Made before
-  /// the caller takes mutex_, so that it ends after the caller has let go of it.
-  struct Waiting {
-    State& state;
-    const RoundId& id;
-    bool is_listed = false;
-    ~Waiting() {
-      if (!is_listed) return;
-      const std::lock_guard lock(state.mutex_);
-      state.pending_.erase(id);
-    }
-  };
-  using End = Refused;  // why nothing can be exchanged any more
-
-  [[nodiscard]] bool is_chief() const { return options_.rank == 0; }
-  void post_to_chief(ControlKind kind, std::string payload);
-
-  // The control thread's.
-  ChiefLink::Events link_events();
-  void hear(const Frame& frame);
-  void hear_members(Members all);
-  void hear_parts(Exchanged message);
-  void hear_failure(ExchangeFailed message);
-  void hear_abort(const Abort& message);
-  void lose_chief(const std::string& why);
-  void beat();
-  void say_operation(std::uint64_t answers);
-  void await_farewells(Clock::time_point begin);
-  void to_chief(ControlKind kind, const std::string& payload);
-
-  void end(End reason);
-  void warn_of_stall(const Missing& missing);
-  [[nodiscard]] RankInfo info_of(int rank) const;
-
-  const ControlPlaneOptions options_;
-  asio::io_context io_{1};
-  std::thread thread_;
-
-  // The control thread's.
-  asio::steady_timer beat_timer_{io_};
-  asio::steady_timer farewell_timer_{io_};
-  std::optional<ChiefService> chief_;  // one of the two
-  std::optional<ChiefLink> link_;
-  Clock::time_point last_beat_;
-  bool chief_says_goodbye_ = false;
-  std::optional<Clock::time_point> told_all_;  // that the meeting was cancelled
-
-  // Written before meet() returns, constant afterwards.
-  std::vector<MemberInfo> members_;
-  std::uint64_t cluster_id_ = 0;
-
-  std::atomic<bool> is_superseded_{false};
-  std::atomic<Clock::time_point> leave_by_{};
-  OperationsUnderWay operations_;
-  std::atomic<bool> lacks_means_{false};  // to reach the chief, or for anything
-
-  mutable std::mutex mutex_;  // guards the following
-  std::condition_variable changed_;
-  bool all_are_there_ = false;
-  bool is_leaving_ = false;
-  bool has_left_ = false;
-  bool has_connection_ = false;
-  std::string last_connection_error_ = "no attempt to connect has begun yet";
-  std::optional<End> end_;
-  std::map<RoundId, Pending*> pending_;
-  std::string operation_;
-
-  MembershipNews news_;
-};
 
 ControlPlane::State::State(const ControlPlaneOptions& options) : options_(options) {
   if (is_chief()) {
@@ -210,7 +94,8 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   });
   std::unique_lock lock(mutex_);
   const auto is_over = [this] { return all_are_there_ || end_.has_value(); };
-  const Clock::time_point limit = wake_up(deadline, Clock::now() + std::chrono::hours(24 * 365));
+  const Clock::time_point limit =
+      std::min(deadline.moment(), Clock::now() + std::chrono::hours(24 * 365));
   std::vector<int> gone;
   while (gone.empty() && !is_over() && Clock::now() < limit) {
     const auto look = options_.find_gone ? Clock::now() + kLookTime : limit;
@@ -263,22 +148,6 @@ void ControlPlane::State::hear_members(Members all) {
   members_ = std::move(all.members);
   all_are_there_ = true;
   if (link_.has_value()) link_->keep();
-  changed_.notify_all();
-}
-
-void ControlPlane::State::hear_parts(Exchanged message) {
-  const std::lock_guard lock(mutex_);
-  const auto entry = pending_.find(message.id);
-  if (entry == pending_.end()) return;  // it was given up
-  entry->second->parts = std::move(message.parts);
-  changed_.notify_all();
-}
-
-void ControlPlane::State::hear_failure(ExchangeFailed message) {
-  const std::lock_guard lock(mutex_);
-  const auto entry = pending_.find(message.id);
-  if (entry == pending_.end()) return;
-  entry->second->failure = std::move(message);
   changed_.notify_all();
 }
 
@@ -384,66 +253,6 @@ void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload)
   }
 }
 
-std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
-                                                       const std::vector<int>& members,
-                                                       const std::string& kind, std::string bytes,
-                                                       const Deadline& deadline) {
-  require_not_forked();
-  if (bytes.size() > kMaxPartBytes) {
-    throw ValueError(fmt::format("{}: {} bytes, more than the {} that one round may carry", kind,
-                                 bytes.size(), kMaxPartBytes));
-  }
-  Pending pending{.kind = kind, .parts = std::nullopt, .failure = std::nullopt};
-  const Clock::time_point begin = Clock::now();
-  const auto stall = whole_time(options_.stall_warning);
-  Waiting waiting{*this, id};
-  std::unique_lock lock(mutex_);
-  if (end_.has_value()) {
-    const End reason = *end_;
-    lock.unlock();
-    throw_op_error(reason.code, kind + ": " + reason.text,
-                   {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
-  }
-  waiting.is_listed = pending_.emplace(id, &pending).second;
-  post_to_chief(ControlKind::EXCHANGE, Exchange{id, members, kind, std::move(bytes)}.encode());
-
-  const auto is_over = [&] { return pending.has_ended() || end_.has_value(); };
-  Clock::time_point warning = begin + stall;
-  Clock::time_point question =
-      deadline.is_never() ? Clock::time_point::max() : deadline.moment() - kQuestionTime;
-  while (!changed_.wait_until(lock, wake_up(deadline, std::min(warning, question)), is_over)) {
-    if (deadline.has_passed()) {
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      post_to_chief(ControlKind::GIVE_UP,
-                    GiveUp{id, fmt::format("{} timed out after {:.3g} s", kind, seconds)}.encode());
-      changed_.wait_for(lock, kChiefsAnswer, is_over);
-      break;
-    }
-    if (Clock::now() >= question) {
-      question = Clock::time_point::max();
-      post_to_chief(ControlKind::ASK, WhoIsMissing{id}.encode());
-    }
-    if (Clock::now() < warning) continue;
-    warning = Clock::now() + stall;
-    post_to_chief(ControlKind::WHO_IS_MISSING, WhoIsMissing{id}.encode());
-  }
-  if (pending.parts.has_value()) return std::move(*pending.parts);
-  std::optional<End> reason;
-  if (pending.failure.has_value()) {
-    reason = End{pending.failure->code, pending.failure->text, pending.failure->culprits};
-  } else if (end_.has_value()) {
-    reason = End{end_->code, kind + ": " + end_->text, end_->culprits};
-  }
-  lock.unlock();
-  if (reason.has_value())
-    throw_op_error(reason->code, reason->text,
-                   {.operation = {}, .culprits = reason->culprits, .inputs_intact = true});
-  const RankInfo chief = info_of(0);
-  throw DeadlineExceededError(
-      fmt::format("{} timed out: the chief, {}, does not answer", kind, to_string(chief)),
-      {.operation = {}, .culprits = {chief}, .inputs_intact = true});
-}
-
 void ControlPlane::State::stop_all(const std::string& text) {
   post_to_chief(ControlKind::ABORT, Abort{options_.rank, text}.encode());
 }
@@ -474,20 +283,6 @@ void ControlPlane::State::end(End reason) {
   const std::lock_guard lock(mutex_);
   if (!end_.has_value()) end_ = std::move(reason);
   changed_.notify_all();
-}
-
-void ControlPlane::State::warn_of_stall(const Missing& missing) {
-  std::string kind;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto entry = pending_.find(missing.id);
-    if (entry == pending_.end() || missing.ranks.empty()) return;
-    kind = entry->second->kind;
-  }
-  std::string ranks;
-  for (const RankInfo& rank : missing.ranks) ranks += (ranks.empty() ? "" : ", ") + to_string(rank);
-  log(LogSeverity::WARNING,
-      fmt::format("rank {} still waits in {} for {}", options_.rank, kind, ranks));
 }
 
 RankInfo ControlPlane::State::info_of(int rank) const {
@@ -575,10 +370,14 @@ std::uint64_t ControlPlane::cluster_id() const { return (*state_)->cluster_id();
 
 std::vector<std::string> ControlPlane::exchange(const RoundId& id, const std::vector<int>& members,
                                                 const std::string& kind, std::string bytes,
-                                                const Deadline& deadline) {
-  return (*state_)->exchange(id, members, kind, std::move(bytes), deadline);
+                                                const Deadline& deadline,
+                                                const OnFailure& on_failure) {
+  return (*state_)->exchange(id, members, kind, std::move(bytes), deadline, on_failure);
 }
 
+void ControlPlane::give_up(const RoundId& id, const std::string& text) {
+  (*state_)->give_up(id, text);
+}
 void ControlPlane::stop_all(const std::string& text) { (*state_)->stop_all(text); }
 void ControlPlane::stop_here(int origin, const std::string& text) {
   (*state_)->stop_here(origin, text);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,7 +13,9 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 #include "crossdevice/device/gpu_device.h"
+#include "crossdevice/device/gpu_platform.h"
 
 namespace crossdevice {
 namespace {
@@ -40,7 +43,11 @@ Devices share_of_gpus(int share, int num_shares) {
     }
     devices.push_back(gpu(i));
   }
-  return devices.empty() ? Devices{"CPU:0"} : Devices(std::span<const Device>(devices));
+  if (!devices.empty()) return Devices(std::span<const Device>(devices));
+  if (const std::string& why = detail::gpu_platform().reason_against; !why.empty()) {
+    log_once("no GPU", LogSeverity::INFO, "default devices: CPU:0, for there is no GPU: " + why);
+  }
+  return Devices{"CPU:0"};
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Ring {
   std::uint64_t last = 0;
 
   [[nodiscard]] FlightEntry* find(std::uint64_t number) {
+    if (number == 0) return nullptr;
     FlightEntry& entry = entries[number % kFlightRecordSize];
     return entry.number == number ? &entry : nullptr;  // null: it has been written over
   }
@@ -116,7 +117,7 @@ std::uint64_t record_enqueued(const FlightPlan& plan) {
   kept.devices = plan.devices;
   kept.timeout_seconds = plan.timeout_seconds;
   kept.state = FlightState::ENQUEUED;
-  kept.enqueued_ns = now_ns();
+  kept.enqueued_ns = plan.enqueued_ns != 0 ? plan.enqueued_ns : now_ns();
   kept.started_ns = 0;
   kept.ended_ns = 0;
   kept.error.clear();

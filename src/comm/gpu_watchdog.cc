@@ -34,14 +34,18 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kShortestTick{0.001};
 constexpr Seconds kLongestTick{0.1};
 constexpr double kTicksPerTime = 8;
+/// How long after its deadline an operation waits for who knows which worker is missing.
+constexpr Seconds kVerdictTime{0.5};
 
 thread_local bool is_watchdog = false;
 
 struct Node {
   WatchedOperation operation;
-  std::uint64_t flight = 0;
+  std::uint64_t flight = 0;  // 0: not recorded
+  std::int64_t enqueued_ns = 0;
   bool has_started = false;
   Clock::time_point started{};
+  std::optional<Clock::time_point> asked{};  // who is missing
   Node* next = nullptr;
 };
 
@@ -102,9 +106,15 @@ Seconds tick_for(Seconds remaining) {
 }
 
 bool have_ends_come(const WatchedOperation& operation) {
-  if (operation.is_over != nullptr) return operation.is_over->load(std::memory_order_acquire);
+  if (operation.launches_over != nullptr) {
+    return operation.launches_over->load(std::memory_order_acquire) >= operation.launch;
+  }
   return std::all_of(operation.ends.begin(), operation.ends.end(),
                      [](const GpuEvent& end) { return end.has_completed(); });
+}
+
+std::string deadline_text(const WatchedOperation& operation) {
+  return fmt::format("{} timed out after {:.3g} s", name_of(operation), *operation.timeout_seconds);
 }
 
 /// Null: all has come meanwhile.
@@ -119,12 +129,10 @@ std::exception_ptr deadline_error(const WatchedOperation& operation) {
     names += i < devices.size() ? devices[i].short_name() : fmt::format("part {}", i);
     details.culprits.push_back({.replica = static_cast<int>(i)});
   }
-  if (operation.is_over != nullptr) names = "NCCL to launch it";
+  if (operation.launches_over != nullptr) names = "NCCL to launch it";
   if (names.empty()) return nullptr;
-  return std::make_exception_ptr(
-      DeadlineExceededError(fmt::format("{} timed out after {:.3g} s: waiting for {}",
-                                        name_of(operation), *operation.timeout_seconds, names),
-                            std::move(details)));
+  return std::make_exception_ptr(DeadlineExceededError(
+      fmt::format("{}: waiting for {}", deadline_text(operation), names), std::move(details)));
 }
 
 /// `error`, as this operation's.
@@ -146,6 +154,58 @@ std::exception_ptr named_error(const WatchedOperation& operation, const std::exc
   }
 }
 
+/// What broke the clique, for this operation: the text is the clique's, but what became of its inputs is its own.
+std::exception_ptr own_error(const WatchedOperation& operation, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const OpError& known) {
+    const bool is_named = !known.operation().kind.empty();
+    if (is_named && known.inputs_intact() == operation.inputs_intact) return error;
+    try {
+      throw_op_error(
+          known.code(), known.what(),
+          {.operation = is_named ? known.operation() : operation.record,
+           .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
+           .inputs_intact = operation.inputs_intact});
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return error;
+  }
+}
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+FlightPlan plan_of(const WatchedOperation& operation, std::int64_t enqueued_ns) {
+  return {.operation = operation.record,
+          .detail = operation.detail,
+          .size_bytes = operation.size_bytes,
+          .dtype = operation.dtype,
+          .devices = devices_of(operation),
+          .timeout_seconds = operation.timeout_seconds,
+          .enqueued_ns = enqueued_ns};
+}
+
+/// Whether somebody has been asked who may still answer.
+bool awaits_verdict(Node& node) {
+  const WatchedOperation& operation = node.operation;
+  if (operation.clique == nullptr) return false;
+  const Clock::time_point now = Clock::now();
+  if (now - node.asked.value_or(now) >= kVerdictTime) return false;
+  const std::shared_ptr<StallWitness> witness = operation.clique->witness();
+  if (witness == nullptr || !witness->ask_who_is_missing(operation.record, operation.inputs_intact,
+                                                         deadline_text(operation))) {
+    return false;
+  }
+  if (!node.asked.has_value()) node.asked = now;
+  return true;
+}
+
 class GpuWatchdog {
  public:
   void watch(WatchedOperation operation);
@@ -155,6 +215,7 @@ class GpuWatchdog {
 
  private:
   void run();
+  void let_go_of_ended();
   void sort_in(NodeList come);
   Seconds look();
   void look_at(Queue& queue, NodeList& done, Seconds& tick);
@@ -198,13 +259,11 @@ void GpuWatchdog::watch(WatchedOperation operation) {
     if (free_.is_empty()) free_.push_back(nodes_.emplace_back());
     Node& node = free_.pop_front();
     node.operation = std::move(operation);
-    node.flight = record_enqueued({.operation = node.operation.record,
-                                   .detail = node.operation.detail,
-                                   .size_bytes = node.operation.size_bytes,
-                                   .dtype = node.operation.dtype,
-                                   .devices = devices_of(node.operation),
-                                   .timeout_seconds = node.operation.timeout_seconds});
+    const bool is_launch = node.operation.launches_over != nullptr;
+    node.enqueued_ns = now_ns();
+    node.flight = is_launch ? 0 : record_enqueued(plan_of(node.operation, node.enqueued_ns));
     node.has_started = false;
+    node.asked.reset();
     incoming_.push_back(node);
     must_start = !has_thread_;
     must_wake = look_at_latest < next_look_;
@@ -240,7 +299,20 @@ void GpuWatchdog::stop() {
     is_stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  let_go_of_ended();
+}
+
+/// In the place of the thread, which is not there any more: operations hold their cliques, which are to end in time.
+void GpuWatchdog::let_go_of_ended() {
+  NodeList come;
+  {
+    const std::lock_guard lock(mutex_);
+    come = incoming_.take();
+  }
+  sort_in(come);
+  (void)look();
 }
 
 void GpuWatchdog::look_soon() {
@@ -353,6 +425,8 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
   std::exception_ptr error;
   try {
     const bool has_ended = have_ends_come(operation);
+    // A launch that NCCL has come back from is over whatever has become of the clique since: its caller knows what has come of it.
+    if (has_ended && operation.launches_over != nullptr) return true;
     // After the ends: kernels that an abort ended look as if they had done their work.
     if (operation.clique != nullptr && operation.clique->first_error() != nullptr) {
       tick = std::min(tick, kShortestTick);
@@ -370,7 +444,7 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
     Seconds remaining = timeout.value_or(kLongestTick * kTicksPerTime);
     if (timeout.has_value() && node.has_started) {
       remaining = *timeout - (Clock::now() - node.started);
-      if (remaining <= Seconds::zero()) error = deadline_error(operation);
+      if (remaining <= Seconds::zero() && !awaits_verdict(node)) error = deadline_error(operation);
     }
     if (error == nullptr) {
       tick = std::min(tick, tick_for(remaining));
@@ -385,6 +459,7 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
 
 void GpuWatchdog::fail(Node& node, const std::exception_ptr& error) {
   has_failures_ = true;
+  if (node.flight == 0) node.flight = record_enqueued(plan_of(node.operation, node.enqueued_ns));
   record_failed(node.flight, exception_text(error));
   if (node.operation.clique != nullptr) node.operation.clique->break_with(error);
   try {
@@ -408,7 +483,8 @@ void GpuWatchdog::fail_broken_cliques(NodeList& done) {
     if (error == nullptr) continue;
     while (!queue.nodes.is_empty()) {
       Node& node = queue.nodes.pop_front();
-      fail(node, error);
+      // A launch fails where it was called, when the abort lets it come back.
+      if (node.operation.launches_over == nullptr) fail(node, own_error(node.operation, error));
       done.push_back(node);
     }
   }
@@ -428,6 +504,17 @@ void GpuWatchdog::recycle(NodeList done) {
 void watch(WatchedOperation operation) {
   require_not_forked();
   watchdog().watch(std::move(operation));
+}
+
+void record_failed_launch(const WatchedOperation& operation,
+                          const std::exception_ptr& error) noexcept {
+  try {
+    record_failed(record_enqueued(plan_of(operation, /*enqueued_ns=*/0)), exception_text(error));
+    dump_flight_record();
+  } catch (const std::exception& thrown) {
+    log(LogSeverity::WARNING,
+        fmt::format("a launch that failed is not in the flight record: {}", thrown.what()));
+  }
 }
 
 void look_at_watched() {

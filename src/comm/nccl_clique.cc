@@ -153,7 +153,21 @@ std::shared_ptr<NcclClique> find_whole(const Devices& devices) {
   return found->second->state() == NcclCliqueState::WHOLE ? found->second : nullptr;
 }
 
+/// What nobody else holds ends here, while CUDA is still there; what is held ends with its holder, and adopted ones are their owner's to end.
+void let_go_of_all() {
+  std::vector<std::shared_ptr<NcclClique>> all;  // die without the lock
+  const std::lock_guard lock(kept().mutex);
+  std::erase_if(kept().cliques, [&all](auto& each) {
+    if (each.second->is_adopted()) return false;
+    all.push_back(std::move(each.second));
+    return true;
+  });
+}
+
 void keep(const Devices& devices, std::shared_ptr<NcclClique> clique) {
+  // Behind what waits for reapers, so that it comes before that.
+  static const bool is_known = (stop_at_shutdown(&let_go_of_all), true);
+  (void)is_known;
   {
     const std::lock_guard lock(kept().mutex);
     kept().cliques[devices].swap(clique);
@@ -273,6 +287,7 @@ int NcclClique::size() const { return static_cast<int>(state_->gpus.size()); }
 int NcclClique::num_ranks() const { return state_->num_ranks; }
 int NcclClique::rank(int i) const { return state_->first_rank + i; }
 int NcclClique::compute_capability() const { return state_->compute_capability; }
+bool NcclClique::is_adopted() const { return state_->is_adopted; }
 GpuDevice& NcclClique::device(int i) const { return *state_->gpus[static_cast<std::size_t>(i)]; }
 NcclComm NcclClique::communicator(int i) const {
   return state_->communicators[static_cast<std::size_t>(i)];
@@ -296,5 +311,15 @@ bool NcclClique::await_end_of_abort(const Deadline& deadline) const {
 }
 
 std::exception_ptr NcclClique::find_async_error() const { return state_->find_async_error(); }
+
+void NcclClique::set_witness(std::shared_ptr<StallWitness> witness) {
+  const std::lock_guard lock(state_->mutex);
+  state_->witness.swap(witness);
+}
+
+std::shared_ptr<StallWitness> NcclClique::witness() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->witness;
+}
 
 }  // namespace crossdevice::detail

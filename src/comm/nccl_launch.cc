@@ -3,9 +3,17 @@
 //
 // Why no two cliques can wait for each other: each takes all its GPUs' locks, ascending, before its group begins and until NCCL has launched it, so of
 // two groups that share a GPU one is launched whole before the other, on every GPU they share.
+//
+// Why a launch with a timeout does not block its thread without end: the locks are waited for so long and a little more, and NCCL, which cannot be told how long
+// it may take, comes back when the watchdog has the clique aborted. Who holds a lock has such an end itself, before those that wait for it.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
@@ -17,6 +25,10 @@
 namespace crossdevice::detail {
 namespace {
 
+constexpr std::chrono::milliseconds kLongestSlice{100};
+/// How much longer a lock is waited for than the launch that holds it may take: it is said then which worker that one misses.
+constexpr double kMarginSeconds = 1;
+
 /// Refused before anything was launched: the fault is the call's, the communicators are as they were.
 bool is_harmless(NcclStatus status) {
   return status == NcclStatus::INVALID_ARGUMENT || status == NcclStatus::INVALID_USAGE;
@@ -24,7 +36,16 @@ bool is_harmless(NcclStatus status) {
 
 }  // namespace
 
-NcclClique::Launch::Launch(NcclClique& clique) : state_(clique.state_) {
+NcclClique::Launch::Launch(NcclClique& clique) : clique_(clique), state_(clique.state_) { open(); }
+
+NcclClique::Launch::Launch(NcclClique& clique, const OperationRecord& operation,
+                           std::optional<double> timeout_seconds)
+    : clique_(clique), state_(clique.state_), operation_(operation) {
+  if (timeout_seconds.has_value() && *timeout_seconds > 0) timeout_seconds_ = timeout_seconds;
+  open();
+}
+
+void NcclClique::Launch::open() {
   state_->require_usable();
   lock();
   try {
@@ -36,15 +57,38 @@ NcclClique::Launch::Launch(NcclClique& clique) : state_(clique.state_) {
   is_open_ = true;
 }
 
-NcclClique::Launch::Launch(NcclClique& clique, const OperationRecord& operation,
-                           std::optional<double> timeout_seconds)
-    : Launch(clique) {
-  operation_ = operation;
-  if (timeout_seconds.has_value() && *timeout_seconds > 0) timeout_seconds_ = timeout_seconds;
+/// Tries in slices of the system's clock, which may jump: the sanitizers know that way of waiting for a lock, not the one by the steady clock.
+void NcclClique::Launch::lock(GpuDevice& gpu, const Deadline& deadline) const {
+  if (gpu.launch_mutex().try_lock()) return;
+  if (deadline.is_never()) return gpu.launch_mutex().lock();
+  while (!deadline.has_passed()) {
+    const auto slice = std::min<Deadline::Clock::duration>(
+        deadline.moment() - Deadline::Clock::now(), kLongestSlice);
+    const auto end = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(slice);
+    if (gpu.launch_mutex().try_lock_until(end)) return;
+  }
+  throw DeadlineExceededError(
+      fmt::format("{} timed out after {:.3g} s: another launch has not come to its end on CUDA "
+                  "device {}",
+                  to_string(operation_), *timeout_seconds_ + kMarginSeconds, gpu.ordinal()),
+      {.operation = operation_, .culprits = {}, .inputs_intact = true});
 }
 
 void NcclClique::Launch::lock() {
-  for (GpuDevice* const gpu : state_->gpus_in_order) gpu->launch_mutex().lock();
+  const Deadline deadline =
+      timeout_seconds_.has_value()
+          ? Deadline::after_timeout_seconds(*timeout_seconds_ + kMarginSeconds)
+          : Deadline::never();
+  const std::vector<GpuDevice*>& gpus = state_->gpus_in_order;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    try {
+      lock(*gpus[i], deadline);
+    } catch (...) {
+      while (i > 0) gpus[--i]->launch_mutex().unlock();
+      throw;
+    }
+  }
   bool is_whole = false;
   {
     const std::lock_guard lock(state_->mutex);
@@ -76,22 +120,23 @@ void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
 
 NcclStatus NcclClique::Launch::end_group() {
   is_open_ = false;
-  return state_->nccl->group_end();
+  const NcclStatus status = state_->nccl->group_end();
+  if (watched_ != 0) state_->launches_over.store(watched_, std::memory_order_release);
+  return status;
 }
 
 NcclStatus NcclClique::Launch::end_watched_group() {
   if (!timeout_seconds_.has_value()) return end_group();
-  const auto is_over = std::make_shared<std::atomic<bool>>(false);
+  watched_ = ++state_->last_launch;
   watch({.record = operation_,
          .detail = "(launch)",
          .size_bytes = operation_.size_bytes,
          .timeout_seconds = timeout_seconds_,
-         .failed = [state = state_](const std::exception_ptr& why) { state->break_with(why); },
-         .devices = state_->devices,
-         .is_over = is_over});
-  const NcclStatus status = end_group();
-  is_over->store(true, std::memory_order_release);
-  return status;
+         .clique = clique_.shared_from_this(),
+         .launches_over = &state_->launches_over,
+         .launch = watched_,
+         .inputs_intact = true});  // who launches knows what it has written
+  return end_group();
 }
 
 void NcclClique::Launch::end() {

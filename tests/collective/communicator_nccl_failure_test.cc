@@ -36,6 +36,7 @@ using testing::gpu;
 using ::testing::HasSubstr;
 using testing::kIsStrict;
 using testing::no_errors;
+using ::testing::Not;
 using testing::run_clusters;
 using testing::thrown;
 using testing::vector_of;
@@ -260,9 +261,10 @@ TEST_F(CommunicatorNcclFailure, ADeadlineEndsWhatWaitsForAWorkerThatDoesNotCome)
                                return;
                              }
                              call(worker, {.timeout_seconds = 1});
-                             EXPECT_THAT(await_failure(worker.world),
-                                         AllOf(HasSubstr("#2 (1 value, "),
-                                               HasSubstr("timed out after 1 s")));
+                             EXPECT_THAT(
+                                 await_failure(worker.world),
+                                 AllOf(HasSubstr("#2 (1 value, "),
+                                       HasSubstr("timed out after 1 s: waiting for rank 1 (")));
                              EXPECT_THROW(call(worker, kSoon), FailedPreconditionError);
                              EXPECT_THROW(worker.world.barrier(kSoon), FailedPreconditionError);
                              EXPECT_EQ(elements(worker.one), std::vector<float>(kCount, 1.0F));
@@ -270,6 +272,56 @@ TEST_F(CommunicatorNcclFailure, ADeadlineEndsWhatWaitsForAWorkerThatDoesNotCome)
                            }),
               no_errors(2));
   }
+}
+
+TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedToAllThatWait) {
+  std::latch is_missed(2);
+  EXPECT_EQ(run_clusters(3,
+                         [&](const ClusterPtr& cluster) {
+                           Worker worker(cluster);
+                           const auto call = [&](double seconds) {
+                             worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
+                                                     {.timeout_seconds = seconds});
+                           };
+                           call(60);
+                           (void)elements(worker.other);
+                           if (cluster->rank() == 1) {
+                             is_missed.wait();
+                             EXPECT_THAT(await_failure(worker.world),
+                                         HasSubstr("waiting for rank 1 ("));
+                             return;
+                           }
+                           // Only one of them has a deadline that comes.
+                           call(cluster->rank() == 0 ? 1 : 600);
+                           EXPECT_THAT(await_failure(worker.world),
+                                       AllOf(HasSubstr("all_reduce #2 (1 value, "),
+                                             HasSubstr("timed out after 1 s: waiting for rank 1 ("),
+                                             Not(HasSubstr("has given up"))));
+                           is_missed.count_down();
+                         }),
+            no_errors(3));
+}
+
+TEST_F(CommunicatorNcclFailure, WhereAllHaveComeTheDeadlineNamesTheGpu) {
+  std::latch all_know(2);
+  EXPECT_EQ(
+      run_clusters(2,
+                   [&](const ClusterPtr& cluster) {
+                     Worker worker(cluster);
+                     cluster->barrier(60);
+                     if (cluster->rank() == 0) {
+                       emulated_cuda().calls().inject({.function = "nccl.all_reduce",
+                                                       .kind = testing::FaultKind::HANG_OPERATION});
+                     }
+                     cluster->barrier(60);
+                     worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
+                                             {.timeout_seconds = 1});
+                     EXPECT_THAT(await_failure(worker.world),
+                                 HasSubstr("timed out after 1 s: waiting for GPU:"));
+                     all_know.arrive_and_wait();
+                     emulated_cuda().release_everything();
+                   }),
+      no_errors(2));
 }
 
 TEST_F(CommunicatorNcclFailure, WhatNcclRefusesOnOneIsAnErrorOnAll) {

@@ -2,6 +2,7 @@
 // Workers are processes: this program starts itself once per rank, with the name of what the worker is to do.
 #include "crossdevice/comm/cluster.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -63,6 +64,33 @@ int meet(Cluster& cluster) {
   if (cluster.local_rank() != cluster.rank()) return 4;
   if (cluster.num_local_workers() != cluster.num_workers()) return 5;
   return cluster.worker(cluster.rank()).pid == ::getpid() ? 0 : 6;
+}
+
+/// Who waits without a deadline hears who is missing when another thread gives the round up.
+int give_up(Cluster& cluster) {
+  cluster.give_up_round("nobody is in one");
+  cluster.barrier(60);
+  const std::shared_ptr<Cluster> all = cluster.subgroup({0, 1, 2});
+  if (cluster.rank() == 2) {
+    cluster.barrier(60);
+    return 0;
+  }
+  std::atomic<bool> has_ended{false};
+  std::thread impatient([&] {
+    if (cluster.rank() != 0) return;
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 1 is in it, too
+    while (!has_ended.load()) {
+      all->give_up_round("all_reduce #12 timed out after 5 s");
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const int result = expect_error<DeadlineExceededError>(
+      "all_reduce #12 timed out after 5 s: waiting for rank 2 (", 2,
+      [&] { (void)all->all_gather_bytes("x"); });
+  has_ended.store(true);
+  impatient.join();
+  cluster.barrier(60);
+  return result;
 }
 
 int split(Cluster& cluster) {
@@ -163,6 +191,7 @@ int outlive_main() {
 const Works& works() {
   static const Works all = {
       {"meet", meet},
+      {"give_up", give_up},
       {"split", split},
       {"lose the chief", [](Cluster& cluster) { return lose(cluster, 0); }},
       {"lose a worker", [](Cluster& cluster) { return lose(cluster, 1); }},
@@ -180,6 +209,10 @@ TEST(ClusterTest, WorkersMeet) {
   for (const int num_workers : {1, 2, 3, 5, 8}) {
     EXPECT_EQ(run_workers("meet", num_workers), all_well(num_workers));
   }
+}
+
+TEST(ClusterTest, ARoundThatIsGivenUpNamesWhoIsMissingToAllThatWait) {
+  EXPECT_EQ(run_workers("give_up", 3), all_well(3));
 }
 
 TEST(ClusterTest, SubgroupsAreClusters) {

@@ -309,6 +309,7 @@ TEST(GpuWatchdogTest, AFailureWritesTheFlightRecord) {
   Failure failure;
   WatchedOperation watched = operation(77);
   watched.detail = "into GPU:0";
+  watched.devices = {"GPU:0"};
   watched.timeout_seconds = 0.01;
   stream.block();
   watched.ends = {stream.record()};
@@ -321,8 +322,31 @@ TEST(GpuWatchdogTest, AFailureWritesTheFlightRecord) {
   }
   std::ifstream file(kFlightFile);
   const nlohmann::json all = nlohmann::json::parse(file);
-  EXPECT_EQ(all.at("operations").back().at("state"), "failed");
-  EXPECT_EQ(all.at("operations").back().at("detail"), "into GPU:0");
+  EXPECT_EQ(all.at("pid"), ::getpid());
+  nlohmann::json last = all.at("operations").back();
+  const auto take = [&last](const char* key) {
+    const nlohmann::json value = last.at(key);
+    last.erase(key);
+    return value;
+  };
+  const auto enqueued = take("enqueued_ns").get<std::int64_t>();
+  const auto started = take("started_ns").get<std::int64_t>();
+  const auto ended = take("ended_ns").get<std::int64_t>();
+  EXPECT_LE(enqueued, started);
+  EXPECT_LE(started, ended);
+  EXPECT_LE(ended, all.at("written_ns").get<std::int64_t>());
+  EXPECT_GT(take("number").get<std::uint64_t>(), 0U);
+  EXPECT_THAT(take("error").get<std::string>(), HasSubstr("timed out after 0.01 s"));
+  EXPECT_EQ(last, nlohmann::json({{"operation", "all_reduce #77 (1 value, 4 bytes)"},
+                                  {"kind", "all_reduce"},
+                                  {"sequence", 77},
+                                  {"num_values", 1},
+                                  {"detail", "into GPU:0"},
+                                  {"size_bytes", 4},
+                                  {"dtype", "float32"},
+                                  {"devices", {"GPU:0"}},
+                                  {"timeout_seconds", 0.01},
+                                  {"state", "failed"}}));
   std::filesystem::remove(kFlightFile);
 }
 

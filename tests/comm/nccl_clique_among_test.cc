@@ -223,40 +223,42 @@ TEST_F(NcclCliqueAmongTest, AGoodbyeThatWaitsHoldsUpNobodysDeadline) {
   constexpr std::size_t kNumWorkers = 2;
   testing::ThreadedAllGather gather(kNumWorkers);
   std::latch is_told(1);
-  EXPECT_EQ(
-      testing::run_ranks(
-          kNumWorkers,
-          [&](std::size_t rank) {
-            const CallbackClusterResolver resolver(
-                static_cast<int>(rank), static_cast<int>(kNumWorkers),
-                [&](std::span<const std::byte> mine, std::span<std::byte> all) {
-                  gather(rank, mine, all);
-                });
-            std::shared_ptr<Cluster> cluster = Cluster::join(resolver, {.timeout_seconds = 60});
-            auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()),
-                                            meeting_deadline(60));
-            if (rank == 1) {
-              is_told.wait();
-              return;
-            }
-            const auto is_over = std::make_shared<std::atomic<bool>>(false);
-            detail::watch({.record = {.kind = "all_reduce"}, .clique = clique, .is_over = is_over});
-            clique.reset();
-            cluster.reset();
-            is_over->store(true);
-            Failure failure;
-            const auto begin = std::chrono::steady_clock::now();
-            const auto never = std::make_shared<std::atomic<bool>>(false);
-            detail::watch({.record = {.kind = "broadcast"},
-                           .timeout_seconds = 0.5,
-                           .failed = failure.callback(),
-                           .is_over = never});
-            EXPECT_TRUE(failure.await(kLong));
-            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
-            never->store(true);
-            is_told.count_down();
-          }),
-      no_errors(kNumWorkers));
+  EXPECT_EQ(testing::run_ranks(
+                kNumWorkers,
+                [&](std::size_t rank) {
+                  const CallbackClusterResolver resolver(
+                      static_cast<int>(rank), static_cast<int>(kNumWorkers),
+                      [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+                        gather(rank, mine, all);
+                      });
+                  std::shared_ptr<Cluster> cluster =
+                      Cluster::join(resolver, {.timeout_seconds = 60});
+                  auto clique = NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()),
+                                                  meeting_deadline(60));
+                  if (rank == 1) {
+                    is_told.wait();
+                    return;
+                  }
+                  std::atomic<std::uint64_t> over{0};
+                  detail::watch({.record = {.kind = "all_reduce"},
+                                 .clique = clique,
+                                 .launches_over = &over,
+                                 .launch = 1});
+                  clique.reset();
+                  cluster.reset();
+                  over.store(1);
+                  Failure failure;
+                  const auto begin = std::chrono::steady_clock::now();
+                  detail::watch({.record = {.kind = "broadcast"},
+                                 .timeout_seconds = 0.5,
+                                 .failed = failure.callback(),
+                                 .launches_over = &over,
+                                 .launch = 2});
+                  EXPECT_TRUE(failure.await(kLong));
+                  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+                  is_told.count_down();
+                }),
+            no_errors(kNumWorkers));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // What breaks cliques, how that is said, and how their communicators end; over emulated GPUs.
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using testing::await;
 using testing::emulated_cuda;
 using testing::emulated_nccl;
+using ::testing::EndsWith;
 using testing::Failure;
 using testing::FaultKind;
 using testing::GpuEvent;
@@ -358,22 +360,92 @@ TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
   EXPECT_THAT(said,
               AllOf(StartsWith("all_reduce #6 (1 value, "),
                     HasSubstr("(launch) timed out after 0.05 s: waiting for NCCL to launch it")));
+  const FlightEntry last = flight_record().back();
+  EXPECT_EQ(last.state, FlightState::FAILED);
+  EXPECT_EQ(last.detail, "(launch)");
+  EXPECT_GE(last.ended_ns - last.enqueued_ns, 50'000'000);
 }
 
-TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailure) {
+/// Says that it knows who is missing, and then does, or not.
+class Witness : public detail::StallWitness {
+ public:
+  Witness(NcclClique& clique, std::exception_ptr answer)
+      : clique_(clique), answer_(std::move(answer)) {}
+  bool ask_who_is_missing(const OperationRecord& late, bool inputs_intact,
+                          const std::string& text) override {
+    EXPECT_EQ(late.sequence, 12U);
+    EXPECT_FALSE(inputs_intact);
+    EXPECT_THAT(text, AllOf(StartsWith("all_reduce #12 (1 value, "), EndsWith(" after 0.05 s")));
+    ++num_asked;
+    if (answer_ != nullptr) clique_.break_with(answer_);
+    return true;
+  }
+  std::atomic<int> num_asked{0};
+
+ private:
+  NcclClique& clique_;
+  std::exception_ptr answer_;
+};
+
+TEST_F(NcclCliqueFailureTest, WhoMayKnowWhoIsMissingIsAskedAndNotWaitedForWithoutEnd) {
+  for (const bool knows : {true, false}) {
+    const auto clique = NcclClique::of(kThree);
+    Lanes lanes(*clique);
+    const auto witness = std::make_shared<Witness>(*clique, knows ? error("rank 1 is") : nullptr);
+    clique->set_witness(witness);
+    Failure failure;
+    const GpuEvent start = lanes.record(0);
+    all_reduce(*clique, lanes, 2);  // GPU:2 never comes
+    detail::watch(watched(clique, lanes, 12, 0.05, start, failure));
+    ASSERT_TRUE(failure.await());
+    EXPECT_THAT(failure.text(), knows ? HasSubstr("rank 1 is") : HasSubstr("waiting for GPU:0"));
+    EXPECT_GE(witness->num_asked.load(), 1);
+    ASSERT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+  }
+}
+
+TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailureAndIsNotRecorded) {
   const auto clique = NcclClique::of(kThree);
   Lanes lanes(*clique);
+  const std::size_t num_records = flight_record().size();
   for (int i = 0; i < 3; ++i) {
     NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 30);
     launch.end();
   }
-  EXPECT_TRUE(await([] {
-    const auto all = flight_record();
-    return std::all_of(all.begin(), all.end(), [](const FlightEntry& each) {
-      return each.state == FlightState::COMPLETED;
-    });
-  }));
+  detail::look_at_watched();
+  EXPECT_TRUE(await([&] { return clique.use_count() == 2; }));  // the watchdog has let go of all
   EXPECT_EQ(clique->state(), NcclCliqueState::WHOLE);
+  EXPECT_EQ(flight_record().size(), num_records);
+}
+
+TEST_F(NcclCliqueFailureTest, WhoWaitsForAnotherLaunchHasADeadline) {
+  const auto first = NcclClique::of(kThree);
+  const auto second = NcclClique::of({"GPU:2", "GPU:1"});
+  std::latch has_begun(1);
+  std::latch has_waited(1);
+  std::thread launcher([&] {
+    NcclClique::Launch launch(*first);
+    has_begun.count_down();
+    has_waited.wait();
+    launch.end();
+  });
+  has_begun.wait();
+  const std::string said = thrown<DeadlineExceededError>([&] {
+    const NcclClique::Launch launch(*second, {.kind = "all_reduce", .sequence = 3, .num_values = 1},
+                                    0.05);
+  });
+  EXPECT_THAT(said,
+              AllOf(StartsWith("all_reduce #3 (1 value, "),
+                    HasSubstr("timed out after 1.05 s: another launch has not come to its end "
+                              "on CUDA device 1")));
+  has_waited.count_down();
+  launcher.join();
+  // No lock is left behind, and nothing is broken.
+  for (const auto& clique : {first, second}) {
+    EXPECT_EQ(clique->state(), NcclCliqueState::WHOLE);
+    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 4}, 30);
+    launch.end();
+  }
 }
 
 TEST_F(NcclCliqueFailureTest, AnAbortMayWaitForAnotherCliquesKernel) {
@@ -393,6 +465,18 @@ TEST_F(NcclCliqueFailureTest, AnAbortMayWaitForAnotherCliquesKernel) {
   ASSERT_TRUE(await_state(*second, NcclCliqueState::ABORTED));
   ASSERT_TRUE(await_state(*first, NcclCliqueState::ABORTED));
   EXPECT_EQ(NcclClique::of(kThree)->size(), 3);
+}
+
+TEST_F(NcclCliqueFailureTest, ShutdownEndsWhatNobodyHolds) {
+  const auto held = NcclClique::of({"GPU:3"});
+  (void)NcclClique::of(kThree);
+  emulated_cuda().calls().clear();
+  shutdown();
+  EXPECT_EQ(count("nccl.comm_finalize"), 3U);
+  EXPECT_EQ(count("nccl.comm_destroy"), 3U);
+  EXPECT_EQ(count("nccl.comm_abort"), 0U);
+  EXPECT_EQ(emulated_nccl().num_communicators(), 1U);
+  EXPECT_EQ(held->state(), NcclCliqueState::WHOLE);
 }
 
 TEST_F(NcclCliqueFailureTest, ShutdownWaitsForAnAbortThatIsUnderWay) {

@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/flight_record.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
@@ -497,6 +498,11 @@ TEST_F(GpuOps, AKernelThatCannotBeLaunchedIsAnError) {
   emulated_cuda().calls().inject({.function = "kernels.reduce", .status = 98});
   EXPECT_THAT(thrown<InternalError>([&] { (void)ops.reduce(ReduceOp::SUM, value, value); }),
               HasSubstr("kernel"));
+  const FlightEntry last = flight_record().back();
+  EXPECT_EQ(last.state, FlightState::FAILED);
+  EXPECT_EQ(last.operation.kind, "reduce");
+  EXPECT_EQ(last.devices, Devices({"GPU:0", "GPU:1"}));
+  EXPECT_THAT(last.error, HasSubstr("kernel"));
   expect_values(ops.reduce(ReduceOp::SUM, value, value), gpus(2), std::vector<float>(1000, 3));
 }
 

@@ -180,7 +180,8 @@ int stay_away(Cluster& cluster) {
   if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGSTOP);
   const std::string said = what_goes_wrong(*ops, 100'000, {.timeout_seconds = 1});
   await_the_others();
-  return says(said, "after 1 s") ? 0 : 2;
+  const std::string missing = "waiting for rank " + std::to_string(cluster.num_workers() - 1);
+  return says(said, "after 1 s") && says(said, missing) ? 0 : 2;
 }
 
 /// The last worker is killed; the others go on without it.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
@@ -56,6 +57,9 @@ struct CROSSDEVICE_EXPORT CompletedOperation {
 CROSSDEVICE_EXPORT std::ostream& operator<<(std::ostream& out, const CompletedOperation& operation);
 
 class Cluster;
+
+/// Hears why a round has failed.
+using RoundFailure = std::function<void(const std::exception_ptr& error)>;
 
 /// What rebuild() has made.
 struct CROSSDEVICE_EXPORT Rebuilt {
@@ -139,8 +143,11 @@ class CROSSDEVICE_EXPORT Cluster {
   /// Everybody's bytes, by rank; lengths may differ.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(
       std::string_view bytes, std::optional<double> timeout_seconds = std::nullopt);
+  /// `on_failure` hears of the round's failure, where the chief says so, before it is thrown here and before anything is heard that the chief says later; on
+  /// the control plane's thread, so it must be quick and must not wait.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(std::string_view bytes,
-                                                          const Deadline& deadline);
+                                                          const Deadline& deadline,
+                                                          const RoundFailure& on_failure = {});
 
   /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Only they take part in the call.
   ///
@@ -171,6 +178,10 @@ class CROSSDEVICE_EXPORT Cluster {
   /// counterpart: abort_collective_ops.
   void abort_collective_ops(const std::string& text);
 
+  /// Ends the round that a thread of this worker is in, if any, for all members that are in it: with DeadlineExceededError, `text` and who has not come. Does
+  /// not wait for that, which takes some tenths of a second: the missing are asked what they do.
+  void give_up_round(const std::string& text);
+
   /// `listener` hears of everything from now on, and at once of what has happened, with this cluster's ranks. Until the handle dies; then it no
   /// longer runs.
   [[nodiscard]] std::shared_ptr<void> listen(ClusterListener listener);
@@ -184,7 +195,7 @@ class CROSSDEVICE_EXPORT Cluster {
 
  private:
   std::vector<std::string> exchange(const std::string& kind, std::string bytes,
-                                    const Deadline& deadline);
+                                    const Deadline& deadline, const RoundFailure& on_failure = {});
   std::shared_ptr<State> state_;
 };
 

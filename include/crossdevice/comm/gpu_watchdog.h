@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <initializer_list>
@@ -60,8 +61,10 @@ struct WatchedOperation {
   Devices devices{};
   /// Operations of one clique with equal streams come to an end in their order, so that only the first is asked about. Null: nothing is known of that.
   CudaStream stream = nullptr;
-  /// Set: a call of the host's, which has come to its end when this is true. It has no `ends`, and `failed` must make it return.
-  std::shared_ptr<const std::atomic<bool>> is_over{};
+  /// Set: a launch of the clique's, which keeps this alive, and has come to its end when `*launches_over` has reached `launch`. It has no `ends`, and is in the
+  /// flight record only if it fails.
+  const std::atomic<std::uint64_t>* launches_over = nullptr;
+  std::uint64_t launch = 0;
   /// Whether its inputs are as they were, however it ends: what its errors say.
   bool inputs_intact = false;
 };
@@ -76,6 +79,10 @@ struct WatchedOperation {
 /// Errors   ResourceExhaustedError: no thread; the operation is not watched. After shutdown() nothing is watched.
 /// Threads  any; may be called while launch locks are held.
 CROSSDEVICE_EXPORT void watch(WatchedOperation operation);
+
+/// Puts one that failed before it could be watched, while it was enqueued, into the flight record, and writes that. Throws nothing.
+CROSSDEVICE_EXPORT void record_failed_launch(const WatchedOperation& operation,
+                                             const std::exception_ptr& error) noexcept;
 
 /// Looks at once, so that what has come to its end lets go of its clique.
 CROSSDEVICE_EXPORT void look_at_watched();

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,13 +27,27 @@ enum class NcclCliqueState : std::uint8_t {
   ABORT_INCOMPLETE,  ///< NCCL did not come back from it: its GPUs may be blocked until the process ends
 };
 
+/// Knows more about a clique of several workers that stands still than the watchdog of one of them: who has not come.
+class CROSSDEVICE_EXPORT StallWitness {
+ public:
+  StallWitness() = default;
+  StallWitness(const StallWitness&) = delete;
+  StallWitness& operator=(const StallWitness&) = delete;
+  virtual ~StallWitness() = default;
+  /// An operation of this worker's has not come to its end in time: "all_reduce #12 (1 value, 64 MiB) timed out after 5 s". False: nothing more is known of it.
+  /// True: the witness is about to break the clique, on every worker that waits, with who is missing; to be asked again until it does, but not for long. Quick,
+  /// on the watchdog's thread.
+  [[nodiscard]] virtual bool ask_who_is_missing(const OperationRecord& late, bool inputs_intact,
+                                                const std::string& text) = 0;
+};
+
 /// One communicator for each of some distinct GPUs.
 ///
 /// Order    all that is launched on it goes through Launch; every worker of a clique over several launches the same, in the same order.
 /// Errors   the first failure breaks it for good: all communicators are aborted on a thread of their own, and a new clique is made on request. NCCL's
 ///          errors carry NCCL's text.
 /// Threads  any. Nothing here holds a lock of launches while it waits for a GPU.
-class CROSSDEVICE_EXPORT NcclClique {
+class CROSSDEVICE_EXPORT NcclClique : public std::enable_shared_from_this<NcclClique> {
   struct Passkey {};
 
  public:
@@ -84,6 +99,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] int rank(int i) const;
   /// The least that a GPU of any worker has, as 10 * major + minor: what all can.
   [[nodiscard]] int compute_capability() const;
+  /// Whether its communicators are somebody else's.
+  [[nodiscard]] bool is_adopted() const;
   [[nodiscard]] GpuDevice& device(int i) const;
   /// To be used inside a Launch.
   [[nodiscard]] NcclComm communicator(int i) const;
@@ -99,6 +116,9 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] bool await_end_of_abort(const Deadline& deadline) const;
   /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block.
   [[nodiscard]] std::exception_ptr find_async_error() const;
+  /// Who is asked first where a deadline has passed; null: nobody.
+  void set_witness(std::shared_ptr<StallWitness> witness);
+  [[nodiscard]] std::shared_ptr<StallWitness> witness() const;
 
   NcclClique(Passkey key, std::shared_ptr<State> state);
 
@@ -120,8 +140,11 @@ class CROSSDEVICE_EXPORT NcclClique {
 class CROSSDEVICE_EXPORT NcclClique::Launch {
  public:
   explicit Launch(NcclClique& clique);
-  /// `timeout_seconds` (nothing or 0: none) for end() to come back: NCCL makes connections there, and waits for other workers. When it has passed the clique
-  /// breaks with DeadlineExceededError, which names the operation, and the abort lets end() go on. Costs a watched operation.
+  /// `timeout_seconds` (nothing or 0: none) for end() to come back: NCCL makes connections there, and waits for other workers. When that has passed the clique
+  /// breaks with DeadlineExceededError, which names the operation, and the abort lets end() go on. Costs a watched operation. For the GPUs' launch locks, before
+  /// that, as long and a second more, so that a launch that holds one and is stuck has said why.
+  ///
+  /// Errors   DeadlineExceededError: another launch holds a GPU's lock; this does not break the clique.
   Launch(NcclClique& clique, const OperationRecord& operation,
          std::optional<double> timeout_seconds);
   /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
@@ -141,14 +164,19 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   void end();
 
  private:
+  void open();
   void lock();
+  void lock(GpuDevice& gpu, const Deadline& deadline) const;
   void unlock();
   NcclStatus end_group();
   NcclStatus end_watched_group();
 
+  NcclClique& clique_;
   const std::shared_ptr<State> state_;
   OperationRecord operation_{};
   std::optional<double> timeout_seconds_{};
+  std::uint64_t watched_ =
+      0;  // its number among those of the clique that are watched; 0: it is not
   bool has_calls_ = false;
   bool is_open_ = false;
 };

@@ -52,7 +52,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   /// Errors   UnavailableError: the GPU has no stream-ordered pools. What CUDA reports; the next call tries again.
   [[nodiscard]] CudaPool memory_pool();
   /// Held around every sequence of launches that another thread must not cut into; locks of several GPUs are taken in ascending ordinal.
-  [[nodiscard]] std::mutex& launch_mutex() { return launch_mutex_; }
+  [[nodiscard]] std::timed_mutex& launch_mutex() { return launch_mutex_; }
   /// Whether kernels here may read and write memory there, that of its memory_pool() and any other: enabled on the first question. Itself: true.
   ///
   /// Errors   what CUDA reports. Where CUDA says that it can be, but does not do it (a GPU has room for so many peers): false, one warning.
@@ -67,7 +67,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   CudaApi& cuda_;
   const int ordinal_;
   CudaDeviceProperties properties_;
-  std::mutex launch_mutex_;
+  std::timed_mutex launch_mutex_;
   std::unique_ptr<GpuEventPool> events_;
   std::unique_ptr<FreedMarks> freed_marks_;
   // Each is made under make_mutex_ and published by a release store; a reader that sees it sees it whole.

@@ -8,6 +8,7 @@
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/deadline.h"
 
 namespace crossdevice::detail {
@@ -15,15 +16,22 @@ namespace crossdevice::detail {
 /// The n-th call of each worker is compared with the n-th of all others, once all have made it: on a thread that sleeps until there is something to say, or, where the
 /// caller asks for it, before the call.
 ///
+/// A worker that waits in an exchange waits for those that have made fewer calls. So it is here that is known who is missing where a call does not come to
+/// its end: the witness of the clique gives the exchange up, and everybody who waits in it hears from the chief who has not come.
+///
 /// Errors   InternalError, the same on every worker: "workers make different calls: rank 0 ...; rank 1 ...", with the ranks that differ from those before them.
 /// Threads  calls are serialised by the caller.
 class CallComparison {
  public:
-  /// What is to happen when calls differ, once, on the comparison's thread; must neither wait nor destroy this.
+  /// What is to happen when calls differ, once, on the comparison's thread; must neither wait nor destroy this. All are called under a lock that the destructor
+  /// takes.
   struct OnDifference {
     std::function<void(const std::exception_ptr&)> is_found;
     /// Behind what every worker does when it is found; where one does not come to that, some seconds later.
     std::function<void(const std::exception_ptr&)> is_known;
+    /// Instead: the exchange has been given up, with who is missing (DeadlineExceededError). `is_own`: by this worker's witness, so that those who are missing are
+    /// still to be told. On the control plane's thread, which hears of aborts only afterwards.
+    std::function<void(const std::exception_ptr&, bool is_own)> is_given_up;
   };
 
   /// Ranks    collective.
@@ -41,6 +49,9 @@ class CallComparison {
   ///
   /// Errors   (also) as Cluster::all_gather_bytes().
   void compare_now(const GroupOperation& call, const Deadline& deadline);
+
+  /// Who can say which worker is missing. Outlives this, and then says nothing.
+  [[nodiscard]] std::shared_ptr<StallWitness> witness() const;
 
  private:
   struct State;

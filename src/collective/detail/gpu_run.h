@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "crossdevice/collective/gpu_reduce.h"
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
@@ -28,8 +29,9 @@ class GpuRun {
   void begin();
   /// What writes outputs has been enqueued, or may have been.
   void set_written() { has_written_ = true; }
-  /// Throws `error`, which has ended the enqueueing: says whether `operation` has left its inputs intact.
-  [[noreturn]] void rethrow(const OpError& error, const GpuOperation& operation) const;
+  /// Throws `error`, which is under way and has ended the enqueueing: says whether `operation` has left its inputs intact. The flight record gets it, unless it
+  /// says of an object only that it has failed before.
+  [[noreturn]] void rethrow(const OpError& error, const GpuOperation& operation, DType dtype) const;
   /// `clique`: whose communicators it used; null: none's.
   void end(const GpuOperation& operation, DType dtype,
            std::shared_ptr<NcclClique> clique = nullptr);
@@ -40,6 +42,8 @@ class GpuRun {
   bool is_open_ = false;
   bool has_written_ = false;
   GpuEvent start_;
+
+  [[nodiscard]] WatchedOperation watched(const GpuOperation& operation, DType dtype) const;
 };
 
 }  // namespace crossdevice::detail

@@ -17,16 +17,11 @@
 
 namespace crossdevice::detail {
 
-/// What all workers have said of the devices that they bring.
-struct WorkersDevices {
-  bool are_gpus = false;       ///< all of them
-  int compute_capability = 0;  ///< the least of them
-};
-
+/// Whether the devices that the workers bring are all GPUs.
+///
 /// Ranks    collective.
 /// Errors   ValueError, on all workers: a device that is not present, one GPU in two workers. Else as Cluster::all_gather_bytes().
-[[nodiscard]] WorkersDevices agree_on_devices(Cluster& cluster, const Device& device,
-                                              const Deadline& deadline);
+[[nodiscard]] bool agree_on_gpus(Cluster& cluster, const Device& device, const Deadline& deadline);
 
 /// A call, as all workers make it.
 struct NcclCall {
@@ -53,8 +48,7 @@ class NcclCollectives {
   /// Ranks    collective, where all devices are GPUs.
   /// Errors   FailedPreconditionError: CROSSDEVICE_STRICT=1 forbids the fall-back. Those of the cluster.
   [[nodiscard]] static std::unique_ptr<NcclCollectives> make(
-      const std::shared_ptr<Cluster>& cluster, const Device& device, int compute_capability,
-      const Deadline& deadline);
+      const std::shared_ptr<Cluster>& cluster, const Device& device, const Deadline& deadline);
   ~NcclCollectives();
   NcclCollectives(const NcclCollectives&) = delete;
   NcclCollectives& operator=(const NcclCollectives&) = delete;

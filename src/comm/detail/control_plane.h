@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,6 +33,7 @@ class ControlPlane {
   struct Passkey {};  // makes the constructor join()'s alone
 
  public:
+  using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// What a member may contribute to one round.
   static constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
 
@@ -50,13 +52,16 @@ class ControlPlane {
   [[nodiscard]] const std::vector<MemberInfo>& members() const;
   [[nodiscard]] std::uint64_t cluster_id() const;
 
-  /// Contributes bytes to a round and returns everybody's, in the order of `members` (empty: all workers).
+  /// Contributes bytes to a round and returns everybody's, in the order of `members` (empty: all workers). `on_failure`: see Cluster::all_gather_bytes().
   ///
   /// Errors   see above; ValueError: more than kMaxPartBytes. ResourceExhaustedError on all: more than the 64 MiB that a round may carry by all together.
   [[nodiscard]] std::vector<std::string> exchange(const RoundId& id,
                                                   const std::vector<int>& members,
                                                   const std::string& kind, std::string bytes,
-                                                  const Deadline& deadline);
+                                                  const Deadline& deadline,
+                                                  const OnFailure& on_failure = {});
+  /// Ends a round that this worker is in, if it is, as if its deadline came in a moment: with `text` and who has not come, on all that are in it.
+  void give_up(const RoundId& id, const std::string& text);
   /// Ends every round of every group on all workers with AbortedError.
   void stop_all(const std::string& text);
   /// Ends every round, here, and tells the listeners here, as if `origin` had called stop_all(); the others hear nothing, and the chief is not needed.

@@ -19,9 +19,10 @@ struct FlightPlan {
   DType dtype = DType::FLOAT32;
   Devices devices{};
   std::optional<double> timeout_seconds{};
+  std::int64_t enqueued_ns = 0;  ///< 0: now
 };
 
-/// Returns its number.
+/// Returns its number, which is not 0; those below do nothing with 0.
 ///
 /// Cost     in steady state no allocation, as long as texts are not longer than before.
 std::uint64_t record_enqueued(const FlightPlan& plan);

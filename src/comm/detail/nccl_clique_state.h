@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -42,9 +43,13 @@ struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
   std::exception_ptr first_error;
   std::string broken_text;
   bool is_told = false;  // somebody has been thrown first_error
+  std::shared_ptr<StallWitness> witness;
   int num_launches = 0;
   bool are_given_up = false;  // the communicators may be gone at any time
   int num_aborting = 0;       // threads
+
+  std::uint64_t last_launch = 0;  // of those that are watched; under the GPUs' launch locks
+  std::atomic<std::uint64_t> launches_over{0};  // the last of them that NCCL has come back from
 
   [[nodiscard]] bool is_whole() const {
     return state.load(std::memory_order_acquire) == NcclCliqueState::WHOLE;
