@@ -274,32 +274,52 @@ TEST_F(CommunicatorNcclFailure, ADeadlineEndsWhatWaitsForAWorkerThatDoesNotCome)
   }
 }
 
+/// What check() throws when something has been found.
+template <class Error, class Look>
+void expect_failure(const Communicator& world, Look look) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  try {
+    while (std::chrono::steady_clock::now() < limit) world.check();
+    ADD_FAILURE() << "nobody has found anything";
+  } catch (const Error& error) {
+    look(error);
+  } catch (const OpError& error) {
+    ADD_FAILURE() << "another error: " << error.what();
+  }
+}
+
 TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedToAllThatWait) {
-  std::latch is_missed(2);
-  EXPECT_EQ(run_clusters(3,
-                         [&](const ClusterPtr& cluster) {
-                           Worker worker(cluster);
-                           const auto call = [&](double seconds) {
-                             worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
-                                                     {.timeout_seconds = seconds});
-                           };
-                           call(60);
-                           (void)elements(worker.other);
-                           if (cluster->rank() == 1) {
-                             is_missed.wait();
-                             EXPECT_THAT(await_failure(worker.world),
-                                         HasSubstr("waiting for rank 1 ("));
-                             return;
-                           }
-                           // Only one of them has a deadline that comes.
-                           call(cluster->rank() == 0 ? 1 : 600);
-                           EXPECT_THAT(await_failure(worker.world),
-                                       AllOf(HasSubstr("all_reduce #2 (1 value, "),
-                                             HasSubstr("timed out after 1 s: waiting for rank 1 ("),
-                                             Not(HasSubstr("has given up"))));
-                           is_missed.count_down();
-                         }),
-            no_errors(3));
+  for (const int missing : {1, 0}) {  // 0: the chief
+    const std::string waiting = "waiting for rank " + std::to_string(missing) + " (";
+    std::latch is_missed(2);
+    const auto work = [&](const ClusterPtr& cluster) {
+      Worker worker(cluster);
+      const auto call = [&](double seconds) {
+        worker.world.all_reduce(ReduceOp::SUM, worker.one, worker.other,
+                                {.timeout_seconds = seconds});
+      };
+      call(60);
+      (void)elements(worker.other);
+      if (cluster->rank() == missing) {
+        is_missed.wait();
+        EXPECT_THAT(await_failure(worker.world), HasSubstr(waiting));
+        return;
+      }
+      const bool is_late = cluster->rank() == 2;
+      call(is_late ? 1 : 600);  // the other one's deadline is far away
+      expect_failure<DeadlineExceededError>(worker.world, [&](const DeadlineExceededError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce #2 (1 value, "),
+                                        HasSubstr("timed out after 1 s: " + waiting),
+                                        Not(HasSubstr("has given up"))));
+        ASSERT_EQ(error.culprits().size(), 1U);
+        EXPECT_EQ(error.culprits()[0].rank, missing);
+        EXPECT_EQ(error.operation().sequence, is_late ? 2U : 0U);
+        EXPECT_EQ(error.inputs_intact(), is_late);  // of the other one nothing is said
+      });
+      is_missed.count_down();
+    };
+    EXPECT_EQ(run_clusters(3, work), no_errors(3));
+  }
 }
 
 TEST_F(CommunicatorNcclFailure, WhereAllHaveComeTheDeadlineNamesTheGpu) {

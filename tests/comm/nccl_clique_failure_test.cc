@@ -418,6 +418,19 @@ TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailureAndIsNotRecorded) {
   EXPECT_EQ(flight_record().size(), num_records);
 }
 
+TEST_F(NcclCliqueFailureTest, LaunchesThatCameBackHaveNotFailedWhateverComesLater) {
+  const auto clique = NcclClique::of(kThree);
+  const std::size_t num_records = flight_record().size();
+  for (int i = 0; i < 100; ++i) {
+    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 30);
+    launch.end();
+  }
+  clique->break_with(error("a peer is gone"));
+  detail::look_at_watched();
+  EXPECT_TRUE(await([&] { return clique.use_count() == 1; }));
+  EXPECT_EQ(flight_record().size(), num_records);
+}
+
 TEST_F(NcclCliqueFailureTest, WhoWaitsForAnotherLaunchHasADeadline) {
   const auto first = NcclClique::of(kThree);
   const auto second = NcclClique::of({"GPU:2", "GPU:1"});
@@ -469,7 +482,11 @@ TEST_F(NcclCliqueFailureTest, AnAbortMayWaitForAnotherCliquesKernel) {
 
 TEST_F(NcclCliqueFailureTest, ShutdownEndsWhatNobodyHolds) {
   const auto held = NcclClique::of({"GPU:3"});
-  (void)NcclClique::of(kThree);
+  {
+    // The watchdog may still hold it.
+    NcclClique::Launch launch(*NcclClique::of(kThree), {.kind = "all_reduce", .sequence = 1}, 30);
+    launch.end();
+  }
   emulated_cuda().calls().clear();
   shutdown();
   EXPECT_EQ(count("nccl.comm_finalize"), 3U);
