@@ -2,9 +2,11 @@
 #include "comm/detail/nccl_clique_making.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -218,11 +220,23 @@ void make_communicators(const std::shared_ptr<NcclClique::State>& state, const N
   }
 }
 
+namespace {
+
+/// At least a moment: 0 would be no deadline.
+std::optional<double> seconds_until(const Deadline& deadline) {
+  if (deadline.is_never()) return std::nullopt;
+  const std::chrono::duration<double> left = deadline.moment() - Deadline::Clock::now();
+  return std::max(left.count(), 0.001);
+}
+
+}  // namespace
+
 void warm_up(NcclClique& clique, const Deadline& deadline) {
   if (clique.num_ranks() == 1) return;  // nothing to connect
   try {
     const WarmUpBuffers buffers(clique);
-    NcclClique::Launch launch(clique);
+    NcclClique::Launch launch(clique, {.kind = "warm-up", .num_values = 1, .size_bytes = 4},
+                              seconds_until(deadline));
     for (int i = 0; i < clique.size(); ++i) {
       launch.require(
           clique.api().all_reduce(buffers[i], buffers[i], 1, NcclDataType::FLOAT32, NcclRedOp::SUM,

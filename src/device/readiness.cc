@@ -3,6 +3,7 @@
 #include "crossdevice/device/readiness.h"
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/progress.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -15,6 +16,7 @@ void Readiness::wait_slow() const {
         "a tensor that an operation in flight writes was asked for by the thread that carries such "
         "operations out (inside a hook): it would wait for itself");
   }
+  const TraceSpan span("wait", "wait");
   // Only the step to zero notifies; a change between other counts needs no second look.
   for (;;) {
     const std::uint32_t count = in_flight_.load(std::memory_order_acquire);

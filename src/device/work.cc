@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/shutdown.h"
 
 #include "device/detail/spin_wait.h"
@@ -70,12 +71,13 @@ struct WorkState::Data {
                      std::to_string(item));
   }
 
-  // Spins on `ready` first, without the mutex; then sleeps on `changed`.
+  // Spins on `ready` first, without the mutex; then sleeps on `changed`, which is a bar of the timeline.
   template <class Ready>
   void wait(const Ready& ready, std::condition_variable& changed, const Deadline& deadline) const {
     if (ready()) return;
     require_not_forked();
     if (!deadline.has_passed() && spin_until(ready)) return;
+    const TraceSpan span("wait", "wait");
     std::unique_lock lock(mutex);
     if (deadline.is_never()) {
       changed.wait(lock, ready);

@@ -132,6 +132,20 @@ TEST_F(NcclCliqueTest, MakingHasADeadlineAndWhatComesLateIsUndone) {
   EXPECT_TRUE(await([] { return emulated_nccl().num_communicators() == 0; }));
 }
 
+/// The first launch makes connections, and may not come back.
+TEST_F(NcclCliqueTest, TheFirstLaunchHasTheDeadlineOfMaking) {
+  inject({.function = "nccl.group_end", .skip = 1, .kind = testing::FaultKind::HANG_CALL});
+  std::string said;
+  std::thread maker(
+      [&] { said = thrown<DeadlineExceededError>([] { (void)NcclClique::of(kAll, 0.5); }); });
+  EXPECT_TRUE(emulated_cuda().calls().await_count("nccl.comm_abort", 4, testing::kLong));
+  emulated_cuda().calls().release_hangs();
+  maker.join();
+  EXPECT_THAT(said, AllOf(HasSubstr("warm-up"), HasSubstr("(launch) timed out after "),
+                          HasSubstr("waiting for NCCL to launch it")));
+  EXPECT_EQ(NcclClique::of(kAll)->size(), 4);
+}
+
 TEST_F(NcclCliqueTest, CliquesThatShareGpusMayBeUsedByManyThreads) {
   const std::vector<Devices> lists = {
       {"GPU:0", "GPU:1"}, {"GPU:1", "GPU:0"}, {"GPU:1", "GPU:2", "GPU:3"}, {"GPU:3", "GPU:0"}};

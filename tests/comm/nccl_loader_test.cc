@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -88,6 +89,16 @@ TEST_F(NcclFileTest, OneThatIsTooOld) {
 
 TEST_F(NcclFileTest, OneThatLacksFunctions) {
   EXPECT_EQ(reason_against(HALF_NCCL), HALF_NCCL " has no ncclGetLastError");
+}
+
+TEST_F(NcclFileTest, OneThatIsInTheProcessUnderAnotherNameCounts) {
+  if (::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
+    GTEST_SKIP() << "this process has an NCCL already";
+  }
+  void* const handle = ::dlopen(HALF_NCCL, RTLD_NOW | RTLD_GLOBAL);
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(load_nccl(NcclPlaces{}).reason_against, HALF_NCCL " has no ncclGetLastError");
+  ::dlclose(handle);
 }
 
 TEST(NcclLoaderTest, NowhereIsSaid) {

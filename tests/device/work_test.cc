@@ -9,6 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/stream.h"
 
 #include "support/thrown.h"
@@ -44,6 +46,31 @@ std::vector<std::size_t> completed(const WorkState& state) {
     items.push_back(*item);
   }
   return items;
+}
+
+std::atomic<int> num_opened{0};
+std::atomic<int> num_closed{0};
+
+TEST(WorkStateTest, WhoSleepsIsABarOfTheTimeline) {
+  static constexpr detail::SpanHook hook{.push =
+                                             [](const detail::TraceEvent& event) noexcept {
+                                               if (std::string_view(event.name) == "wait")
+                                                 ++num_opened;
+                                             },
+                                         .pop = []() noexcept { ++num_closed; }};
+  detail::set_span_hook(&hook);
+  WorkState state(0);
+  EXPECT_TRUE(state.start());
+  std::thread worker([&state] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // longer than anybody spins
+    state.finish(nullptr);
+  });
+  state.wait_until_done(Deadline::never());
+  state.wait_until_done(Deadline::never());  // nothing to wait for
+  worker.join();
+  detail::set_span_hook(nullptr);
+  EXPECT_EQ(num_opened.load(), 1);
+  EXPECT_EQ(num_closed.load(), 1);
 }
 
 TEST(WorkStateTest, RunsFromQueuedToDone) {

@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import re
+import statistics
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
@@ -279,6 +280,15 @@ def check_sentences(text):
 # What README says of the machine on which a peer is ahead, with (#) for each figure, and up to which size.
 SLOWER = "there **Open MPI takes (#) to (#) times as long between two workers up to 512 B**, in the median of twenty rounds, of (#) to (#) us of ours"
 SLOWER_UP_TO = 512
+SLOWER_AS_LONG = ("among workers on one machine ours takes (#) to (#) times as long as in the table, Open MPI (#) to (#) times, "
+                  "in the median (#) and (#)")
+
+
+def times_as_long(tables, page, names):
+    """Medians there by those on the page, of all-reduces among workers on one machine."""
+    return [tables[scene][key][name].time_us.median / cells[name].time_us.median
+            for scene, table in page.items() if scene.startswith("workers-") for key, cells in table.items()
+            for name in names if name in cells and name in tables.get(scene, {}).get(key, {})]
 
 
 def check_slower_machine(text):
@@ -288,9 +298,17 @@ def check_slower_machine(text):
         return [f"README does not say any more: {SLOWER}"], 0, "README.md"
     folder, *figures = found.groups()
     tables = tables_of(ROOT / folder)
+    as_long = re.search(re.escape(SLOWER_AS_LONG).replace(re.escape("(#)"), "([0-9.]*[0-9])"), words)
+    if not as_long:
+        return [f"README does not say any more: {SLOWER_AS_LONG}"], 0, "README.md"
+    page = tables_of(ROOT / re.search(r"\]\((bench/results/[^/)]+)/README\.md\)", section_of(text, PEERS)).group(1))
+    own, open_mpis = times_as_long(tables, page, (summary.OURS,)), times_as_long(tables, page, OPEN_MPI)
+    slower = [min(own), max(own), min(open_mpis), max(open_mpis), statistics.median(own), statistics.median(open_mpis)]
     table = tables["workers-2-small"]
     ours = [cells[summary.OURS].time_us.median for key, cells in table.items() if key.size_bytes <= SLOWER_UP_TO]
     values = [*span(tables, ["workers-2-small"], OPEN_MPI, (SMALLEST, SLOWER_UP_TO)), min(ours), max(ours)]
+    values += slower
+    figures += as_long.groups()
     wrong = [f"says {shown} of the slower machine, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True)
              if not rounds_to(value, shown)]
     for scene, each in tables.items():
@@ -460,8 +478,10 @@ def check_gpus(text):
     longer = [row["time_us_median"] - row["raw_nccl_us_median"] for row in nccl]
     at_limit = [row["percent_of_limit"] for name in ("all_reduce_hierarchical_copy", "all_reduce_reduction_to_one_device") for row in rows_of(name)
                 if row["size_bytes"] == 256 << 20]
-    time_of = {(row["op"], row["in_place"]): row["time_us_median"] for row in rows_of("batch_hierarchical_copy_resnet50")}
-    slower = [time_of["batch_reduce", in_place] / time_of["all_reduce", in_place] for in_place in (False, True)]
+    slower = []
+    for name in ("batch_hierarchical_copy_resnet50", "batch_reduction_to_one_device_resnet50"):
+        time_of = {(row["op"], row["in_place"]): row["time_us_median"] for row in rows_of(name)}
+        slower += [time_of["batch_reduce", in_place] / time_of["all_reduce", in_place] for in_place in (False, True)]
     expected = (min(longer), max(longer), min(at_limit), max(at_limit), min(slower), max(slower))
     shown = re.search(re.escape(GPUS).replace(re.escape("(#)"), "([0-9.]*[0-9])").replace(r"\ ", r"\s+"), text)
     if shown is None:

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "crossdevice/collective/communicator.h"
+#include "crossdevice/comm/flight_record.h"
 #include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
@@ -74,9 +76,14 @@ bool sums(CollectiveAllReduce& ops, const Cluster& cluster, std::size_t count = 
   return is_right;
 }
 
+/// Which sums through NCCL: its operations are on record, those of hosts are not.
 std::shared_ptr<CollectiveAllReduce> ops_of(Cluster& cluster) {
-  return std::make_shared<CollectiveAllReduce>(Devices({"GPU:0"}), cluster.num_workers(),
-                                               CommunicationOptions{}, shared(cluster));
+  auto ops = std::make_shared<CollectiveAllReduce>(Devices({"GPU:0"}), cluster.num_workers(),
+                                                   CommunicationOptions{}, shared(cluster));
+  const std::size_t num_before = flight_record().size();
+  if (!sums(*ops, cluster)) throw std::runtime_error("the first sum is wrong");
+  if (flight_record().size() == num_before) throw std::runtime_error("NCCL serves nobody");
+  return ops;
 }
 
 /// Every op and dtype, small and large, out of place and in place, in batches of all dtypes.

@@ -16,6 +16,7 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr const char* kSoname = "libnccl.so.2";
+constexpr const char* kNames[] = {kSoname, "libnccl.so"};
 constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
 
 std::string last_error() {
@@ -42,14 +43,20 @@ NcclLibrary load_nccl(const NcclPlaces& places) {
   }
   // A second copy beside the process's own (PyTorch brings one) would fight with it for the devices.
   if (places.in_process) {
-    if (void* const handle = ::dlopen(kSoname, kMode | RTLD_NOLOAD)) {
-      return library_in(handle, kSoname);
+    for (const char* const name : kNames) {
+      if (void* const handle = ::dlopen(name, kMode | RTLD_NOLOAD)) return library_in(handle, name);
+    }
+    // One that is part of the program, or of a library of another name.
+    if (::dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr) {
+      return library_in(RTLD_DEFAULT, "this process");
     }
   }
   std::string why_not;
   if (places.on_loader_path) {
-    if (void* const handle = ::dlopen(kSoname, kMode)) return library_in(handle, kSoname);
-    why_not = last_error();
+    for (const char* const name : kNames) {
+      if (void* const handle = ::dlopen(name, kMode)) return library_in(handle, name);
+      why_not += (why_not.empty() ? "" : "; ") + last_error();
+    }
   }
   for (const std::string& folder : places.folders) {
     const std::string path = folder + "/" + kSoname;

@@ -184,8 +184,8 @@ struct Accumulator {
       for (std::uint32_t e = 0; e < kWidth; ++e) first[e] = values[e];
       begin();
     }
-    const bool is_first = !kHasStart && (k == 0 || k == terms.split);
-    widen_each(loaded, terms.rule, [this, is_first](std::uint32_t e, Compute value) {
+    widen_each(loaded, terms.rule, [&](std::uint32_t e, Compute value) {
+      const bool is_first = !kHasStart && (k == 0 || k == terms.split);
       values[e] = is_first ? value : Rule::combine(values[e], value);
     });
   }
