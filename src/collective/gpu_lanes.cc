@@ -12,22 +12,34 @@
 #include "crossdevice/device/scratch_lease.h"
 
 namespace crossdevice::detail {
-void GpuLanes::add(const Tensor& tensor) {
+void GpuLanes::add(const Tensor& tensor, std::size_t likely) {
   GpuDevice& device = GpuDevice::of(tensor.device());
   const CudaStream stream = gpu_stream_of(tensor);
-  for (GpuLane& lane : lanes_) {
-    if (lane.device != &device) continue;
-    if (lane.stream != stream &&
-        std::find(lane.others.begin(), lane.others.end(), stream) == lane.others.end()) {
-      lane.others.push_back(stream);
-    }
-    return;
+  GpuLane* lane = likely < lanes_.size() && lanes_[likely].device == &device
+                      ? &lanes_[likely]
+                      : std::find_if(lanes_.begin(), lanes_.end(), [&device](const GpuLane& each) {
+                          return each.device == &device;
+                        });
+  if (lane == lanes_.end()) {
+    lanes_.push_back({.device = &device, .stream = stream, .name = &tensor.device()});
+  } else if (lane->stream != stream &&
+             std::find(lane->others.begin(), lane->others.end(), stream) == lane->others.end()) {
+    lane->others.push_back(stream);
   }
-  lanes_.push_back({.device = &device, .stream = stream, .name = &tensor.device()});
 }
 
+void GpuLanes::add(const Tensor& tensor) { add(tensor, 0); }
+
 void GpuLanes::add(std::span<const Tensor> tensors) {
-  for (const Tensor& tensor : tensors) add(tensor);
+  for (std::size_t i = 0; i < tensors.size(); ++i) add(tensors[i], i);
+}
+
+void GpuLanes::add(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  add(inputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (i < inputs.size() && outputs[i].is_same(inputs[i])) continue;
+    add(outputs[i], i);
+  }
 }
 
 std::size_t GpuLanes::index_of(const GpuDevice& device) const {

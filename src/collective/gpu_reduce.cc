@@ -270,8 +270,7 @@ void gpu_reduce(const GpuReduceRequest& request) {
   require_few(request.tensors);
   GpuLanes lanes;
   for (const GpuReduceTensor& tensor : request.tensors) {
-    lanes.add(tensor.inputs);
-    lanes.add(tensor.outputs);
+    lanes.add(tensor.inputs, tensor.outputs);
   }
   const Indices reducers = reducers_of(request, lanes);
   if (reducers.empty()) return;

@@ -205,6 +205,12 @@ class RoundPipeline {
   }
   [[nodiscard]] const Tensor& output(const NcclPiece& piece, std::size_t i) const {
     const std::span<const Tensor> outputs = parts_.request.tensors[piece.range.tensor].outputs;
+    if (i < outputs.size()) {  // mostly in the inputs' order, or the inputs themselves
+      const Tensor& likely = outputs[i];
+      if (likely.is_same(input(piece, i)) || &GpuDevice::of(likely.device()) == &device(i)) {
+        return likely;
+      }
+    }
     for (const Tensor& each : outputs) {
       if (&GpuDevice::of(each.device()) == &device(i)) return each;
     }
@@ -376,8 +382,7 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
   GpuLanes lanes;
   for (const GpuReduceTensor& tensor : request.tensors) {
     state.sizes.push_back({tensor.inputs[0].dtype(), tensor.inputs[0].num_elements()});
-    lanes.add(tensor.inputs);
-    lanes.add(tensor.outputs);
+    lanes.add(tensor.inputs, tensor.outputs);
   }
   detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
   if (state.rounds.rounds.empty()) {

@@ -55,17 +55,16 @@ void require_writable(const DistributedValues& value, BatchPosition position) {
   }
 }
 
-/// `expected` is what the result will be.
+/// `expected` is what the result will be; `alike`: tensors that are known to be such.
 void require_outputs(const Destinations& destinations, DType expected, const Shape& shape,
-                     BatchPosition position) {
+                     BatchPosition position, std::span<const Tensor> alike = {}) {
   const DistributedValues* outputs = destinations.outputs();
   if (outputs == nullptr) return;
   if (outputs->is_sparse()) throw ValueError("outputs must be dense tensors, not IndexedSlices");
   for (std::size_t i = 0; i < outputs->size(); ++i) {
     const Tensor& output = outputs->values()[i];
-    // In place it is the input's own.
-    const bool has_shape = &output.shape() == &shape || output.shape() == shape;
-    if (output.dtype() != expected || !has_shape) {
+    const bool is_alike = i < alike.size() && output.is_same(alike[i]);
+    if (!is_alike && (output.dtype() != expected || !(output.shape() == shape))) {
       throw ValueError(fmt::format("output {}{} must be {} {}, it is {} {}", i, where(position),
                                    to_string(expected), shape.to_string(),
                                    to_string(output.dtype()), output.shape().to_string()));
@@ -172,7 +171,10 @@ void require_reducible(ReduceOp op, const PerReplica& value, const Destinations&
                                  where(position)));
   }
   if (outputs == &value) return require_writable(value, position);
-  require_outputs(destinations, result, first.shape(), position);
+  // Inputs are alike, and an output in place is one of them.
+  const bool keeps_dtype = result == first.dtype();
+  require_outputs(destinations, result, first.shape(), position,
+                  keeps_dtype ? value.values() : std::span<const Tensor>());
 }
 
 Shape require_gatherable(const PerReplica& value, const Destinations& destinations, int axis,

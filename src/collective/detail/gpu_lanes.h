@@ -32,6 +32,8 @@ class GpuLanes {
   /// The tensor lies on a GPU, and outlives this.
   void add(const Tensor& tensor);
   void add(std::span<const Tensor> tensors);
+  /// Of a reduction: an output that is the input of its place, as all are in place, is not looked at again.
+  void add(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   [[nodiscard]] std::size_t size() const { return lanes_.size(); }
   [[nodiscard]] const GpuLane& operator[](std::size_t i) const { return lanes_[i]; }
@@ -54,6 +56,9 @@ class GpuLanes {
   void release_streams() const;
 
  private:
+  /// `likely`: the lane that it may well be, as lists of tensors are mostly on the same devices in the same order.
+  void add(const Tensor& tensor, std::size_t likely);
+
   InlineVector<GpuLane, 8> lanes_;
 };
 
