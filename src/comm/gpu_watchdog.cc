@@ -194,10 +194,10 @@ FlightPlan plan_of(const WatchedOperation& operation, std::int64_t enqueued_ns) 
 /// Whether somebody has been asked who may still answer.
 bool awaits_verdict(Node& node) {
   const WatchedOperation& operation = node.operation;
-  if (operation.clique == nullptr) return false;
   const Clock::time_point now = Clock::now();
   if (now - node.asked.value_or(now) >= kVerdictTime) return false;
-  const std::shared_ptr<StallWitness> witness = operation.clique->witness();
+  std::shared_ptr<StallWitness> witness = operation.witness;
+  if (witness == nullptr && operation.clique != nullptr) witness = operation.clique->witness();
   if (witness == nullptr || !witness->ask_who_is_missing(operation.record, operation.inputs_intact,
                                                          deadline_text(operation))) {
     return false;
@@ -425,8 +425,6 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
   std::exception_ptr error;
   try {
     const bool has_ended = have_ends_come(operation);
-    // A launch that NCCL has come back from is over whatever has become of the clique since: its caller knows what has come of it.
-    if (has_ended && operation.launches_over != nullptr) return true;
     // After the ends: kernels that an abort ended look as if they had done their work.
     if (operation.clique != nullptr && operation.clique->first_error() != nullptr) {
       tick = std::min(tick, kShortestTick);
@@ -483,8 +481,7 @@ void GpuWatchdog::fail_broken_cliques(NodeList& done) {
     if (error == nullptr) continue;
     while (!queue.nodes.is_empty()) {
       Node& node = queue.nodes.pop_front();
-      // A launch fails where it was called, when the abort lets it come back.
-      if (node.operation.launches_over == nullptr) fail(node, own_error(node.operation, error));
+      fail(node, own_error(node.operation, error));
       done.push_back(node);
     }
   }

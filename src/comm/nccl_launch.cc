@@ -12,6 +12,8 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -37,11 +39,11 @@ bool is_harmless(NcclStatus status) {
 
 }  // namespace
 
-NcclClique::Launch::Launch(NcclClique& clique) : clique_(clique), state_(clique.state_) { open(); }
+NcclClique::Launch::Launch(NcclClique& clique) : state_(clique.state_) { open(); }
 
 NcclClique::Launch::Launch(NcclClique& clique, const OperationRecord& operation,
                            std::optional<double> timeout_seconds)
-    : clique_(clique), state_(clique.state_), operation_(operation) {
+    : state_(clique.state_), operation_(operation) {
   if (timeout_seconds.has_value() && *timeout_seconds > 0) timeout_seconds_ = timeout_seconds;
   open();
 }
@@ -129,14 +131,20 @@ NcclStatus NcclClique::Launch::end_group() {
 NcclStatus NcclClique::Launch::end_watched_group() {
   if (!timeout_seconds_.has_value()) return end_group();
   watched_ = ++state_->last_launch;
-  watch({.record = operation_,
-         .detail = "(launch)",
-         .size_bytes = operation_.size_bytes,
-         .timeout_seconds = timeout_seconds_,
-         .clique = clique_.shared_from_this(),
-         .launches_over = &state_->launches_over,
-         .launch = watched_,
-         .inputs_intact = true});  // who launches knows what it has written
+  WatchedOperation launch{.record = operation_,
+                          .detail = "(launch)",
+                          .size_bytes = operation_.size_bytes,
+                          .timeout_seconds = timeout_seconds_,
+                          .listener = state_,
+                          .devices = state_->devices,
+                          .launches_over = &state_->launches_over,
+                          .launch = watched_,
+                          .inputs_intact = true};  // who launches knows what it has written
+  {
+    const std::lock_guard lock(state_->mutex);
+    launch.witness = state_->witness;
+  }
+  watch(std::move(launch));
   return end_group();
 }
 

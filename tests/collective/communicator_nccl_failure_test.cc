@@ -292,6 +292,7 @@ TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedToAllThatWait) {
   for (const int missing : {1, 0}) {  // 0: the chief
     const std::string waiting = "waiting for rank " + std::to_string(missing) + " (";
     std::latch is_missed(2);
+    std::latch all_know(3);  // who leaves is a reason of its own
     const auto work = [&](const ClusterPtr& cluster) {
       Worker worker(cluster);
       const auto call = [&](double seconds) {
@@ -303,6 +304,7 @@ TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedToAllThatWait) {
       if (cluster->rank() == missing) {
         is_missed.wait();
         EXPECT_THAT(await_failure(worker.world), HasSubstr(waiting));
+        all_know.arrive_and_wait();
         return;
       }
       const bool is_late = cluster->rank() == 2;
@@ -317,6 +319,7 @@ TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedToAllThatWait) {
         EXPECT_EQ(error.inputs_intact(), is_late);  // of the other one nothing is said
       });
       is_missed.count_down();
+      all_know.arrive_and_wait();
     };
     EXPECT_EQ(run_clusters(3, work), no_errors(3));
   }

@@ -134,7 +134,7 @@ TEST_F(NcclCliqueTest, MakingHasADeadlineAndWhatComesLateIsUndone) {
 
 /// The first launch makes connections, and may not come back.
 TEST_F(NcclCliqueTest, TheFirstLaunchHasTheDeadlineOfMaking) {
-  inject({.function = "nccl.group_end", .skip = 1, .kind = testing::FaultKind::HANG_CALL});
+  inject({.function = "nccl.group_end", .kind = testing::FaultKind::HANG_CALL, .skip = 1});
   std::string said;
   std::thread maker(
       [&] { said = thrown<DeadlineExceededError>([] { (void)NcclClique::of(kAll, 0.5); }); });

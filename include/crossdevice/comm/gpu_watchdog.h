@@ -61,10 +61,12 @@ struct WatchedOperation {
   Devices devices{};
   /// Operations of one clique with equal streams come to an end in their order, so that only the first is asked about. Null: nothing is known of that.
   CudaStream stream = nullptr;
-  /// Set: a launch of the clique's, which keeps this alive, and has come to its end when `*launches_over` has reached `launch`. It has no `ends`, and is in the
-  /// flight record only if it fails.
+  /// Set: a launch, which has come to its end when `*launches_over` has reached `launch`. It has no `ends`, and is in the flight record only if it fails. The listener
+  /// keeps this alive, and must make the launch return.
   const std::atomic<std::uint64_t>* launches_over = nullptr;
   std::uint64_t launch = 0;
+  /// Asked before it fails by its deadline; null: the clique's, if any.
+  std::shared_ptr<StallWitness> witness{};
   /// Whether its inputs are as they were, however it ends: what its errors say.
   bool inputs_intact = false;
 };

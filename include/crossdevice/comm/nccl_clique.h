@@ -47,7 +47,7 @@ class CROSSDEVICE_EXPORT StallWitness {
 /// Errors   the first failure breaks it for good: all communicators are aborted on a thread of their own, and a new clique is made on request. NCCL's
 ///          errors carry NCCL's text.
 /// Threads  any. Nothing here holds a lock of launches while it waits for a GPU.
-class CROSSDEVICE_EXPORT NcclClique : public std::enable_shared_from_this<NcclClique> {
+class CROSSDEVICE_EXPORT NcclClique {
   struct Passkey {};
 
  public:
@@ -171,7 +171,6 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   NcclStatus end_group();
   NcclStatus end_watched_group();
 
-  NcclClique& clique_;
   const std::shared_ptr<State> state_;
   OperationRecord operation_{};
   std::optional<double> timeout_seconds_{};

@@ -15,15 +15,17 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/device/gpu_device.h"
 
 namespace crossdevice::detail {
 
-struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
+struct NcclClique::State : FailureListener, std::enable_shared_from_this<NcclClique::State> {
   // Set before it is shared.
   std::shared_ptr<NcclApi> nccl;
   Devices devices;
@@ -57,6 +59,8 @@ struct NcclClique::State : std::enable_shared_from_this<NcclClique::State> {
   void require_usable();
   /// `is_known_everywhere`: the cluster's members need not be told.
   void break_with(std::exception_ptr why, bool is_known_everywhere = false) noexcept;
+  /// A launch, or who else it listens to.
+  void operation_failed(std::exception_ptr error) override { break_with(std::move(error)); }
   /// The other workers, where there are some: through the control plane, which waits for nothing.
   void tell_peers() noexcept;
   /// Of adopted ones.
