@@ -37,12 +37,6 @@ Ring& ring() {
   return instance;
 }
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 nlohmann::json to_json(const FlightEntry& entry) {
   nlohmann::json devices = nlohmann::json::array();
   for (const Device& each : entry.devices) devices.push_back(each.short_name());
@@ -96,13 +90,20 @@ std::vector<FlightEntry> flight_record() {
 std::string flight_record_json() {
   nlohmann::json operations = nlohmann::json::array();
   for (const FlightEntry& entry : flight_record()) operations.push_back(to_json(entry));
-  const nlohmann::json all = {
-      {"pid", ::getpid()}, {"written_ns", now_ns()}, {"operations", std::move(operations)}};
+  const nlohmann::json all = {{"pid", ::getpid()},
+                              {"written_ns", detail::flight_clock_ns()},
+                              {"operations", std::move(operations)}};
   // A text that is not UTF-8 must not cost the whole record.
   return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 namespace detail {
+
+std::int64_t flight_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 std::uint64_t record_enqueued(const FlightPlan& plan) {
   Ring& all = ring();
@@ -117,7 +118,7 @@ std::uint64_t record_enqueued(const FlightPlan& plan) {
   kept.devices = plan.devices;
   kept.timeout_seconds = plan.timeout_seconds;
   kept.state = FlightState::ENQUEUED;
-  kept.enqueued_ns = plan.enqueued_ns != 0 ? plan.enqueued_ns : now_ns();
+  kept.enqueued_ns = plan.enqueued_ns != 0 ? plan.enqueued_ns : flight_clock_ns();
   kept.started_ns = 0;
   kept.ended_ns = 0;
   kept.error.clear();
@@ -130,7 +131,7 @@ void record_started(std::uint64_t number) {
   FlightEntry* const entry = all.find(number);
   if (entry == nullptr || entry->state != FlightState::ENQUEUED) return;
   entry->state = FlightState::STARTED;
-  entry->started_ns = now_ns();
+  entry->started_ns = flight_clock_ns();
 }
 
 void record_completed(std::uint64_t number) {
@@ -139,7 +140,7 @@ void record_completed(std::uint64_t number) {
   FlightEntry* const entry = all.find(number);
   if (entry == nullptr) return;
   entry->state = FlightState::COMPLETED;
-  entry->ended_ns = now_ns();
+  entry->ended_ns = flight_clock_ns();
   if (entry->started_ns == 0) entry->started_ns = entry->ended_ns;
 }
 
@@ -149,7 +150,7 @@ void record_failed(std::uint64_t number, const std::string& error) {
   FlightEntry* const entry = all.find(number);
   if (entry == nullptr) return;
   entry->state = FlightState::FAILED;
-  entry->ended_ns = now_ns();
+  entry->ended_ns = flight_clock_ns();
   entry->error = error;
 }
 

@@ -135,20 +135,27 @@ std::exception_ptr deadline_error(const WatchedOperation& operation) {
       fmt::format("{}: waiting for {}", deadline_text(operation), names), std::move(details)));
 }
 
+/// `known` with another text, operation and fate of the inputs; whom it blames stays.
+std::exception_ptr rewritten(const OpError& known, const std::string& text,
+                             const OperationRecord& operation, bool inputs_intact) {
+  try {
+    throw_op_error(
+        known.code(), text,
+        {.operation = operation,
+         .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
+         .inputs_intact = inputs_intact});
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 /// `error`, as this operation's.
 std::exception_ptr named_error(const WatchedOperation& operation, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const OpError& known) {
-    try {
-      throw_op_error(
-          known.code(), fmt::format("{}: {}", name_of(operation), known.what()),
-          {.operation = operation.record,
-           .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-           .inputs_intact = operation.inputs_intact});
-    } catch (...) {
-      return std::current_exception();
-    }
+    return rewritten(known, fmt::format("{}: {}", name_of(operation), known.what()),
+                     operation.record, operation.inputs_intact);
   } catch (...) {
     return error;
   }
@@ -161,24 +168,11 @@ std::exception_ptr own_error(const WatchedOperation& operation, const std::excep
   } catch (const OpError& known) {
     const bool is_named = !known.operation().kind.empty();
     if (is_named && known.inputs_intact() == operation.inputs_intact) return error;
-    try {
-      throw_op_error(
-          known.code(), known.what(),
-          {.operation = is_named ? known.operation() : operation.record,
-           .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-           .inputs_intact = operation.inputs_intact});
-    } catch (...) {
-      return std::current_exception();
-    }
+    return rewritten(known, known.what(), is_named ? known.operation() : operation.record,
+                     operation.inputs_intact);
   } catch (...) {
     return error;
   }
-}
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 FlightPlan plan_of(const WatchedOperation& operation, std::int64_t enqueued_ns) {
@@ -260,7 +254,7 @@ void GpuWatchdog::watch(WatchedOperation operation) {
     Node& node = free_.pop_front();
     node.operation = std::move(operation);
     const bool is_launch = node.operation.launches_over != nullptr;
-    node.enqueued_ns = now_ns();
+    node.enqueued_ns = flight_clock_ns();
     node.flight = is_launch ? 0 : record_enqueued(plan_of(node.operation, node.enqueued_ns));
     node.has_started = false;
     node.asked.reset();

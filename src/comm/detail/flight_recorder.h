@@ -22,6 +22,9 @@ struct FlightPlan {
   std::int64_t enqueued_ns = 0;  ///< 0: now
 };
 
+/// The moment that the record calls now: nanoseconds since 1970.
+[[nodiscard]] std::int64_t flight_clock_ns();
+
 /// Returns its number, which is not 0; those below do nothing with 0.
 ///
 /// Cost     in steady state no allocation, as long as texts are not longer than before.
