@@ -14,8 +14,8 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,12 +38,6 @@ constexpr std::chrono::milliseconds kPause{10};
 constexpr std::chrono::seconds kGrace{2};
 /// How long all wait for each other once calls differ, each on a thread of its own; long, as a machine may be busy.
 constexpr std::chrono::seconds kMeeting{10};
-
-std::vector<int> everybody(const Cluster& cluster) {
-  std::vector<int> ranks(static_cast<std::size_t>(cluster.num_workers()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 std::string_view bytes_of(const std::vector<GroupOperation>& calls) {
   return {reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(GroupOperation)};
@@ -127,7 +121,9 @@ bool CallComparison::State::await_calls() {
 std::exception_ptr CallComparison::State::exchange() {
   const std::vector<std::string> told = meeting->all_gather_bytes(
       bytes_of(telling), Deadline::never(),
-      [self = shared_from_this()](const std::exception_ptr& why) { self->hear_failure(why); });
+      {.on_failure = [self = shared_from_this()](const std::exception_ptr& why) {
+        self->hear_failure(why);
+      }});
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     for (std::size_t at = 0; at + sizeof(GroupOperation) <= told[rank].size();
          at += sizeof(GroupOperation)) {
@@ -202,7 +198,7 @@ void CallComparison::State::await_all() {
 
 CallComparison::CallComparison(const std::shared_ptr<Cluster>& cluster, OnDifference on_difference)
     : state_(std::make_shared<State>()) {
-  state_->meeting = cluster->subgroup(everybody(*cluster));
+  state_->meeting = cluster->duplicate();
   state_->on_difference = std::move(on_difference);
   state_->untold.resize(static_cast<std::size_t>(cluster->num_workers()));
 }
@@ -270,9 +266,7 @@ void CallComparison::add(const GroupOperation& call) {
 
 std::shared_ptr<StallWitness> CallComparison::witness() const { return state_; }
 
-void CallComparison::compare_now(const GroupOperation& call, const Deadline& deadline) {
-  const std::vector<std::string> told = state_->meeting->all_gather_bytes(
-      {reinterpret_cast<const char*>(&call), sizeof call}, deadline);
+void CallComparison::compare_now(const GroupOperation& call, std::span<const std::string> told) {
   std::vector<GroupOperation> calls(told.size());
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     if (told[rank].size() != sizeof call) {
@@ -283,6 +277,8 @@ void CallComparison::compare_now(const GroupOperation& call, const Deadline& dea
   if (const std::exception_ptr error = difference(calls, *state_->meeting, true)) {
     std::rethrow_exception(error);
   }
+  const std::lock_guard lock(state_->mutex);
+  state_->last_compared = std::max(state_->last_compared, call.sequence);
 }
 
 }  // namespace crossdevice::detail

@@ -14,10 +14,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/shutdown.h"
@@ -51,11 +51,13 @@ bool leaves_inputs_intact(const std::exception_ptr& error) {
   }
 }
 
-/// Where it fails, the clique is broken.
+/// `exchange(bytes)`: everybody's. Where it fails, the clique is broken.
+template <class Exchange>
 void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
-                    const Deadline& deadline) {
+                    Exchange exchange) {
   try {
-    comparison.compare_now(call, deadline);
+    comparison.compare_now(
+        call, exchange(std::string_view(reinterpret_cast<const char*>(&call), sizeof call)));
   } catch (const InternalError&) {
     clique.break_with(std::current_exception(), /*is_known_everywhere=*/true);
     clique.require_usable();
@@ -79,11 +81,13 @@ void compare_before(CallComparison& comparison, NcclClique& clique, const GroupO
 }  // namespace
 
 struct ComparedCalls::State {
-  State(std::shared_ptr<Cluster> workers, NcclClique& of)
-      : cluster(std::move(workers)), clique(of) {}
+  State(std::shared_ptr<Cluster> workers, LaunchOrder* launches, NcclClique& of)
+      : cluster(std::move(workers)), order(launches), clique(of) {}
 
   std::shared_ptr<Cluster> cluster;
+  LaunchOrder* order;  // null: this worker is alone
   NcclClique& clique;
+  bool is_compared_beside = false;  // the call under way
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -94,6 +98,8 @@ struct ComparedCalls::State {
 
   std::unique_ptr<CallComparison> comparison;  // null: this worker is alone. Ends first
 
+  void add(const GroupOperation& call, std::shared_ptr<FailureListener> hears,
+           LaunchOrder::Turn& turn);
   void find_difference(const std::exception_ptr& error);
   void hear_end(const std::exception_ptr& error, bool is_own);
   void end_waiting(const std::exception_ptr& error);
@@ -157,8 +163,39 @@ std::exception_ptr ComparedCalls::State::leave_hosts(std::chrono::seconds verdic
   return difference;
 }
 
-ComparedCalls::ComparedCalls(const std::shared_ptr<Cluster>& cluster, NcclClique& clique)
-    : state_(std::make_unique<State>(cluster, clique)) {
+/// Nobody waits.
+void ComparedCalls::State::add(const GroupOperation& call, std::shared_ptr<FailureListener> hears,
+                               LaunchOrder::Turn& turn) {
+  is_compared_beside = true;
+  {
+    const std::lock_guard lock(mutex);
+    listener = std::move(hears);
+  }
+  try {
+    comparison->add(call);
+  } catch (...) {
+    turn.give_back();
+    throw;
+  }
+}
+
+OrderedClique make_ordered_clique(const std::shared_ptr<Cluster>& cluster, const Devices& local,
+                                  const Deadline& deadline) {
+  if (cluster->num_workers() == 1) {
+    return {.order = nullptr, .clique = NcclClique::among(cluster, local, deadline)};
+  }
+  OrderedClique made{.order = std::make_unique<LaunchOrder>(cluster, local, deadline),
+                     .clique = nullptr};
+  LaunchOrder::Turn turn;
+  made.order->begin(turn, deadline);
+  if (turn.is_ordered()) (void)made.order->await(turn, "", deadline);
+  made.clique = NcclClique::among(cluster, local, deadline);
+  return made;
+}
+
+ComparedCalls::ComparedCalls(const std::shared_ptr<Cluster>& cluster, LaunchOrder* order,
+                             NcclClique& clique)
+    : state_(std::make_unique<State>(cluster, order, clique)) {
   if (cluster->num_workers() == 1) return;
   state_->comparison = std::make_unique<CallComparison>(
       cluster,
@@ -177,34 +214,41 @@ ComparedCalls::~ComparedCalls() {
 }
 
 void ComparedCalls::compare(const GroupOperation& call, const Deadline& deadline,
-                            std::shared_ptr<FailureListener> listener) {
+                            std::shared_ptr<FailureListener> listener, LaunchOrder::Turn& turn) {
   State& state = *state_;
   if (state.comparison == nullptr) return;
-  if (environment().strict) {
-    return compare_before(*state.comparison, state.clique, call, deadline);
-  }
-  {
-    const std::lock_guard lock(state.mutex);
-    state.listener = std::move(listener);
-  }
-  state.comparison->add(call);
+  state.order->begin(turn, deadline);
+  if (!turn.is_ordered()) return state.add(call, std::move(listener), turn);
+  state.is_compared_beside = false;
+  compare_before(*state.comparison, state.clique, call,
+                 [&](std::string_view bytes) { return state.order->await(turn, bytes, deadline); });
 }
 
 /// Beside the call it is compared when it is on hosts already: what is found by that finds it there.
 void ComparedCalls::begin_on_hosts(const GroupOperation& call, const Deadline& deadline,
                                    std::shared_ptr<FailureListener> listener) {
-  if (environment().strict) {
-    state_->clique.require_usable();
-    compare(call, deadline, std::move(listener));
-    state_->go_to_hosts();
-  } else {
-    state_->go_to_hosts();
-    try {
-      compare(call, deadline, std::move(listener));
-    } catch (...) {
-      (void)state_->leave_hosts(std::chrono::seconds(0));
-      throw;
-    }
+  State& state = *state_;
+  if (state.comparison == nullptr) return state.go_to_hosts();
+  LaunchOrder::Turn turn;  // a short one: nothing is launched
+  state.order->begin(turn, deadline);
+  if (turn.is_ordered()) {
+    state.clique.require_usable();
+    state.is_compared_beside = false;
+    compare_before(*state.comparison, state.clique, call,
+                   [&](std::string_view bytes) { return state.order->gather(bytes, deadline); });
+    return state.go_to_hosts();
+  }
+  try {
+    state.go_to_hosts();
+  } catch (...) {
+    turn.give_back();
+    throw;
+  }
+  try {
+    state.add(call, std::move(listener), turn);
+  } catch (...) {
+    (void)state.leave_hosts(std::chrono::seconds(0));
+    throw;
   }
 }
 
@@ -216,9 +260,8 @@ void ComparedCalls::end_on_hosts() {
 }
 
 void ComparedCalls::fail_on_hosts(const std::exception_ptr& error) {
-  const bool is_compared_beside = state_->comparison != nullptr && !environment().strict;
   const std::exception_ptr difference = state_->leave_hosts(
-      is_compared_beside && is_internal(error) ? kVerdictTime : std::chrono::seconds(0));
+      state_->is_compared_beside && is_internal(error) ? kVerdictTime : std::chrono::seconds(0));
   if (difference != nullptr) throw_difference(difference, leaves_inputs_intact(error));
   state_->clique.break_with(error, /*is_known_everywhere=*/state_->comparison == nullptr);
   std::rethrow_exception(error);

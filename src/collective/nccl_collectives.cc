@@ -27,6 +27,7 @@
 #include "collective/detail/compared_calls.h"
 #include "collective/detail/gpu_lanes.h"
 #include "collective/detail/gpu_run.h"
+#include "collective/detail/launch_order.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -83,11 +84,14 @@ bool agree_on_gpus(Cluster& cluster, const Device& device, const Deadline& deadl
 }
 
 struct NcclCollectives::State {
-  State(const std::shared_ptr<Cluster>& workers, const Device& own,
-        std::shared_ptr<NcclClique> made)
-      : device(own), clique(std::move(made)), calls(workers, *clique) {}
+  State(const std::shared_ptr<Cluster>& workers, const Device& own, OrderedClique made)
+      : device(own),
+        order(std::move(made.order)),
+        clique(std::move(made.clique)),
+        calls(workers, order.get(), *clique) {}
 
   Device device;
+  std::unique_ptr<LaunchOrder> order;  // null: this worker is alone
   std::shared_ptr<NcclClique> clique;
   std::shared_ptr<LateFailures> late_failures = std::make_shared<LateFailures>();
   ComparedCalls calls;  // ends first
@@ -113,10 +117,15 @@ struct NcclCollectives::State {
   [[nodiscard]] NcclApi& nccl() const { return clique->api(); }
 
   /// Nobody listens: check() asks the clique.
-  void compare(const NcclCall& call, const Tensor& tensor, int root) {
+  void compare(const NcclCall& call, const Tensor& tensor, int root, LaunchOrder::Turn& turn) {
     clique->require_usable();
     calls.compare(pack_operation(operation_of(call.request, tensor, root)), call.request.deadline,
-                  /*listener=*/nullptr);
+                  /*listener=*/nullptr, turn);
+  }
+  /// Of a call that launches nothing.
+  void compare(const NcclCall& call, const Tensor& tensor, int root) {
+    LaunchOrder::Turn turn;
+    compare(call, tensor, root, turn);
   }
   /// Enqueues `enqueue(launch, stream)`, one group, and divides what is a mean.
   template <class Calls>
@@ -150,7 +159,8 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
   if (buffers.output != nullptr) lanes.add(*buffers.output);
   const CudaStream stream = lanes[0].stream;
   GpuRun run(lanes);
-  compare(call, input, buffers.root);
+  LaunchOrder::Turn turn;
+  compare(call, input, buffers.root, turn);
   const GpuOperation operation{
       .record = {call.request.kind, call.request.sequence, 1, input.size_bytes()},
       .timeout_seconds = call.timeout_seconds,
@@ -184,9 +194,9 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
 std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Cluster>& cluster,
                                                        const Device& device,
                                                        const Deadline& deadline) {
-  std::shared_ptr<NcclClique> clique;
+  OrderedClique made;
   try {
-    clique = NcclClique::among(cluster, device, nccl_meeting_deadline(deadline));
+    made = make_ordered_clique(cluster, device, nccl_meeting_deadline(deadline));
   } catch (const UnavailableError& error) {
     announce_fallback(device, error.what());
     return nullptr;
@@ -196,7 +206,7 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
              "Communicator: nccl, since it serves all workers' GPUs");
   }
   return std::make_unique<NcclCollectives>(
-      Passkey(), std::make_unique<State>(cluster, device, std::move(clique)));
+      Passkey(), std::make_unique<State>(cluster, device, std::move(made)));
 }
 
 NcclCollectives::NcclCollectives(Passkey /*key*/, std::unique_ptr<State> state)

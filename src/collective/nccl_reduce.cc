@@ -53,6 +53,7 @@ std::optional<detail::NcclReduction> reduction_of(const detail::NcclClique& cliq
 
 struct NcclReducer::State {
   Devices devices;
+  std::unique_ptr<detail::LaunchOrder> order;  // null: no other worker
   std::shared_ptr<detail::NcclClique> clique;
   std::unique_ptr<NcclStage> stage;                         // null until something is staged
   std::vector<std::unique_ptr<NcclStage>> captured_stages;  // graphs may use them at any time
@@ -64,7 +65,7 @@ struct NcclReducer::State {
   std::unique_ptr<detail::ComparedCalls> calls;  // null: this process alone. Ends first
 
   NcclStage& stage_for(bool is_captured);
-  void compare(const NcclReduceRequest& request);
+  void compare(const NcclReduceRequest& request, detail::LaunchOrder::Turn& turn);
   void give_up_for_others();
   [[nodiscard]] detail::ComparedCalls& compared_calls() const;
 };
@@ -107,10 +108,11 @@ GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorS
                          .sequence = record.sequence});
 }
 
-void NcclReducer::State::compare(const NcclReduceRequest& request) {
+void NcclReducer::State::compare(const NcclReduceRequest& request,
+                                 detail::LaunchOrder::Turn& turn) {
   if (calls == nullptr) return;
   calls->compare(call_of(request, sizes), deadline_of(request.operation),
-                 request.operation.listener);
+                 request.operation.listener, turn);
 }
 
 detail::ComparedCalls& NcclReducer::State::compared_calls() const {
@@ -344,9 +346,12 @@ NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices&
                          const Deadline& deadline)
     : state_(std::make_unique<State>()) {
   state_->devices = local;
-  state_->clique = detail::NcclClique::among(cluster, local, deadline);
+  detail::OrderedClique made = detail::make_ordered_clique(cluster, local, deadline);
+  state_->order = std::move(made.order);
+  state_->clique = std::move(made.clique);
   if (cluster->num_workers() == 1) return;
-  state_->calls = std::make_unique<detail::ComparedCalls>(cluster, *state_->clique);
+  state_->calls =
+      std::make_unique<detail::ComparedCalls>(cluster, state_->order.get(), *state_->clique);
 }
 
 NcclReducer::~NcclReducer() {
@@ -385,12 +390,10 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
     lanes.add(tensor.inputs, tensor.outputs);
   }
   detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
-  if (state.rounds.rounds.empty()) {
-    state.compare(request);
-    return;
-  }
+  detail::LaunchOrder::Turn turn;
+  if (state.rounds.rounds.empty()) return state.compare(request, turn);
   detail::GpuRun run(lanes);
-  state.compare(request);
+  state.compare(request, turn);
   try {
     NcclStage* stage = nullptr;
     if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {

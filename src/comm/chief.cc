@@ -198,6 +198,9 @@ void Chief::handle(int rank, const Frame& frame) {
     case ControlKind::ABORT:
       stop_all(rank, Abort::decode(frame.payload));
       return;
+    case ControlKind::POST:
+      pass_on(rank, Post::decode(frame.payload));
+      return;
     case ControlKind::HEARTBEAT:
       member(rank).operation = Heartbeat::decode(frame.payload).operation;
       return;
@@ -336,6 +339,22 @@ void Chief::give_up(int rank, const GiveUp& message) {
     text += (i == 0 ? "" : ", ") + to_string(culprits[i]);
   }
   fail(message.id, {StatusCode::DEADLINE_EXCEEDED, text, culprits});
+}
+
+void Chief::pass_on(int rank, const Post& message) {
+  const bool are_ranks = std::all_of(message.to.begin(), message.to.end(), [this](int each) {
+    return each >= 0 && each < options_.num_workers;
+  });
+  const bool are_too_many = message.to.size() > static_cast<std::size_t>(options_.num_workers);
+  if (message.from != rank || !are_ranks || are_too_many) {
+    throw WireError(
+        fmt::format("rank {} sends a post that is not its own, or not to members", rank));
+  }
+  const auto frame =
+      std::make_shared<const std::string>(encode_frame(ControlKind::POST, message.encode()));
+  for (const int to : message.to) {
+    if (is_present(to)) send_(to, frame);
+  }
 }
 
 void Chief::stop_all(int rank, const Abort& message) {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <ostream>
 #include <utility>
 
@@ -481,8 +482,7 @@ RankInfo Cluster::worker(int rank) const {
 std::uint64_t Cluster::id() const { return state_->group; }
 
 std::vector<std::string> Cluster::exchange(const std::string& kind, std::string bytes,
-                                           const Deadline& deadline,
-                                           const RoundFailure& on_failure) {
+                                           const Deadline& deadline, const RoundListener& on_end) {
   detail::require_not_forked();  // a thread of the parent's may be in a round for ever
   // What is refused here the others never hear of: it must not count, or this worker would be a round ahead of them for good.
   if (bytes.size() > ControlPlane::kMaxPartBytes) {
@@ -492,7 +492,7 @@ std::vector<std::string> Cluster::exchange(const std::string& kind, std::string 
   const State::Turn turn(*state_, kind, deadline);
   return state_->plane->exchange({state_->group, turn.sequence()},
                                  state_->is_everybody ? std::vector<int>() : state_->members,
-                                 turn.name(), std::move(bytes), deadline, on_failure);
+                                 turn.name(), std::move(bytes), deadline, on_end);
 }
 
 void Cluster::barrier(std::optional<double> timeout_seconds) {
@@ -516,8 +516,8 @@ std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes,
   return all_gather_bytes(bytes, deadline_of(timeout_seconds));
 }
 std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes, const Deadline& deadline,
-                                                   const RoundFailure& on_failure) {
-  return exchange("all_gather_bytes", std::string(bytes), deadline, on_failure);
+                                                   const RoundListener& on_end) {
+  return exchange("all_gather_bytes", std::string(bytes), deadline, on_end);
 }
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
@@ -552,6 +552,12 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   return std::make_shared<Cluster>(Passkey(), std::move(state));
 }
 
+std::shared_ptr<Cluster> Cluster::duplicate() {
+  std::vector<int> ranks(state_->members.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return subgroup(ranks);
+}
+
 void Cluster::abort_collective_ops(const std::string& text) { state_->plane->stop_all(text); }
 
 void Cluster::give_up_round(const std::string& text) {
@@ -562,6 +568,24 @@ void Cluster::give_up_round(const std::string& text) {
     sequence = state_->sequence;
   }
   state_->plane->give_up({state_->group, sequence}, text);
+}
+
+void Cluster::post(std::string_view bytes, std::optional<int> to) {
+  detail::require_not_forked();
+  if (bytes.size() > detail::Post::kMaxBytes) {
+    throw ValueError(fmt::format("post: {} bytes, more than the {} that one may have", bytes.size(),
+                                 detail::Post::kMaxBytes));
+  }
+  std::vector<int> ranks = state_->members;
+  if (to.has_value()) {
+    state_->require_rank(*to);
+    ranks = {state_->members[static_cast<std::size_t>(*to)]};
+  }
+  state_->plane->post(state_->group, std::move(ranks), std::string(bytes));
+}
+
+bool Cluster::has_same_chief(const Cluster& other) const {
+  return state_->plane == other.state_->plane;
 }
 
 std::shared_ptr<void> Cluster::listen(ClusterListener listener) {
@@ -583,6 +607,13 @@ std::shared_ptr<void> Cluster::listen(ClusterListener listener) {
       RankInfo here = origin;
       here.rank = state->rank_of(origin.rank).value_or(-1);
       tell(here, text);
+    };
+  }
+  if (listener.on_post) {
+    translated.on_post = [state = state_, tell = std::move(listener.on_post)](
+                             std::uint64_t group, int from, std::string_view bytes) {
+      const std::optional<int> rank = state->rank_of(from);
+      if (group == state->group && rank.has_value()) tell(*rank, bytes);
     };
   }
   return state_->plane->listen(std::move(translated));

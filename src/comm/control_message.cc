@@ -48,6 +48,9 @@ MemberInfo get_member(WireReader& in) {
   return member;
 }
 
+void put_rank(WireWriter& out, int rank) { out.number(std::int32_t{rank}); }
+int get_rank(WireReader& in) { return in.number<std::int32_t>(); }
+
 StatusCode get_status_code(WireReader& in) {
   const auto code = in.number<std::uint8_t>();
   if (code > static_cast<std::uint8_t>(StatusCode::INTERNAL)) throw WireError("no status code");
@@ -91,7 +94,7 @@ Frame decode_frame_body(std::string_view body) {
   WireReader in(body);
   const auto kind = in.number<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(ControlKind::CHALLENGE) ||
-      kind > static_cast<std::uint8_t>(ControlKind::CLOCK)) {
+      kind > static_cast<std::uint8_t>(kLastControlKind)) {
     throw WireError("a frame of unknown kind " + std::to_string(kind));
   }
   return {static_cast<ControlKind>(kind), std::string(body.substr(1))};
@@ -205,7 +208,7 @@ Members Members::decode(std::string_view payload) {
 
 std::string Exchange::encode() const {
   WireWriter out;
-  put(out, id).list(members, [](WireWriter& list, int rank) { list.number(std::int32_t{rank}); });
+  put(out, id).list(members, put_rank);
   return out.text(kind).text(bytes).take();
 }
 
@@ -213,7 +216,7 @@ Exchange Exchange::decode(std::string_view payload) {
   return decode_all(payload, [](WireReader& in) {
     Exchange message;
     message.id = get_round_id(in);
-    message.members = in.list<int>([](WireReader& list) { return list.number<std::int32_t>(); });
+    message.members = in.list<int>(get_rank);
     message.kind = in.text();
     message.bytes = in.text();
     return message;
@@ -285,6 +288,27 @@ GiveUp GiveUp::decode(std::string_view payload) {
     GiveUp message;
     message.id = get_round_id(in);
     message.text = in.text();
+    return message;
+  });
+}
+
+std::string Post::encode() const {
+  return WireWriter()
+      .number(group)
+      .number(std::int32_t{from})
+      .list(to, put_rank)
+      .text(bytes)
+      .take();
+}
+
+Post Post::decode(std::string_view payload) {
+  return decode_all(payload, [](WireReader& in) {
+    Post message;
+    message.group = in.number<std::uint64_t>();
+    message.from = in.number<std::int32_t>();
+    message.to = in.list<int>(get_rank);
+    message.bytes = in.text();
+    if (message.bytes.size() > kMaxBytes) throw WireError("a post is longer than one may be");
     return message;
   });
 }

@@ -156,6 +156,16 @@ void ControlPlane::State::hear_abort(const Abort& message) {
   stop_here(message.origin, message.text);
 }
 
+void ControlPlane::State::hear_post(const Post& message) {
+  if (message.from < 0 || message.from >= options_.num_workers) throw WireError("no such rank");
+  news_.tell_post(message.group, message.from, message.bytes);
+}
+
+void ControlPlane::State::post(std::uint64_t group, std::vector<int> to, std::string bytes) {
+  const Post message{group, options_.rank, std::move(to), std::move(bytes)};
+  post_to_chief(ControlKind::POST, message.encode());
+}
+
 void ControlPlane::State::hear(const Frame& frame) {
   switch (frame.kind) {
     case ControlKind::REFUSED: {
@@ -177,6 +187,8 @@ void ControlPlane::State::hear(const Frame& frame) {
     }
     case ControlKind::ABORT:
       return hear_abort(Abort::decode(frame.payload));
+    case ControlKind::POST:
+      return hear_post(Post::decode(frame.payload));
     case ControlKind::HEARTBEAT:
       return;
     case ControlKind::GOODBYE:
@@ -371,12 +383,15 @@ std::uint64_t ControlPlane::cluster_id() const { return (*state_)->cluster_id();
 std::vector<std::string> ControlPlane::exchange(const RoundId& id, const std::vector<int>& members,
                                                 const std::string& kind, std::string bytes,
                                                 const Deadline& deadline,
-                                                const OnFailure& on_failure) {
-  return (*state_)->exchange(id, members, kind, std::move(bytes), deadline, on_failure);
+                                                const RoundListener& on_end) {
+  return (*state_)->exchange(id, members, kind, std::move(bytes), deadline, on_end);
 }
 
 void ControlPlane::give_up(const RoundId& id, const std::string& text) {
   (*state_)->give_up(id, text);
+}
+void ControlPlane::post(std::uint64_t group, std::vector<int> to, std::string bytes) {
+  (*state_)->post(group, std::move(to), std::move(bytes));
 }
 void ControlPlane::stop_all(const std::string& text) { (*state_)->stop_all(text); }
 void ControlPlane::stop_here(int origin, const std::string& text) {

@@ -52,17 +52,18 @@ void ControlPlane::State::hear_parts(Exchanged message) {
   const auto entry = pending_.find(message.id);
   if (entry == pending_.end()) return;  // it was given up
   entry->second->parts = std::move(message.parts);
+  if (entry->second->on_end.on_completion) entry->second->on_end.on_completion();
   changed_.notify_all();
 }
 
 /// The caller is woken last, and may have gone meanwhile.
 void ControlPlane::State::hear_failure(ExchangeFailed message) {
-  OnFailure tell;
+  RoundFailure tell;
   {
     const std::lock_guard lock(mutex_);
     const auto entry = pending_.find(message.id);
     if (entry == pending_.end()) return;
-    tell = entry->second->on_failure;
+    tell = entry->second->on_end.on_failure;
   }
   if (tell) tell(error_of(message));
   const std::lock_guard lock(mutex_);
@@ -76,14 +77,13 @@ std::vector<std::string> ControlPlane::State::exchange(const RoundId& id,
                                                        const std::vector<int>& members,
                                                        const std::string& kind, std::string bytes,
                                                        const Deadline& deadline,
-                                                       const OnFailure& on_failure) {
+                                                       const RoundListener& on_end) {
   require_not_forked();
   if (bytes.size() > kMaxPartBytes) {
     throw ValueError(fmt::format("{}: {} bytes, more than the {} that one round may carry", kind,
                                  bytes.size(), kMaxPartBytes));
   }
-  Pending pending{
-      .kind = kind, .on_failure = on_failure, .parts = {}, .failure = {}, .given_up = {}};
+  Pending pending{.kind = kind, .on_end = on_end, .parts = {}, .failure = {}, .given_up = {}};
   Waiting waiting{*this, id};
   std::unique_lock lock(mutex_);
   if (end_.has_value()) {

@@ -49,4 +49,11 @@ void MembershipNews::tell_end(const RankInfo& origin, const std::string& text) {
   }
 }
 
+void MembershipNews::tell_post(std::uint64_t group, int from, std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  for (const MembershipListener& listener : listeners_) {
+    if (listener.on_post) listener.on_post(group, from, bytes);
+  }
+}
+
 }  // namespace crossdevice::detail

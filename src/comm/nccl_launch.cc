@@ -2,8 +2,8 @@
 // Groups of NCCL calls, in one order on every GPU.
 //
 // Why no two cliques of one process can wait for each other: each takes all its GPUs' locks, ascending, before its group begins and until NCCL has launched it,
-// so of two groups that share a GPU one is launched whole before the other, on every GPU they share. Of cliques over several workers that is the programs' to
-// see to: calls of two of them come in one order on every worker (docs/gpus.md).
+// so of two groups that share a GPU one is launched whole before the other, on every GPU they share. Of cliques over several workers those above see to it that
+// calls of two of them come in one order on every worker (collective/detail/launch_order.h).
 //
 // Why a launch with a timeout does not block its thread without end: the locks are waited for so long and a little more, and NCCL, which cannot be told how long
 // it may take, comes back when the watchdog has the clique aborted. Who holds a lock has such an end itself, before those that wait for it.

@@ -86,10 +86,13 @@ std::optional<LogSeverity> parse_log_level(Lookup lookup, const char* name,
   throw_expected(name, "info, warning, failure or none", *text);
 }
 
-std::string parse_transport(Lookup lookup, const char* name) {
+std::string parse_choice(Lookup lookup, const char* name, std::array<std::string_view, 2> choices,
+                         std::string_view value_if_unset) {
   const std::optional<std::string_view> text = text_of(lookup, name);
-  if (!text.has_value()) return {};
-  if (*text != "tcp" && *text != "ucx") throw_expected(name, "tcp or ucx", *text);
+  if (!text.has_value()) return std::string(value_if_unset);
+  if (*text != choices[0] && *text != choices[1]) {
+    throw_expected(name, std::string(choices[0]) + " or " + std::string(choices[1]), *text);
+  }
   return std::string(*text);
 }
 
@@ -110,9 +113,11 @@ Environment parse_environment(const char* (*lookup)(const char* name)) {
   result.strict = parse_switch(lookup, "CROSSDEVICE_STRICT", result.strict);
   result.counters = parse_switch(lookup, "CROSSDEVICE_COUNTERS", result.counters);
   result.tuning_file = text_of(lookup, "CROSSDEVICE_TUNING_FILE").value_or("");
-  result.transport = parse_transport(lookup, "CROSSDEVICE_TRANSPORT");
+  result.transport = parse_choice(lookup, "CROSSDEVICE_TRANSPORT", {"tcp", "ucx"}, "");
   result.tls = parse_switch(lookup, "CROSSDEVICE_TLS", result.tls);
   result.nccl_library = text_of(lookup, "CROSSDEVICE_NCCL_LIBRARY").value_or("");
+  result.launch_order =
+      parse_choice(lookup, "CROSSDEVICE_LAUNCH_ORDER", {"agreed", "program"}, result.launch_order);
   result.flight_record = text_of(lookup, "CROSSDEVICE_FLIGHT_RECORD").value_or("");
   result.trace = text_of(lookup, "CROSSDEVICE_TRACE").value_or("");
   const bool has_level = text_of(lookup, "CROSSDEVICE_LOG_LEVEL").has_value();

@@ -406,8 +406,26 @@ TEST_F(ChiefTest, ThoseThatARoundMissesAreAskedWhatTheyDo) {
   EXPECT_THAT(failure(1).text, HasSubstr("rank 2 (host h, pid 102), last seen in gather #9"));
 }
 
+TEST_F(ChiefTest, APostReachesThoseThatItNames) {
+  admit_all();
+  chief_.handle(1, {ControlKind::POST, Post{7, 1, {1, 2}, "news"}.encode()});
+  EXPECT_TRUE(sent_[0].empty());
+  for (const int rank : {1, 2}) {
+    const Post post = Post::decode(only(rank, ControlKind::POST));
+    EXPECT_EQ(post.group, 7U);
+    EXPECT_EQ(post.from, 1);
+    EXPECT_EQ(post.bytes, "news");
+  }
+  chief_.handle(0, {ControlKind::POST, Post{7, 0, {}, "for nobody"}.encode()});
+  EXPECT_TRUE(sent_[0].empty());
+}
+
 TEST_F(ChiefTest, BrokenProtocolIsAnError) {
   admit_all();
+  for (const Post& post : {Post{7, 0, {2}, "in another's name"}, Post{7, 1, {3}, "no such rank"},
+                           Post{7, 1, {-1}, "no such rank"}, Post{7, 1, {0, 0, 0, 0}, "often"}}) {
+    EXPECT_THROW(chief_.handle(1, {ControlKind::POST, post.encode()}), WireError) << post.bytes;
+  }
   EXPECT_THROW(contribute(1, 1, "b", {0, 2}), WireError);
   EXPECT_THROW(contribute(1, 1, "b", {1, 3}), WireError);
   EXPECT_THROW(contribute(1, 1, "b", {1, -1}), WireError);

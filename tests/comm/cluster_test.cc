@@ -9,8 +9,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <latch>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -306,8 +309,43 @@ TEST(ClusterTest, WhoWaitsForAnotherThreadsCallHasADeadline) {
             no_errors(2));
 }
 
+/// Whatever the chief says, all hear in one order: so who posts before it comes to a round is heard before the round has ended.
+TEST(ClusterTest, PostsAreHeardByThoseThatTheyAreForInOneOrderWithTheEndsOfRounds) {
+  const auto work = [](const std::shared_ptr<Cluster>& cluster) {
+    const std::shared_ptr<Cluster> twin = cluster->duplicate();
+    EXPECT_TRUE(twin->has_same_chief(*cluster));
+    EXPECT_FALSE(twin->has_same_chief(*Cluster::join()));
+    std::mutex mutex;
+    std::vector<std::string> heard;
+    const auto hear = [&](const std::string& what) {
+      const std::lock_guard lock(mutex);
+      heard.push_back(what);
+    };
+    const std::shared_ptr<void> listening =
+        twin->listen({.on_post = [&](int from, std::string_view bytes) {
+          hear(std::to_string(from) + ": " + std::string(bytes));
+        }});
+    cluster->barrier(60);  // all listen
+    if (cluster->rank() == 2) {
+      twin->post("to all");
+      twin->post("to one", 1);
+      cluster->post("to those who listen to another");
+    }
+    (void)twin->all_gather_bytes("", Deadline::after(std::chrono::seconds(60)),
+                                 {.on_completion = [&] { hear("the end of the round"); }});
+    const std::lock_guard lock(mutex);
+    std::vector<std::string> expected{"2: to all"};
+    if (cluster->rank() == 1) expected.emplace_back("2: to one");
+    expected.emplace_back("the end of the round");
+    EXPECT_EQ(heard, expected);
+  };
+  EXPECT_EQ(run_clusters(3, work), no_errors(3));
+}
+
 TEST(ClusterTest, BadArgumentsAreRefused) {
   const std::shared_ptr<Cluster> cluster = Cluster::join();
+  EXPECT_THROW(cluster->post("x", 1), ValueError);
+  EXPECT_THROW(cluster->post(std::string(5000, 'x')), ValueError);
   EXPECT_THROW((void)cluster->subgroup(std::initializer_list<int>{}), ValueError);
   EXPECT_THROW((void)cluster->subgroup({0, 0}), ValueError);
   EXPECT_THROW((void)cluster->subgroup({1}), ValueError);

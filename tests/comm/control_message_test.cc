@@ -39,7 +39,8 @@ std::vector<std::string> payloads() {
           Abort{2, "why"}.encode(),
           Heartbeat{"all_reduce #3", 5}.encode(),
           Ask{7}.encode(),
-          ClockReading{1, 2, "the clock"}.encode()};
+          ClockReading{1, 2, "the clock"}.encode(),
+          Post{5, 1, {0, 2}, "bytes"}.encode()};
 }
 
 void decode_as(std::size_t kind, std::string_view payload) {
@@ -89,8 +90,11 @@ void decode_as(std::size_t kind, std::string_view payload) {
     case 14:
       (void)Ask::decode(payload);
       return;
-    default:
+    case 15:
       (void)ClockReading::decode(payload);
+      return;
+    default:
+      (void)Post::decode(payload);
       return;
   }
 }

@@ -133,6 +133,14 @@ TEST(ParseEnvironmentTest, StrictIsZeroOrOne) {
   expect_error("CROSSDEVICE_STRICT", "2", "CROSSDEVICE_STRICT: expected 0 or 1, got '2'");
 }
 
+TEST(ParseEnvironmentTest, TheOrderOfLaunchesIsAgreedOrTheProgramsOwn) {
+  EXPECT_EQ(parse({}).launch_order, "agreed");
+  EXPECT_EQ(parse({{"CROSSDEVICE_LAUNCH_ORDER", "agreed"}}).launch_order, "agreed");
+  EXPECT_EQ(parse({{"CROSSDEVICE_LAUNCH_ORDER", "program"}}).launch_order, "program");
+  expect_error("CROSSDEVICE_LAUNCH_ORDER", "any",
+               "CROSSDEVICE_LAUNCH_ORDER: expected agreed or program, got 'any'");
+}
+
 TEST(ParseEnvironmentTest, CountersAreOnUnlessTheyAreSwitchedOff) {
   EXPECT_TRUE(parse({}).counters);
   EXPECT_TRUE(parse({{"CROSSDEVICE_COUNTERS", "1"}}).counters);

@@ -68,12 +68,12 @@ class Scene {
 
   /// Of all that a frame can have.
   [[nodiscard]] ControlKind any_kind() {
-    constexpr auto kLast = static_cast<std::size_t>(ControlKind::CLOCK);
+    constexpr auto kLast = static_cast<std::size_t>(kLastControlKind);
     return static_cast<ControlKind>(1 + input_.below(kLast));
   }
 
   void act() {
-    switch (input_.below(11)) {
+    switch (input_.below(12)) {
       case 0:
         return admit();
       case 1:
@@ -111,6 +111,12 @@ class Scene {
       case 10:
         (void)say(any_rank(), {ControlKind::HEARTBEAT, Heartbeat{input_.text()}.encode()});
         return;
+      case 11: {
+        const int from = any_rank();
+        const Post post{input_.below(3), from, {any_rank(), any_rank()}, input_.text()};
+        (void)say(from, {ControlKind::POST, post.encode()});
+        return;
+      }
     }
   }
 

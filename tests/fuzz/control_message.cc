@@ -77,6 +77,8 @@ void check(const Frame& frame) {
       return check<WhoIsMissing>(payload);
     case ControlKind::CLOCK:
       return check<ClockReading>(payload);
+    case ControlKind::POST:
+      return check<Post>(payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

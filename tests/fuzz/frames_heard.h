@@ -67,6 +67,8 @@ inline void require_well_said(const detail::Frame& frame) {
       return (void)detail::Ask::decode(frame.payload);
     case ControlKind::CLOCK:
       return (void)detail::ClockReading::decode(frame.payload);
+    case ControlKind::POST:
+      return (void)detail::Post::decode(frame.payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +19,7 @@
 
 #include "crossdevice/collective/communicator.h"
 #include "crossdevice/comm/flight_record.h"
+#include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/interop_cuda.h"
 #include "crossdevice/device/memory_pool.h"
@@ -36,7 +39,12 @@ namespace crossdevice {
 namespace {
 
 constexpr int kNumDevices = 4;
-[[maybe_unused]] const bool kInstalled = (testing::install_gpus(kNumDevices), true);
+[[maybe_unused]] const bool kInstalled = [] {
+  // A queue of the GPU's for each stream: of two streams in one, the second would stand still with the first.
+  (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  testing::install_gpus(kNumDevices);
+  return true;
+}();
 
 using testing::elements;
 using testing::gpu;
@@ -208,6 +216,26 @@ TEST_P(GpuCalls, TakeNothingFromTheGpuInSteadyState) {
   EXPECT_EQ(free_after, free_before);
 }
 
+/// Its clock starts when it comes to the head of its stream: on a GPU that several of its devices share, when all of their streams have come to it.
+TEST_P(GpuCalls, TheDeadlineOfACallBehindAKernelThatSpinsDoesNotRun) {
+  CommunicationOptions options = options_;
+  options.timeout_seconds = 0.5;
+  for (const std::size_t held : std::set<std::size_t>{0, size() - 1}) {
+    fill(5);
+    SpinningKernel kernel(stream(held));
+    ops_->batch_reduce_into(ReduceOp::MEAN, batch_, options);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < limit) {
+      ASSERT_NO_THROW(ops_->check());
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(cudaStreamQuery(stream(held)), cudaErrorNotReady);
+    kernel.open();
+    expect_means(5);
+    ops_->check();
+  }
+}
+
 /// With most of the GPU's memory, which takes it many times longer than the deadline to reduce.
 TEST_P(GpuCalls, ADeadlineThatPassesInTheMiddleIsFoundAndANewObjectGoesOn) {
   batch_.clear();
@@ -257,6 +285,56 @@ TEST_P(GpuCalls, ADeadlineThatPassesInTheMiddleIsFoundAndANewObjectGoesOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuCalls, ::testing::ValuesIn(kWays),
                          [](const auto& way) { return way.param.name; });
+
+/// Two values on a stream, small enough to go through the staging buffers, which the calls of an object use one after the other, on whatever streams.
+std::vector<PerReplica> staged_values(const GpuStream& stream, float element) {
+  std::vector<PerReplica> values;
+  for (const std::size_t count : {1000U, 700U}) {
+    values.emplace_back(
+        Tensor::empty(DType::FLOAT32, Shape{count}, gpu(0), from_cuda(stream.get())));
+    testing::write_elements(values.back().values()[0], std::vector<float>(count, element));
+  }
+  testing::wait_for_stream(stream.get());
+  return values;
+}
+
+/// A call that has come to the head of its stream, and stands behind one that has not.
+TEST(GpuDeadlineTest, ACallThatHasBegunAndIsHeldByAKernelThatSpinsIsFoundAndANewObjectGoesOn) {
+  const detail::NcclLibrary& nccl = detail::nccl_library();
+  ASSERT_NE(nccl.api, nullptr) << nccl.reason_against;
+  auto ops = std::make_unique<NcclAllReduce>(1);
+  // Communicators, the staging buffers and their stream, kernels: before anything spins.
+  ops->batch_reduce_into(ReduceOp::SUM, staged_values(GpuStream(0), 1));
+  const GpuStream held(0);
+  const GpuStream free(0);
+  const std::vector<PerReplica> behind = staged_values(held, 2);
+  const std::vector<PerReplica> begun = staged_values(free, 3);
+  SpinningKernel kernel(held.get());
+  ops->batch_reduce_into(ReduceOp::SUM, behind, {.timeout_seconds = 0.1});  // does not run
+  ops->batch_reduce_into(ReduceOp::SUM, begun, {.timeout_seconds = 0.5});
+  EXPECT_EQ(cudaStreamQuery(held.get()), cudaErrorNotReady);
+  const auto limit = std::chrono::steady_clock::now() + kLong / 2;
+  std::string said;
+  while (said.empty() && std::chrono::steady_clock::now() < limit) {
+    said = thrown<DeadlineExceededError>([&] { ops->check(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  kernel.open();  // before CUDA is asked anything: NCCL's abort may wait for it inside
+  EXPECT_THAT(said, HasSubstr("#3 (2 values, "));
+  EXPECT_THAT(said, HasSubstr("timed out after 0.5 s: waiting for GPU:0"));
+  EXPECT_NE(thrown<OpError>([&] { ops->batch_reduce_into(ReduceOp::SUM, begun); }), "");
+  ops = nullptr;
+  NcclAllReduce next(1);
+  for (const GpuStream* const stream : {&held, &free}) {
+    const std::vector<PerReplica> values = staged_values(*stream, 4);
+    next.batch_reduce_into(ReduceOp::SUM, values, {.timeout_seconds = 60});
+    for (const PerReplica& each : values) {
+      const Tensor& tensor = each.values()[0];
+      EXPECT_EQ(elements(tensor), std::vector<float>(tensor.num_elements(), 4));
+    }
+  }
+  next.check();
+}
 
 // ---------------------------------------------------------------------------------------------- workers
 

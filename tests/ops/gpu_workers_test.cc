@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that are processes, all on one real GPU, through the real NCCL: values, calls that differ, a worker that stays away, one that dies. To NCCL and to
-// this library each worker says that it is a machine of its own, because both refuse one GPU twice on one machine; NCCL then talks over loopback, and the
-// GPU gives each process a slice of its time in turns. So what is proved is what is computed, never how fast.
+// Workers that are processes, all on one real GPU, through the real NCCL: values, calls that differ, a worker that stays away, one that dies, one that is
+// left behind. To NCCL and to this library each worker says that it is a machine of its own, because both refuse one GPU twice on one machine; NCCL then
+// talks over loopback, and the GPU gives each process a slice of its time in turns. So what is proved is what is computed, never how fast.
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -28,6 +29,7 @@
 
 #include "support/real_gpu.h"
 #include "support/reduce_cases.h"
+#include "support/thrown.h"
 #include "support/values.h"
 #include "support/worker_processes.h"
 
@@ -212,6 +214,66 @@ int lose_one(Cluster& cluster) {
   return 0;
 }
 
+/// Continues a stopped process; at its own end at the latest, so that no test waits for who is stopped.
+class Waker {
+ public:
+  explicit Waker(std::int64_t process) : process_(static_cast<pid_t>(process)) {}
+  ~Waker() { wake(); }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  void wake() const { (void)::kill(process_, SIGCONT); }
+
+ private:
+  pid_t process_;
+};
+
+/// Of a worker that the others have left behind: its call is an error, however long it waits, and a cluster anew is not for it.
+int find_itself_left_out(Cluster& cluster, CollectiveAllReduce& ops) {
+  const std::string said = what_goes_wrong(ops, 100'000);
+  std::cerr << "rank " << cluster.rank() << " heard: " << said << '\n';
+  const std::string why = thrown<AbortedError>(
+      [&] { (void)cluster.rebuild(Survivors::ONLY, {.timeout_seconds = 30}); });
+  await_the_others();
+  if (!said.starts_with("ABORTED: ") && !said.starts_with("UNAVAILABLE: ")) return 11;
+  return says(why, "epoch 2") ? 0 : 12;
+}
+
+/// The last worker stops before its call; the others go on without it, and it is continued then.
+int leave_one_behind(Cluster& cluster) {
+  std::shared_ptr<CollectiveAllReduce> before = ops_of(cluster);
+  if (!sums(*before, cluster)) return 1;
+  cluster.barrier(60);
+  const int last = cluster.num_workers() - 1;
+  if (cluster.rank() == last) {
+    ::kill(::getpid(), SIGSTOP);
+    return find_itself_left_out(cluster, *before);
+  }
+  const Waker waker(cluster.worker(last).pid);
+  const std::string said = what_goes_wrong(*before, 100'000, {.timeout_seconds = 1});
+  if (!says(said, "DEADLINE_EXCEEDED: ") ||
+      !says(said, "waiting for rank " + std::to_string(last))) {
+    return 2;
+  }
+  before = nullptr;
+  const Rebuilt rebuilt = cluster.rebuild(
+      Survivors::ONLY, {.timeout_seconds = 30, .patience_seconds = 2, .min_workers = last});
+  if (rebuilt.left_out.size() != 1 || rebuilt.left_out[0].rank != last) return 3;
+  const std::shared_ptr<CollectiveAllReduce> ops = ops_of(*rebuilt.cluster);
+  const auto go_on = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      if (!sums(*ops, *rebuilt.cluster)) return false;
+    }
+    ops->check();
+    rebuilt.cluster->barrier(60);
+    return true;
+  };
+  if (!go_on(5)) return 4;
+  waker.wake();
+  if (!go_on(20)) return 5;  // it finds out meanwhile, and changes nothing
+  await_the_others();
+  return go_on(5) ? 0 : 6;
+}
+
 // ---------------------------------------------------------------------------------------------- the tests
 
 class GpuWorkers : public ::testing::TestWithParam<int> {
@@ -243,6 +305,9 @@ TEST_P(GpuWorkers, AWorkerThatStaysAwayIsADeadline) {
 }
 TEST_P(GpuWorkers, GoOnWithoutOneThatWasKilled) {
   EXPECT_EQ(run("lose_one"), well_but_for_the_last());
+}
+TEST_P(GpuWorkers, GoOnWithoutOneThatWasStoppedAndFindsItselfLeftOut) {
+  EXPECT_EQ(run("leave_one_behind"), all_well(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(OnOneGpu, GpuWorkers, ::testing::Values(2, 4),
@@ -279,5 +344,6 @@ int main(int argc, char** argv) {
                                             {"communicate", crossdevice::communicate},
                                             {"differ", crossdevice::differ},
                                             {"stay_away", crossdevice::stay_away},
-                                            {"lose_one", crossdevice::lose_one}});
+                                            {"lose_one", crossdevice::lose_one},
+                                            {"leave_one_behind", crossdevice::leave_one_behind}});
 }

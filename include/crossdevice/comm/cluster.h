@@ -61,6 +61,15 @@ class Cluster;
 /// Hears why a round has failed.
 using RoundFailure = std::function<void(const std::exception_ptr& error)>;
 
+/// Hears how a round has ended, on the control plane's thread: must be quick and must not wait. Where two rounds have several workers in common, these hear of their
+/// ends in one order, and of what is posted, too: the chief's.
+struct CROSSDEVICE_EXPORT RoundListener {
+  /// Where the chief says so, before the failure is thrown, and before anything is heard that the chief says later.
+  RoundFailure on_failure{};
+  /// Before the call returns, which it does then.
+  std::function<void()> on_completion{};
+};
+
 /// What rebuild() has made.
 struct CROSSDEVICE_EXPORT Rebuilt {
   std::shared_ptr<Cluster> cluster{};
@@ -77,6 +86,8 @@ struct CROSSDEVICE_EXPORT Rebuilt {
 struct CROSSDEVICE_EXPORT ClusterListener {
   std::function<void(const RankInfo& member, const std::string& why)> on_lost{};
   std::function<void(const RankInfo& origin, const std::string& text)> on_abort{};
+  /// A member of this very cluster, perhaps this worker itself, has called post().
+  std::function<void(int from, std::string_view bytes)> on_post{};
 };
 
 /// How long, in seconds, what a cluster's members construct together (groups, transports, engines) waits for the others where nobody says how long.
@@ -143,11 +154,9 @@ class CROSSDEVICE_EXPORT Cluster {
   /// Everybody's bytes, by rank; lengths may differ.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(
       std::string_view bytes, std::optional<double> timeout_seconds = std::nullopt);
-  /// `on_failure` hears of the round's failure, where the chief says so, before it is thrown here and before anything is heard that the chief says later; on
-  /// the control plane's thread, so it must be quick and must not wait.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(std::string_view bytes,
                                                           const Deadline& deadline,
-                                                          const RoundFailure& on_failure = {});
+                                                          const RoundListener& on_end = {});
 
   /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Only they take part in the call.
   ///
@@ -156,6 +165,9 @@ class CROSSDEVICE_EXPORT Cluster {
   [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::initializer_list<int> ranks) {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()));
   }
+
+  /// All members as a cluster of their own, whose rounds nobody else's come between. MPI counterpart: MPI_Comm_dup.
+  [[nodiscard]] std::shared_ptr<Cluster> duplicate();
 
   /// After a failure: the members meet again, without those that are gone, and make a cluster of their own. No process is started anew. Ranks keep their
   /// order; rank 0, which the others connect to, is the lowest that came. This object, its subgroups and what was made from them are
@@ -182,8 +194,16 @@ class CROSSDEVICE_EXPORT Cluster {
   /// not wait for that, which takes some tenths of a second: the missing are asked what they do.
   void give_up_round(const std::string& text);
 
-  /// `listener` hears of everything from now on, and at once of what has happened, with this cluster's ranks. Until the handle dies; then it no
-  /// longer runs.
+  /// Says something short (4 KiB at most) to the members of this cluster that listen to it, this one among them, or to one of them. Waits for nothing; who has
+  /// gone, or begins to listen later, does not hear it.
+  ///
+  /// Errors   ValueError: no such rank, or longer.
+  void post(std::string_view bytes, std::optional<int> to = std::nullopt);
+  /// Whether both were joined together, or made from what was: the chief ends their rounds in one order.
+  [[nodiscard]] bool has_same_chief(const Cluster& other) const;
+
+  /// `listener` hears of everything from now on, and at once of what has happened, with this cluster's ranks; of posts only from now on. Until the handle dies;
+  /// then it no longer runs.
   [[nodiscard]] std::shared_ptr<void> listen(ClusterListener listener);
   /// What this worker does now ("all_reduce #12"), for the others' messages.
   void set_operation(std::string operation);
@@ -195,7 +215,7 @@ class CROSSDEVICE_EXPORT Cluster {
 
  private:
   std::vector<std::string> exchange(const std::string& kind, std::string bytes,
-                                    const Deadline& deadline, const RoundFailure& on_failure = {});
+                                    const Deadline& deadline, const RoundListener& on_end = {});
   std::shared_ptr<State> state_;
 };
 

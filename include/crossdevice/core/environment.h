@@ -45,6 +45,9 @@ struct CROSSDEVICE_EXPORT Environment {
   bool tls = false;
   /// CROSSDEVICE_NCCL_LIBRARY: the file that is loaded as NCCL (default: the first libnccl.so.2, see nccl_library.h).
   std::string nccl_library{};
+  /// CROSSDEVICE_LAUNCH_ORDER: "agreed" (default): where several objects of the same workers share GPUs, workers agree on the order in which their calls of NCCL are
+  /// launched; "program": the program sees to it that this is one order on all workers, by calling from one thread, say.
+  std::string launch_order = "agreed";
   /// CROSSDEVICE_FLIGHT_RECORD: the file that the last operations on GPUs are written to when one fails, "%p" in it being the process's
   /// number (see flight_record.h; default: none).
   std::string flight_record{};

@@ -5,11 +5,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/nccl_clique.h"
-#include "crossdevice/core/deadline.h"
 
 namespace crossdevice::detail {
 
@@ -45,10 +46,8 @@ class CallComparison {
   ///
   /// Cost     some 100 ns, and in steady state no allocation; the first call starts the thread.
   void add(const GroupOperation& call);
-  /// The same, compared before it returns. All workers use this one, or all use the other.
-  ///
-  /// Errors   (also) as Cluster::all_gather_bytes().
-  void compare_now(const GroupOperation& call, const Deadline& deadline);
+  /// The same call, of which all workers have `told` each other, by rank. All use this one for it, or all use the other.
+  void compare_now(const GroupOperation& call, std::span<const std::string> told);
 
   /// Who can say which worker is missing. Outlives this, and then says nothing.
   [[nodiscard]] std::shared_ptr<StallWitness> witness() const;

@@ -10,11 +10,23 @@
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/deadline.h"
+#include "crossdevice/device/device.h"
+
+#include "collective/detail/launch_order.h"
 
 namespace crossdevice::detail {
 
-/// Every call is compared once, whichever way it goes, so that the n-th comparison is about the same call on all workers: beside the calls, or, with
-/// CROSSDEVICE_STRICT=1, before them.
+/// Communicators among workers, and the place that their launches have among those of others.
+struct OrderedClique {
+  std::unique_ptr<LaunchOrder> order;  // null: this worker is alone
+  std::shared_ptr<NcclClique> clique;
+};
+/// As NcclClique::among(), which has its turn among launches itself: it launches, and NCCL waits in it.
+[[nodiscard]] OrderedClique make_ordered_clique(const std::shared_ptr<Cluster>& cluster,
+                                                const Devices& local, const Deadline& deadline);
+
+/// Every call is compared once, whichever way it goes, so that the n-th comparison is about the same call on all workers: beside the calls, or, where they have an order, and
+/// with CROSSDEVICE_STRICT=1, before them.
 ///
 /// Order    a call for hosts is compared when all that can fail on this worker alone, before others count on it, is done.
 /// Errors   where calls differ, on every worker, what CallComparison says: the clique is broken with it. Who is in a call of NCCL, or in none, hears it from the
@@ -24,17 +36,18 @@ namespace crossdevice::detail {
 /// Cost     as CallComparison; on hosts two locks more.
 class ComparedCalls {
  public:
-  /// `clique` outlives this. Collective; of one worker alone nothing is compared.
-  ComparedCalls(const std::shared_ptr<Cluster>& cluster, NcclClique& clique);
+  /// `order` and `clique` outlive this. Collective; of one worker alone nothing is compared, and `order` is null.
+  ComparedCalls(const std::shared_ptr<Cluster>& cluster, LaunchOrder* order, NcclClique& clique);
   ~ComparedCalls();
   ComparedCalls(const ComparedCalls&) = delete;
   ComparedCalls& operator=(const ComparedCalls&) = delete;
 
-  /// This worker makes that call, by NCCL. `listener`: hears, until the next call, that this or an earlier one differs; may be null.
+  /// This worker makes that call, by NCCL, and launches it while it has `turn`. `listener`: hears, until the next call, that this or an earlier one differs; may
+  /// be null.
   ///
   /// Errors   as NcclClique::require_usable(), of which the caller has made sure.
   void compare(const GroupOperation& call, const Deadline& deadline,
-               std::shared_ptr<FailureListener> listener);
+               std::shared_ptr<FailureListener> listener, LaunchOrder::Turn& turn);
 
   /// The same on hosts. One that throws has counted for nothing, else one of the two below ends it.
   ///

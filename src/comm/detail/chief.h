@@ -98,6 +98,7 @@ class Chief {
   [[nodiscard]] std::size_t index_of(int rank, const std::vector<int>& members) const;
   void exchange(int rank, Exchange message);
   void give_up(int rank, const GiveUp& message);
+  void pass_on(int rank, const Post& message);
   void stop_all(int rank, const Abort& message);
   void fail(const RoundId& id, const Failure& failure);
   void complete(const RoundId& id, Round& round);

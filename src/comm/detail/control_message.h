@@ -57,7 +57,10 @@ enum class ControlKind : std::uint8_t {
   ASK,
   /// What the chief's clock says: a worker that writes a trace asks, the chief answers at once.
   CLOCK,
+  /// From one member of a group to others of it, through the chief.
+  POST,
 };
+inline constexpr ControlKind kLastControlKind = ControlKind::POST;
 
 /// A kind and a payload that a message below was encoded to.
 struct Frame {
@@ -208,6 +211,18 @@ struct GiveUp {
   std::string text;  ///< "barrier #3 timed out after 5 s"
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static GiveUp decode(std::string_view payload);
+};
+
+/// Reaches all of `to` in one order with everything else that the chief says to them.
+struct Post {
+  static constexpr std::size_t kMaxBytes = 4096;
+
+  std::uint64_t group = 0;
+  int from = -1;        ///< the chief sees to it that this is true
+  std::vector<int> to;  ///< ranks of the plane
+  std::string bytes;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Post decode(std::string_view payload);
 };
 
 struct MemberLost {

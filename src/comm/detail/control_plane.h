@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/core/deadline.h"
 
 #include "comm/detail/control_message.h"
@@ -22,6 +23,8 @@ namespace crossdevice::detail {
 struct MembershipListener {
   std::function<void(const RankInfo& member, const std::string& why)> on_lost;
   std::function<void(const RankInfo& origin, const std::string& text)> on_abort;
+  /// What members of a group have posted, those that listen themselves too; nothing of what was posted before.
+  std::function<void(std::uint64_t group, int from, std::string_view bytes)> on_post{};
 };
 
 /// Order    a cluster's rounds are independent of each other but for their group's failures.
@@ -33,7 +36,6 @@ class ControlPlane {
   struct Passkey {};  // makes the constructor join()'s alone
 
  public:
-  using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// What a member may contribute to one round.
   static constexpr std::size_t kMaxPartBytes = std::size_t{1} << 20;
 
@@ -52,16 +54,19 @@ class ControlPlane {
   [[nodiscard]] const std::vector<MemberInfo>& members() const;
   [[nodiscard]] std::uint64_t cluster_id() const;
 
-  /// Contributes bytes to a round and returns everybody's, in the order of `members` (empty: all workers). `on_failure`: see Cluster::all_gather_bytes().
+  /// Contributes bytes to a round and returns everybody's, in the order of `members` (empty: all workers). `on_end`: see Cluster::all_gather_bytes().
   ///
   /// Errors   see above; ValueError: more than kMaxPartBytes. ResourceExhaustedError on all: more than the 64 MiB that a round may carry by all together.
   [[nodiscard]] std::vector<std::string> exchange(const RoundId& id,
                                                   const std::vector<int>& members,
                                                   const std::string& kind, std::string bytes,
                                                   const Deadline& deadline,
-                                                  const OnFailure& on_failure = {});
+                                                  const RoundListener& on_end = {});
   /// Ends a round that this worker is in, if it is, as if its deadline came in a moment: with `text` and who has not come, on all that are in it.
   void give_up(const RoundId& id, const std::string& text);
+  /// Says that to those ranks, who hear it by on_post, in one order with the ends of rounds; at most Post::kMaxBytes. Waits for nothing; what is posted to
+  /// who has gone, or when the cluster has ended, is lost.
+  void post(std::uint64_t group, std::vector<int> to, std::string bytes);
   /// Ends every round of every group on all workers with AbortedError.
   void stop_all(const std::string& text);
   /// Ends every round, here, and tells the listeners here, as if `origin` had called stop_all(); the others hear nothing, and the chief is not needed.

@@ -37,8 +37,9 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void leave();
   std::vector<std::string> exchange(const RoundId& id, const std::vector<int>& members,
                                     const std::string& kind, std::string bytes,
-                                    const Deadline& deadline, const OnFailure& on_failure);
+                                    const Deadline& deadline, const RoundListener& on_end);
   void give_up(const RoundId& id, const std::string& text);
+  void post(std::uint64_t group, std::vector<int> to, std::string bytes);
   void stop_all(const std::string& text);
   void stop_here(int origin, const std::string& text);
   void supersede(const std::string& text, bool is_left_out);
@@ -58,7 +59,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
  private:
   struct Pending {
     std::string kind;
-    OnFailure on_failure;
+    RoundListener on_end;
     std::optional<std::vector<std::string>> parts;
     std::optional<ExchangeFailed> failure;
     std::optional<std::string> given_up;  // by another thread, which says why
@@ -88,6 +89,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void hear_parts(Exchanged message);
   void hear_failure(ExchangeFailed message);
   void hear_abort(const Abort& message);
+  void hear_post(const Post& message);
   void lose_chief(const std::string& why);
   void beat();
   void say_operation(std::uint64_t answers);

@@ -2,11 +2,13 @@
 /// Who listens to what becomes of a cluster's members, and what has become of them so far.
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,8 @@ class MembershipNews {
   void tell_abort(const RankInfo& origin, const std::string& text);
   /// The same, but counts for more than any before.
   void tell_end(const RankInfo& origin, const std::string& text);
+  /// Who listens later does not hear it.
+  void tell_post(std::uint64_t group, int from, std::string_view bytes);
 
  private:
   std::recursive_mutex mutex_;  // guards the following
