@@ -139,6 +139,14 @@ class NullCuda final : public detail::CudaApi {
     make_handle(event);
     return done();
   }
+  CudaStatus event_create_with_timing(detail::CudaEvent* event) override {
+    return event_create(event);
+  }
+  CudaStatus event_elapsed(float* milliseconds, detail::CudaEvent /*begin*/,
+                           detail::CudaEvent /*end*/) override {
+    *milliseconds = 0;
+    return done();
+  }
   CudaStatus event_destroy(detail::CudaEvent /*event*/) override { return done(); }
   CudaStatus event_record(detail::CudaEvent /*event*/, CudaStream /*stream*/) override {
     return done();

@@ -11,7 +11,9 @@ namespace crossdevice::detail {
 void GpuRun::begin() {
   lanes_.gather_streams();
   is_open_ = true;
-  if (!is_captured_) start_ = GpuEvent::record(*lanes_[0].device, lanes_[0].stream);
+  if (is_captured_) return;
+  start_ = GpuEvent::record(*lanes_[0].device, lanes_[0].stream);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) span_.begin(*lanes_[i].device, lanes_[i].stream);
 }
 
 WatchedOperation GpuRun::watched(const GpuOperation& operation, DType dtype) const {
@@ -29,6 +31,11 @@ void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<Ncc
   lanes_.release_streams();
   is_open_ = false;
   if (is_captured_ || operation.record.kind.empty()) return;
+  span_.end(operation.record.kind.data(), [&] {
+    return TraceArguments{.sequence = operation.record.sequence,
+                          .num_bytes = operation.record.size_bytes,
+                          .dtype = to_string(dtype)};
+  });
   WatchedOperation enqueued = watched(operation, dtype);
   enqueued.start = start_;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {

@@ -22,6 +22,7 @@
 #include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/gpu_span.h"
 
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/compared_calls.h"
@@ -172,6 +173,8 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
     NcclClique::Launch launch(*clique, operation.record,
                               run.is_captured() ? std::nullopt : call.timeout_seconds);
     run.set_written();
+    GpuSpan bar(GpuSpanKind::PART);
+    if (!run.is_captured()) bar.begin(clique->device(0), stream);
     try {
       enqueue(launch, stream);
     } catch (...) {
@@ -179,6 +182,12 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
       throw;
     }
     launch.end();
+    bar.end("communicate", [&] {
+      return TraceArguments{.sequence = operation.record.sequence,
+                            .num_bytes = operation.record.size_bytes,
+                            .dtype = to_string(input.dtype()),
+                            .algorithm = "nccl"};
+    });
     if (buffers.divided != nullptr) divide(*buffers.divided, stream);
     run.end(operation, input.dtype(), clique);
   } catch (const OpError& error) {

@@ -19,6 +19,7 @@
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/gpu_span.h"
 
 #include "collective/detail/compared_calls.h"
 #include "collective/detail/gpu_run.h"
@@ -230,18 +231,28 @@ class RoundPipeline {
     }
   }
   [[nodiscard]] TraceSpan enqueues(const char* what, std::size_t k) const {
-    return TraceSpan(what, "collective", [this, k] {
-      std::size_t num_bytes = 0;
-      for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
-        num_bytes += piece.range.count * size_in_bytes(round(k).dtype);
-      }
-      return TraceArguments{.num_bytes = num_bytes, .dtype = to_string(round(k).dtype)};
-    });
+    return TraceSpan(what, "collective", [this, k] { return arguments_of(k); });
+  }
+  [[nodiscard]] TraceArguments arguments_of(std::size_t k) const {
+    std::size_t num_bytes = 0;
+    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+      num_bytes += piece.range.count * size_in_bytes(round(k).dtype);
+    }
+    return {.sequence = parts_.request.operation.record.sequence,
+            .num_bytes = num_bytes,
+            .dtype = to_string(round(k).dtype),
+            .algorithm = "nccl"};
   }
   void pack(std::size_t k);
   void reduce(std::size_t k);
   void unpack(std::size_t k);
-  void copy_ranges(std::size_t i, DType dtype, double divisor);
+  void copy_ranges(std::size_t i, const char* what, std::size_t k, double divisor);
+  void begin(detail::GpuSpan& span, std::size_t i, CudaStream on) const {
+    if (!parts_.run.is_captured()) span.begin(device(i), on);
+  }
+  void end(detail::GpuSpan& span, const char* what, std::size_t k) const {
+    span.end(what, [this, k] { return arguments_of(k); });
+  }
   void hold_back(std::size_t i, CudaStream later, CudaStream earlier) const;
 
   Parts parts_;
@@ -256,17 +267,21 @@ void RoundPipeline::hold_back(std::size_t i, CudaStream later, CudaStream earlie
   GpuEvent::record(device(i), earlier).hold_back(later);
 }
 
-void RoundPipeline::copy_ranges(std::size_t i, DType dtype, double divisor) {
+/// Of round k on device `i`, as `what`.
+void RoundPipeline::copy_ranges(std::size_t i, const char* what, std::size_t k, double divisor) {
   if (parts_.ranges.empty()) return;
+  detail::GpuSpan span(detail::GpuSpanKind::PART);
+  begin(span, i, stream(i));
   const detail::GpuPlatform& platform = detail::gpu_platform();
   const CurrentCudaDevice current(*platform.cuda, device(i).ordinal());
   require_cuda(*platform.cuda,
                platform.kernels->copy_ranges({.ranges = parts_.ranges,
-                                              .source_dtype = dtype,
-                                              .destination_dtype = dtype,
+                                              .source_dtype = round(k).dtype,
+                                              .destination_dtype = round(k).dtype,
                                               .divisor = divisor,
                                               .stream = stream(i)}),
                "the packing kernel");
+  end(span, what, k);
 }
 
 void RoundPipeline::pack(std::size_t k) {
@@ -278,7 +293,7 @@ void RoundPipeline::pack(std::size_t k) {
       parts_.ranges.push_back(
           {at(input(piece, i), piece.range.begin), staged(k, i, piece), piece.range.count});
     }
-    copy_ranges(i, round(k).dtype, 1);
+    copy_ranges(i, "pack", k, 1);
   }
 }
 
@@ -289,6 +304,8 @@ void RoundPipeline::reduce(std::size_t k) {
   const DType dtype = round(k).dtype;
   const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
+  detail::GpuSpan bar(detail::GpuSpanKind::PART);
+  for (std::size_t i = 0; i < num_devices(); ++i) begin(bar, i, nccl_stream(i));
   const GpuOperation& operation = parts_.request.operation;
   // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers.
   detail::NcclClique::Launch launch(
@@ -315,6 +332,7 @@ void RoundPipeline::reduce(std::size_t k) {
     }
   }
   launch.end();
+  end(bar, "communicate", k);
 }
 
 void RoundPipeline::unpack(std::size_t k) {
@@ -331,7 +349,7 @@ void RoundPipeline::unpack(std::size_t k) {
       }
     }
     if (!parts_.ranges.empty()) parts_.run.set_written();
-    copy_ranges(i, round(k).dtype, divisor_);
+    copy_ranges(i, "unpack", k, divisor_);
   }
 }
 

@@ -38,10 +38,12 @@ constinit std::atomic<unsigned> trace_state{kTraceUnknown};
 namespace {
 
 constexpr std::chrono::milliseconds kWriteInterval{20};
+constexpr std::uint32_t kNoThread = 0;  // rings have numbers from 1 on
 
 constinit ThreadBlocks<TraceRing> all_rings;
 constinit std::atomic<std::uint32_t> num_rings{0};
 constinit std::atomic<const SpanHook*> span_hook{nullptr};
+constinit std::atomic<LateBars> late_bars{nullptr};
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local TraceSpan* innermost = nullptr;
 [[gnu::tls_model("initial-exec")]] constinit thread_local OwnBlock<TraceRing> own_ring;
@@ -103,9 +105,12 @@ class TraceWriter {
     if (thread_.joinable()) thread_.join();
   }
   void write() {
+    const LateBars late = late_bars.load(std::memory_order_acquire);
+    const std::vector<TraceEvent> bars = late == nullptr ? std::vector<TraceEvent>() : late();
     const std::lock_guard lock(drain_mutex_);
     if (is_closed_) return;
     drain();
+    for (const TraceEvent& each : bars) file_.write(each, kNoThread);
     file_.flush();
     complain();
   }
@@ -260,6 +265,8 @@ void set_span_hook(const SpanHook* hook) noexcept {
     trace_state.fetch_and(~kTraceToHook, std::memory_order_relaxed);
   }
 }
+
+void set_late_bars(LateBars late) noexcept { late_bars.store(late, std::memory_order_release); }
 
 void record_bar(const TraceEvent& bar) noexcept {
   if ((trace_state.load(std::memory_order_relaxed) & kTraceToFile) == 0) return;

@@ -12,9 +12,11 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_device.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/gpu_span.h"
 
 #include "device/detail/host_copy.h"
 #include "device/detail/pinned_windows.h"
@@ -42,6 +44,31 @@ class GpuSide {
   GpuDevice& gpu_;
   CudaStream stream_;
   CurrentCudaDevice current_;
+};
+
+/// A copy between a host and a GPU, by the host's clock, which waits for it, and by the GPU's.
+class CopyBars {
+ public:
+  /// `name`: a string literal.
+  CopyBars(const char* name, const GpuSide& side, const Tensor& tensor)
+      : name_(name), tensor_(tensor), host_(name, "copy", [this] { return arguments(); }) {
+    gpu_.begin(side.gpu(), side.stream());
+  }
+  ~CopyBars() {
+    gpu_.end(name_, [this] { return arguments(); });
+  }
+  CopyBars(const CopyBars&) = delete;
+  CopyBars& operator=(const CopyBars&) = delete;
+
+ private:
+  [[nodiscard]] TraceArguments arguments() const {
+    return {.num_bytes = tensor_.size_bytes(), .dtype = to_string(tensor_.dtype())};
+  }
+
+  const char* name_;
+  const Tensor& tensor_;
+  TraceSpan host_;
+  GpuSpan gpu_{GpuSpanKind::OPERATION};
 };
 
 Deadline default_deadline() {
@@ -105,6 +132,7 @@ void copy_to_gpu(const Tensor& destination, const void* source) {
   if (size_bytes == 0) return;
   const GpuSide side(destination);
   require_no_capture(side, destination);
+  const CopyBars bars("copy to a GPU", side, destination);
   const Deadline deadline = default_deadline();
   auto* const to = static_cast<std::byte*>(destination.data());
   const auto* const from = static_cast<const std::byte*>(source);
@@ -133,6 +161,7 @@ void copy_from_gpu(void* destination, const Tensor& source) {
   if (size_bytes == 0) return;
   const GpuSide side(source);
   require_no_capture(side, source);
+  const CopyBars bars("copy to the host", side, source);
   const Deadline deadline = default_deadline();
   auto* const to = static_cast<std::byte*>(destination);
   const auto* const from = static_cast<const std::byte*>(source.data());

@@ -9,7 +9,9 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/gpu_span.h"
 #include "crossdevice/device/shutdown.h"
 #include "crossdevice/device/tensor.h"
 
@@ -23,7 +25,12 @@ namespace {
 // Relaxed: the flag guards no memory. A call that is under way when it is set goes on as if it had come before.
 std::atomic<bool> is_closed{false};
 
-void close_gpus() { is_closed.store(true, std::memory_order_relaxed); }
+/// What they have done so far is in the timeline, if there is one.
+void close_gpus() {
+  flush_trace();
+  is_closed.store(true, std::memory_order_relaxed);
+  await_end_of_gpu_bars();
+}
 
 /// Set when the destructors run of what lived before the first use of a GPU, so that from then on nobody calls CUDA, which may have ended. What was
 /// made later, tensors with static storage duration too, dies before: CUDA, which was there earlier still, then still works.

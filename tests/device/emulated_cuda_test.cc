@@ -233,6 +233,32 @@ TEST_F(EmulatedCudaTest, PoolsTakeAgainWhatIsFreeInStreamOrder) {
   EXPECT_THAT(cuda.violations(), IsEmpty());
 }
 
+TEST_F(EmulatedCudaTest, TheTimeBetweenTwoEventsHasASignAndNeedsEventsThatTellIt) {
+  const CudaStream stream = stream_on(0);
+  CudaEvent first = nullptr;
+  CudaEvent second = nullptr;
+  CudaEvent without = nullptr;
+  ASSERT_EQ(cuda.event_create_with_timing(&first), kOk);
+  ASSERT_EQ(cuda.event_create_with_timing(&second), kOk);
+  ASSERT_EQ(cuda.event_create(&without), kOk);
+  ASSERT_EQ(cuda.event_record(first, stream), kOk);
+  ASSERT_TRUE(cuda.synchronize());
+  cuda.block_stream(stream);
+  ASSERT_EQ(cuda.event_record(second, stream), kOk);
+  ASSERT_EQ(cuda.event_record(without, stream), kOk);
+  float forth = 0;
+  EXPECT_EQ(cuda.event_elapsed(&forth, first, second), CudaStatus::NOT_READY);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  cuda.release_stream(stream);
+  ASSERT_TRUE(cuda.synchronize());
+  ASSERT_EQ(cuda.event_elapsed(&forth, first, second), kOk);
+  float back = 0;
+  ASSERT_EQ(cuda.event_elapsed(&back, second, first), kOk);
+  EXPECT_GE(forth, 5);
+  EXPECT_FLOAT_EQ(back, -forth);
+  EXPECT_NE(cuda.event_elapsed(&back, first, without), kOk);
+}
+
 TEST_F(EmulatedCudaTest, ADeviceIsFullOnceEverythingIsTaken) {
   const CudaStream stream = stream_on(0);
   const CudaPool pool = pool_on(0);

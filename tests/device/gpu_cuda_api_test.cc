@@ -2,8 +2,10 @@
 // The table over CUDA's run time on a GPU: each function once, and the order of streams that everything above relies on.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -146,6 +148,27 @@ TEST_F(GpuCudaApiTest, APoolKeepsWhatIsFreedUntilItIsTrimmed) {
   CROSSDEVICE_ASSERT_CUDA(cuda_->get_pool_use(&use, pool_));
   EXPECT_LT(use.reserved_bytes, kSize);
   CROSSDEVICE_ASSERT_CUDA(cuda_->set_pool_access(pool_, 0));
+}
+
+TEST_F(GpuCudaApiTest, TheTimeBetweenTwoEventsHasASign) {
+  CudaEvent first = nullptr;
+  CudaEvent second = nullptr;
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_create_with_timing(&first));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_create_with_timing(&second));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_record(first, stream_));
+  wait_for_stream(stream_);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_record(second, stream_));
+  wait_for_stream(stream_);
+  float forth = 0;
+  float back = 0;
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_elapsed(&forth, first, second));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_elapsed(&back, second, first));
+  EXPECT_GE(forth, 19);
+  EXPECT_LT(forth, 2000);
+  EXPECT_FLOAT_EQ(back, -forth);
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_destroy(first));
+  CROSSDEVICE_ASSERT_CUDA(cuda_->event_destroy(second));
 }
 
 /// Holds a stream back until it is let go.

@@ -2,13 +2,16 @@
 // The timeline of operations on GPUs, here emulated ones: what was enqueued for which device, how many bytes, by which algorithm. The variable is read once per
 // process, so it is set before anything else.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +19,9 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/trace.h"
+#include "crossdevice/core/trace_clock.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 
@@ -172,6 +177,72 @@ TEST_F(GpuTraceTest, OurOwnKernelsSayTheirName) {
           << track;
     }
   }
+}
+
+/// The bars of one stream's track, once there are so many: the GPU's clock has to be known, and their ends to have come.
+Bars bars_on(const std::string& track, std::size_t count) {
+  const Deadline limit = Deadline::after(std::chrono::seconds(30));
+  for (;;) {
+    std::map<std::string, Bars> all = bars_by_track();
+    if (all[track].size() >= count || limit.has_passed()) return all[track];
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+/// Enqueueing is over long before; what counts is when the GPU was at it.
+TEST_F(GpuTraceTest, ByTheGpusOwnClocksBarsBeginWhenTheirStreamsComeToThem) {
+  NcclAllReduce ops(1);
+  const testing::GpuStream first(4);
+  const testing::GpuStream second(5);
+  std::vector<PerReplica> gradients;
+  for (int i = 0; i < 6; ++i) {
+    gradients.emplace_back(std::vector<Tensor>{
+        Tensor::empty(DType::FLOAT32, {100}, testing::gpu(4), from_cuda(first.get())),
+        Tensor::empty(DType::FLOAT32, {100}, testing::gpu(5), from_cuda(second.get()))});
+  }
+  const CommunicationOptions options{.bytes_per_pack = 1000};  // three tensors to a pack
+  ops.batch_reduce_into(ReduceOp::MEAN, gradients, options);
+  ASSERT_EQ(bars_on("CUDA device 4, stream 2", 2).size(), 2U);  // clocks are known
+
+  emulated_cuda().block_stream(first.get());
+  ops.batch_reduce_into(ReduceOp::MEAN, gradients, options);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double released = static_cast<double>(detail::trace_clock_ns()) / 1000;
+  emulated_cuda().release_stream(first.get());
+  ASSERT_TRUE(emulated_cuda().synchronize());
+
+  const Bars all = bars_on("CUDA device 4, stream 1", 10);
+  ASSERT_EQ(all.size(), 10U);
+  const Bars bars(all.begin() + 5, all.end());
+  ASSERT_THAT(names_of(bars), ElementsAre("batch_reduce", "pack", "pack", "unpack", "unpack"));
+  for (const nlohmann::json& bar : bars) {
+    EXPECT_GE(begin_of(bar), released - 2000) << bar;
+    EXPECT_TRUE(contains(bars[0], bar)) << bar;
+    EXPECT_EQ(bar.at("args").at("sequence"), 2);
+    EXPECT_EQ(bar.at("args").at("dtype"), "float32");
+  }
+  EXPECT_EQ(bars[0].at("args").at("bytes"), 2400);
+  EXPECT_EQ(bars[1].at("args").at("bytes"), 1200);
+  // NCCL works on a stream of its own, while the next pack is filled: two packs of two calls.
+  const Bars communicate = bars_on("CUDA device 4, stream 2", 4);
+  ASSERT_EQ(names_of(communicate), std::vector<std::string>(4, "communicate"));
+  EXPECT_GE(begin_of(communicate[2]), end_of(bars[1]) - 50);
+  EXPECT_GE(begin_of(bars[3]), end_of(communicate[2]) - 50);
+}
+
+TEST_F(GpuTraceTest, ByTheGpusOwnClocksOurKernelsAndCopies) {
+  HierarchicalCopyAllReduce ops(1);
+  const testing::GpuStream first(6);
+  const testing::GpuStream second(7);
+  const PerReplica value(std::vector<Tensor>{
+      Tensor::empty(DType::FLOAT32, {1000}, testing::gpu(6), from_cuda(first.get())),
+      Tensor::empty(DType::FLOAT32, {1000}, testing::gpu(7), from_cuda(second.get()))});
+  ops.reduce_into(ReduceOp::SUM, value, value);
+  const Tensor on_host = copy_to_device(value.values()[0], "CPU:0");
+  // One GPU reduces so little.
+  EXPECT_THAT(names_of(bars_on("CUDA device 6, stream 1", 3)),
+              ElementsAre("reduce", "reduce", "copy to the host"));
+  EXPECT_THAT(names_of(bars_on("CUDA device 7, stream 1", 1)), ElementsAre("reduce"));
 }
 
 }  // namespace

@@ -402,10 +402,40 @@ CudaStatus EmulatedCuda::stream_wait_event(detail::CudaStream stream, detail::Cu
 CudaStatus EmulatedCuda::event_create(detail::CudaEvent* event) {
   Call call(*this, "cuda.event_create");
   if (const auto refused = call.begin(current_device())) return *refused;
+  *event = make_event(/*has_timing=*/false);
+  return CudaStatus::SUCCESS;
+}
+
+detail::CudaEvent EmulatedCuda::make_event(bool has_timing) {
   events_.push_back(std::make_unique<Event>());
   events_.back()->device = current_device();
+  events_.back()->has_timing = has_timing;
   live_events_.insert(events_.back().get());
-  *event = to_handle<detail::CudaEvent>(events_.back().get());
+  return to_handle<detail::CudaEvent>(events_.back().get());
+}
+
+CudaStatus EmulatedCuda::event_create_with_timing(detail::CudaEvent* event) {
+  Call call(*this, "cuda.event_create_with_timing");
+  if (const auto refused = call.begin(current_device())) return *refused;
+  *event = make_event(/*has_timing=*/true);
+  return CudaStatus::SUCCESS;
+}
+
+CudaStatus EmulatedCuda::event_elapsed(float* milliseconds, detail::CudaEvent begin,
+                                       detail::CudaEvent end) {
+  Call call(*this, "cuda.event_elapsed");
+  if (const auto refused = call.begin_query(-1, end)) return *refused;
+  const Event* const first = find_event(call.lock, begin);
+  const Event* const second = find_event(call.lock, end);
+  const auto is_timed = [](const Event* event) {
+    return event != nullptr && event->has_timing && event->moment != nullptr;
+  };
+  if (!is_timed(first) || !is_timed(second) || first->device != second->device) {
+    return kInvalidResourceHandle;
+  }
+  if (!first->moment->has_come || !second->moment->has_come) return CudaStatus::NOT_READY;
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(second->moment->came - first->moment->came).count();
   return CudaStatus::SUCCESS;
 }
 

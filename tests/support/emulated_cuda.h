@@ -171,6 +171,9 @@ class EmulatedCuda final : public detail::CudaApi {
                                           void* argument) override;
   detail::CudaStatus exchange_capture_mode(detail::CudaCaptureMode* mode) override;
   detail::CudaStatus event_create(detail::CudaEvent* event) override;
+  detail::CudaStatus event_create_with_timing(detail::CudaEvent* event) override;
+  detail::CudaStatus event_elapsed(float* milliseconds, detail::CudaEvent begin,
+                                   detail::CudaEvent end) override;
   detail::CudaStatus event_destroy(detail::CudaEvent event) override;
   detail::CudaStatus event_record(detail::CudaEvent event, detail::CudaStream stream) override;
   detail::CudaStatus event_query(detail::CudaEvent event) override;
@@ -181,6 +184,7 @@ class EmulatedCuda final : public detail::CudaApi {
   struct Event;
   class Call;
 
+  detail::CudaEvent make_event(bool has_timing);
   Event* find_event(EmulatedMachine::Lock& lock, detail::CudaEvent handle);
   EmulatedPool* find_pool(EmulatedMachine::Lock& lock, detail::CudaPool handle);
   /// Until all that they have now is done, at most so long; then the host knows it.

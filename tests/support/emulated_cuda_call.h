@@ -12,6 +12,7 @@ namespace crossdevice::testing {
 
 struct EmulatedCuda::Event {
   int device = -1;
+  bool has_timing = false;
   std::shared_ptr<Moment> moment;            ///< null: never recorded, or captured
   std::shared_ptr<EmulatedCapture> capture;  ///< whose record the last one is
   std::size_t slot = 0;

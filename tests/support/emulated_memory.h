@@ -5,6 +5,7 @@
 /// for its own crashes there; the emulation uses the other mapping, the view.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,6 +27,7 @@ inline constexpr int kFreedMemoryByte = 0xFB;
 /// What an event refers to: guarded by the machine's lock.
 struct Moment {
   bool has_come = false;
+  std::chrono::steady_clock::time_point came{};
   EmulatedClock clock;
 };
 

@@ -57,6 +57,7 @@ void EmulatedStreams::push_moment(EmulatedMachine::Lock& lock, EmulatedStream& s
   push(lock, stream, [this, moment = std::move(moment)] {
     const auto held = machine_.lock();
     moment->has_come = true;
+    moment->came = std::chrono::steady_clock::now();
     machine_.notify();
   });
 }

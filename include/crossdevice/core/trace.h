@@ -124,6 +124,11 @@ CROSSDEVICE_EXPORT void set_span_hook(const SpanHook* hook) noexcept;
 /// Who this process is among the workers: what its tracks are called.
 CROSSDEVICE_EXPORT void set_trace_rank(int rank, std::string_view host);
 
+/// Bars that have become known since the last call, by whoever writes the file, just before: they are no thread's.
+using LateBars = std::vector<TraceEvent> (*)() noexcept;
+/// One for the process.
+CROSSDEVICE_EXPORT void set_late_bars(LateBars late) noexcept;
+
 /// Ends the thread that writes; what comes later is written when the process ends. For shutdown().
 CROSSDEVICE_EXPORT void stop_trace_thread();
 

@@ -134,8 +134,11 @@ class CROSSDEVICE_EXPORT CudaApi {
   /// cudaThreadExchangeStreamCaptureMode: how what this thread does and captures disturb each other, from now on; gives what was before.
   virtual CudaStatus exchange_capture_mode(CudaCaptureMode* mode) = 0;
 
-  // ---- events, without timing
+  // ---- events, without timing but where it is said
   virtual CudaStatus event_create(CudaEvent* event) = 0;
+  virtual CudaStatus event_create_with_timing(CudaEvent* event) = 0;
+  /// From the one to the other, of one device, made with timing, that have come; negative where `end` came first.
+  virtual CudaStatus event_elapsed(float* milliseconds, CudaEvent begin, CudaEvent end) = 0;
   virtual CudaStatus event_destroy(CudaEvent event) = 0;
   virtual CudaStatus event_record(CudaEvent event, CudaStream stream) = 0;
   virtual CudaStatus event_query(CudaEvent event) = 0;

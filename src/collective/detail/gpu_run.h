@@ -10,6 +10,7 @@
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_event.h"
+#include "crossdevice/device/gpu_span.h"
 
 #include "collective/detail/gpu_lanes.h"
 
@@ -42,6 +43,7 @@ class GpuRun {
   bool is_open_ = false;
   bool has_written_ = false;
   GpuEvent start_;
+  GpuSpan span_{GpuSpanKind::OPERATION};
 
   [[nodiscard]] WatchedOperation watched(const GpuOperation& operation, DType dtype) const;
 };

@@ -174,6 +174,13 @@ class CudaRunTime : public detail::CudaApi {
   CudaStatus event_create(detail::CudaEvent* event) override {
     return status_of(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   }
+  CudaStatus event_create_with_timing(detail::CudaEvent* event) override {
+    return status_of(cudaEventCreateWithFlags(event, cudaEventDefault));
+  }
+  CudaStatus event_elapsed(float* milliseconds, detail::CudaEvent begin,
+                           detail::CudaEvent end) override {
+    return status_of(cudaEventElapsedTime(milliseconds, begin, end));
+  }
   CudaStatus event_destroy(detail::CudaEvent event) override {
     return status_of(cudaEventDestroy(event));
   }
