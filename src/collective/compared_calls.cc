@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/exception_text.h"
 #include "crossdevice/device/shutdown.h"
@@ -51,15 +53,33 @@ bool leaves_inputs_intact(const std::exception_ptr& error) {
   }
 }
 
-/// `exchange(bytes)`: everybody's. Where it fails, the clique is broken.
-template <class Exchange>
-void compare_before(CallComparison& comparison, NcclClique& clique, const GroupOperation& call,
-                    Exchange exchange) {
+std::string_view bytes_of(const GroupOperation& call) {
+  return {reinterpret_cast<const char*>(&call), sizeof call};
+}
+
+/// `error`, which has ended a wait of that call's.
+std::exception_ptr named_error(const GroupOperation& call, const OpError& error) {
   try {
-    comparison.compare_now(
-        call, exchange(std::string_view(reinterpret_cast<const char*>(&call), sizeof call)));
+    throw_op_error(
+        error.code(), fmt::format("{}: {}", short_name(call), error.what()),
+        {.operation = {},
+         .culprits = std::vector<RankInfo>(error.culprits().begin(), error.culprits().end()),
+         .inputs_intact = true});
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+/// What comes before a call is launched. Others count on it: where it fails, the clique is broken.
+template <class Work>
+void prepare(NcclClique& clique, const GroupOperation& call, Work work) {
+  try {
+    work();
   } catch (const InternalError&) {
     clique.break_with(std::current_exception(), /*is_known_everywhere=*/true);
+    clique.require_usable();
+  } catch (const OpError& error) {
+    clique.break_with(named_error(call, error));
     clique.require_usable();
   } catch (...) {
     clique.break_with(std::current_exception());
@@ -100,6 +120,9 @@ struct ComparedCalls::State {
 
   void add(const GroupOperation& call, std::shared_ptr<FailureListener> hears,
            LaunchOrder::Turn& turn);
+  template <class Wait>
+  void wait_on_hosts(const GroupOperation& call, Wait wait);
+  void break_with(const std::exception_ptr& error);
   void find_difference(const std::exception_ptr& error);
   void hear_end(const std::exception_ptr& error, bool is_own);
   void end_waiting(const std::exception_ptr& error);
@@ -116,7 +139,7 @@ void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
     if (place == Place::ELSEWHERE) tell = listener;  // else the call itself throws it
   }
   changed.notify_all();
-  clique.break_with(error, /*is_known_everywhere=*/true);
+  break_with(error);
   if (tell != nullptr) tell->operation_failed(error);
 }
 
@@ -124,7 +147,13 @@ void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
 void ComparedCalls::State::hear_end(const std::exception_ptr& error, bool is_own) {
   // First: they wait for this worker, which may end when it hears of the failure.
   if (is_own) cluster->abort_collective_ops(exception_text(error));
+  break_with(error);
+}
+
+/// With what the other workers know too.
+void ComparedCalls::State::break_with(const std::exception_ptr& error) {
   clique.break_with(error, /*is_known_everywhere=*/true);
+  order->give_up();
 }
 
 /// The same, once all have found it.
@@ -163,6 +192,24 @@ std::exception_ptr ComparedCalls::State::leave_hosts(std::chrono::seconds verdic
   return difference;
 }
 
+/// For all workers to come to an ordered call: what ends who is on hosts ends this.
+template <class Wait>
+void ComparedCalls::State::wait_on_hosts(const GroupOperation& call, Wait wait) {
+  is_compared_beside = false;
+  go_to_hosts();
+  try {
+    prepare(clique, call, wait);
+  } catch (...) {
+    (void)leave_hosts(std::chrono::seconds(0));
+    order->give_up();
+    throw;
+  }
+  const std::exception_ptr found = leave_hosts(std::chrono::seconds(0));
+  if (found == nullptr) return;
+  clique.require_usable();
+  std::rethrow_exception(found);  // which is about to break it
+}
+
 /// Nobody waits.
 void ComparedCalls::State::add(const GroupOperation& call, std::shared_ptr<FailureListener> hears,
                                LaunchOrder::Turn& turn) {
@@ -187,8 +234,11 @@ OrderedClique make_ordered_clique(const std::shared_ptr<Cluster>& cluster, const
   OrderedClique made{.order = std::make_unique<LaunchOrder>(cluster, local, deadline),
                      .clique = nullptr};
   LaunchOrder::Turn turn;
-  made.order->begin(turn, deadline);
-  if (turn.is_ordered()) (void)made.order->await(turn, "", deadline);
+  made.order->begin_making(turn, deadline);
+  if (turn.is_ordered()) {
+    (void)made.order->enter(turn, "", deadline);
+    made.order->await(turn, deadline);
+  }
   made.clique = NcclClique::among(cluster, local, deadline);
   return made;
 }
@@ -217,11 +267,12 @@ void ComparedCalls::compare(const GroupOperation& call, const Deadline& deadline
                             std::shared_ptr<FailureListener> listener, LaunchOrder::Turn& turn) {
   State& state = *state_;
   if (state.comparison == nullptr) return;
-  state.order->begin(turn, deadline);
+  prepare(state.clique, call, [&] { state.order->begin(turn, deadline); });
   if (!turn.is_ordered()) return state.add(call, std::move(listener), turn);
-  state.is_compared_beside = false;
-  compare_before(*state.comparison, state.clique, call,
-                 [&](std::string_view bytes) { return state.order->await(turn, bytes, deadline); });
+  state.wait_on_hosts(call, [&] {
+    state.comparison->compare_now(call, state.order->enter(turn, bytes_of(call), deadline));
+    state.order->await(turn, deadline);
+  });
 }
 
 /// Beside the call it is compared when it is on hosts already: what is found by that finds it there.
@@ -229,13 +280,13 @@ void ComparedCalls::begin_on_hosts(const GroupOperation& call, const Deadline& d
                                    std::shared_ptr<FailureListener> listener) {
   State& state = *state_;
   if (state.comparison == nullptr) return state.go_to_hosts();
+  state.clique.require_usable();
   LaunchOrder::Turn turn;  // a short one: nothing is launched
-  state.order->begin(turn, deadline);
+  prepare(state.clique, call, [&] { state.order->begin(turn, deadline); });
   if (turn.is_ordered()) {
-    state.clique.require_usable();
-    state.is_compared_beside = false;
-    compare_before(*state.comparison, state.clique, call,
-                   [&](std::string_view bytes) { return state.order->gather(bytes, deadline); });
+    state.wait_on_hosts(call, [&] {
+      state.comparison->compare_now(call, state.order->gather(bytes_of(call), deadline));
+    });
     return state.go_to_hosts();
   }
   try {
@@ -264,6 +315,7 @@ void ComparedCalls::fail_on_hosts(const std::exception_ptr& error) {
       state_->is_compared_beside && is_internal(error) ? kVerdictTime : std::chrono::seconds(0));
   if (difference != nullptr) throw_difference(difference, leaves_inputs_intact(error));
   state_->clique.break_with(error, /*is_known_everywhere=*/state_->comparison == nullptr);
+  if (state_->order != nullptr) state_->order->give_up();
   std::rethrow_exception(error);
 }
 

@@ -9,7 +9,11 @@
 /// Nothing of the new object is launched before all its workers hold the objects beside it, since its making is a round.
 ///
 /// Why holding ends. It is the control planes' threads that answer, which wait for nobody. An object that ends says how many calls it has made, unasked; its lowest
-/// rank says that to all. A worker that dies ends the job's rounds, and the holding with them.
+/// rank says that to all. One that is over, because a member has died, the job has been given up or its communicators are broken, makes no more calls: nobody
+/// waits for it, nor holds it.
+///
+/// Why the queue moves. Who is at its front launches, and leaves it; NCCL's launch has a deadline of its own, or its peers, which are at the same launch, or on their
+/// way to it past the same front. Who waits in a round is not in the queue.
 ///
 /// Locks. `mutex` of Beside guards everything; the control plane's threads take it inside their own locks, so nobody enters the control plane with it but to post.
 #include "collective/detail/launch_order.h"
@@ -79,13 +83,13 @@ struct LaunchOrder::State {
   std::uint64_t num_calls = 0;
   int num_unordered = 0;                           // that are being launched
   std::vector<std::optional<std::uint64_t>> made;  // by rank; the lowest rank's
-  bool is_over = false;                            // a member, or the job
+  bool is_over = false;                            // a member, the job, or the communicators
 
   [[nodiscard]] bool is_beside(const State& other) const;
   /// Calls without an order are to be launched, or may be.
   [[nodiscard]] bool is_unsettled() const {
-    return is_held || num_unordered > 0 ||
-           (ordered_after.has_value() && num_calls < *ordered_after);
+    const bool may_come = is_held || (ordered_after.has_value() && num_calls < *ordered_after);
+    return num_unordered > 0 || (may_come && !is_over);
   }
   void want_order();
   void tell_made();
@@ -107,6 +111,7 @@ struct LaunchOrder::Beside {
     return one;
   }
   [[nodiscard]] bool is_next(const Turn& turn) const;
+  [[nodiscard]] bool is_behind_making(const Turn& turn) const;
   /// Whether it came about in time.
   template <class IsDone>
   bool wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline, IsDone is_done) {
@@ -126,6 +131,15 @@ bool LaunchOrder::Beside::is_next(const Turn& turn) const {
   return std::none_of(states.begin(), states.end(), [&mine](const State* each) {
     return mine.is_beside(*each) && each->is_unsettled();
   });
+}
+
+bool LaunchOrder::Beside::is_behind_making(const Turn& turn) const {
+  const State& mine = *turn.state_;
+  for (const Turn* const each : queue) {
+    if (each == &turn) return false;
+    if (each->is_making_ && mine.is_beside(*each->state_)) return true;
+  }
+  return false;
 }
 
 // ---------------------------------------------------------------------------------------------- one object
@@ -160,14 +174,15 @@ bool LaunchOrder::State::is_beside(const State& other) const {
 
 void LaunchOrder::State::want_order() {
   is_wanted = true;
-  if (!is_made || is_held || ordered_after.has_value()) return;
-  is_held = true;
+  if (!is_made || is_over || is_held || ordered_after.has_value()) return;
   meeting->post(say(Word::HOLD));
+  is_held = true;
 }
 
 void LaunchOrder::State::tell_made() {
-  if (std::exchange(has_told, true)) return;
+  if (has_told) return;
   meeting->post(say(Word::MADE, num_calls), 0);
+  has_told = true;
 }
 
 /// The others may come to want an order when this one does not hear of it any more.
@@ -281,6 +296,11 @@ LaunchOrder::LaunchOrder(const std::shared_ptr<Cluster>& cluster, const Devices&
 
 LaunchOrder::~LaunchOrder() = default;
 
+void LaunchOrder::begin_making(Turn& turn, const Deadline& deadline) {
+  turn.is_making_ = true;
+  begin(turn, deadline);
+}
+
 void LaunchOrder::begin(Turn& turn, const Deadline& deadline) {
   State& state = *state_;
   Beside& beside = Beside::get();
@@ -288,8 +308,8 @@ void LaunchOrder::begin(Turn& turn, const Deadline& deadline) {
   if (state.is_held &&
       !beside.wait(lock, deadline, [&state] { return !state.is_held || state.is_over; })) {
     throw DeadlineExceededError(
-        "timed out: not all workers have said how many calls they have made of an object with "
-        "which another one shares a GPU",
+        "timed out before it was launched: not all workers have said how many calls they have made "
+        "of this object, which shares a GPU with a newer one",
         {.operation = {}, .culprits = {}, .inputs_intact = true});
   }
   ++state.num_calls;
@@ -298,27 +318,40 @@ void LaunchOrder::begin(Turn& turn, const Deadline& deadline) {
   if (!turn.is_ordered_) ++state.num_unordered;
 }
 
-std::vector<std::string> LaunchOrder::await(Turn& turn, std::string_view bytes,
+std::vector<std::string> LaunchOrder::enter(Turn& turn, std::string_view bytes,
                                             const Deadline& deadline) {
-  State& state = *state_;
+  return state_->meeting->all_gather_bytes(bytes, deadline, {.on_completion = [&turn] {
+                                             Beside& beside = Beside::get();
+                                             const std::lock_guard lock(beside.mutex);
+                                             beside.queue.push_back(&turn);
+                                           }});
+}
+
+void LaunchOrder::await(Turn& turn, const Deadline& deadline) {
+  const State& state = *state_;
   Beside& beside = Beside::get();
-  std::vector<std::string> told =
-      state.meeting->all_gather_bytes(bytes, deadline, {.on_completion = [&beside, &turn] {
-                                        const std::lock_guard lock(beside.mutex);
-                                        beside.queue.push_back(&turn);
-                                      }});
   std::unique_lock lock(beside.mutex);
-  if (!beside.wait(lock, deadline, [&] { return state.is_over || beside.is_next(turn); })) {
-    throw DeadlineExceededError(
-        "timed out before it was launched: calls of another object on the same GPUs come first, "
-        "and have not been",
-        {.operation = {}, .culprits = {}, .inputs_intact = true});
+  Deadline own = deadline;
+  if (beside.is_behind_making(turn)) {
+    const Deadline::Clock::duration left = deadline.moment() - Deadline::Clock::now();
+    (void)beside.wait(lock, Deadline::never(),
+                      [&] { return state.is_over || !beside.is_behind_making(turn); });
+    if (!deadline.is_never()) own = Deadline::after(left);
   }
-  return told;
+  if (beside.wait(lock, own, [&] { return state.is_over || beside.is_next(turn); })) return;
+  const RankInfo self = state.meeting->worker(state.meeting->rank());
+  throw DeadlineExceededError(
+      fmt::format(
+          "timed out before it was launched on {}: calls of another object on the same GPUs "
+          "come first, and have not been",
+          to_string(self)),
+      {.operation = {}, .culprits = {self}, .inputs_intact = true});
 }
 
 std::vector<std::string> LaunchOrder::gather(std::string_view bytes, const Deadline& deadline) {
   return state_->meeting->all_gather_bytes(bytes, deadline);
 }
+
+void LaunchOrder::give_up() noexcept { state_->end(); }
 
 }  // namespace crossdevice::detail

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "crossdevice/device/shutdown.h"
+
 namespace crossdevice::detail {
 
 std::shared_ptr<void> MembershipNews::listen(const std::shared_ptr<MembershipNews>& news,
@@ -16,6 +18,8 @@ std::shared_ptr<void> MembershipNews::listen(const std::shared_ptr<MembershipNew
   }
   const auto position = news->listeners_.insert(news->listeners_.end(), std::move(listener));
   return {nullptr, [news, position](void*) {
+            if (is_forked_child())
+              return;  // the parent's control thread may hold the lock for ever
             std::list<MembershipListener>
                 removed;  // ends after the lock: it may hold the last handle on the cluster
             const std::lock_guard guard(news->mutex_);

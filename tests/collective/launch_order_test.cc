@@ -13,12 +13,14 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
@@ -45,11 +47,16 @@ Devices gpu_of(const Cluster& cluster) {
   return Devices(gpu(static_cast<std::size_t>(cluster.rank())));
 }
 
+void take_place(LaunchOrder& order, LaunchOrder::Turn& turn) {
+  (void)order.enter(turn, "", soon());
+  order.await(turn, soon());
+}
+
 /// Call `number` of an object.
 struct Launch {
   std::size_t object;
   int number;
-  friend bool operator==(const Launch&, const Launch&) = default;
+  friend auto operator<=>(const Launch&, const Launch&) = default;
 };
 
 /// What one worker has launched, one after the other.
@@ -64,9 +71,6 @@ class Launches {
   }
   [[nodiscard]] const std::vector<Launch>& all() const { return all_; }
   [[nodiscard]] std::size_t most_at_once() const { return most_at_once_; }
-  [[nodiscard]] std::ptrdiff_t place(const Launch& launch) const {
-    return std::find(all_.begin(), all_.end(), launch) - all_.begin();
-  }
 
  private:
   void begin(const Launch& launch) {
@@ -100,28 +104,45 @@ struct Caller {
       std::this_thread::sleep_for(pause());
       LaunchOrder::Turn turn;
       order.begin(turn, soon());
-      if (turn.is_ordered()) (void)order.await(turn, "", soon());
+      if (turn.is_ordered()) take_place(order, turn);
       launches.make({object, call}, pause());
     }
   }
 };
 
-/// Of each pair of launches of different objects that two workers have both made.
+/// One order contains those of all workers: what each launches next comes behind what it has launched, and nothing comes behind itself.
 void expect_one_order(const std::vector<Launches>& workers) {
-  for (std::size_t a = 0; a < workers.size(); ++a) {
-    for (std::size_t b = a + 1; b < workers.size(); ++b) {
-      std::vector<std::pair<std::ptrdiff_t, Launch>> common;  // with their places at b
-      for (const Launch& each : workers[a].all()) {
-        const std::ptrdiff_t place = workers[b].place(each);
-        if (place < std::ssize(workers[b].all())) common.emplace_back(place, each);
-      }
-      for (std::size_t i = 1; i < common.size(); ++i) {
-        EXPECT_LT(common[i - 1].first, common[i].first)
-            << "workers " << a << " and " << b << ": call " << common[i].second.number
-            << " of object " << common[i].second.object;
-      }
+  std::map<Launch, std::set<Launch>> behind;
+  std::map<Launch, std::size_t> num_before;
+  for (const Launches& worker : workers) {
+    const std::vector<Launch>& all = worker.all();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      num_before[all[i]] += 0;
+      if (i > 0 && behind[all[i - 1]].insert(all[i]).second) ++num_before[all[i]];
     }
   }
+  std::vector<Launch> next;
+  for (const auto& [launch, count] : num_before) {
+    if (count == 0) next.push_back(launch);
+  }
+  std::size_t num_sorted = 0;
+  for (; !next.empty(); ++num_sorted) {
+    const Launch launch = next.back();
+    next.pop_back();
+    for (const Launch& later : behind[launch]) {
+      if (--num_before[later] == 0) next.push_back(later);
+    }
+  }
+  EXPECT_EQ(num_sorted, num_before.size()) << "workers that launch so wait for each other";
+}
+
+TEST(ExpectOneOrder, FindsACircleOfThree) {
+  std::vector<Launches> workers(3);
+  for (std::size_t w = 0; w < 3; ++w) {
+    workers[w].make({w, 1}, {});
+    workers[w].make({(w + 1) % 3, 1}, {});
+  }
+  EXPECT_NONFATAL_FAILURE(expect_one_order(workers), "wait for each other");
 }
 
 class LaunchOrderTest : public ::testing::TestWithParam<std::size_t> {};
@@ -206,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, LaunchOrderTest, ::testing::Range<std::size_t>(0
 bool has_order(LaunchOrder& order) {
   LaunchOrder::Turn turn;
   order.begin(turn, soon());
-  if (turn.is_ordered()) (void)order.await(turn, "", soon());
+  if (turn.is_ordered()) take_place(order, turn);
   return turn.is_ordered();
 }
 
@@ -241,10 +262,10 @@ TEST(LaunchOrdersTest, WhoDoesNotComeIsNamed) {
     if (cluster->rank() == 0) {
       LaunchOrder::Turn turn;
       two.begin(turn, soon());
-      const auto await = [&] {
-        (void)two.await(turn, "", Deadline::after(std::chrono::milliseconds(300)));
+      const auto enter = [&] {
+        (void)two.enter(turn, "", Deadline::after(std::chrono::milliseconds(300)));
       };
-      EXPECT_THAT(thrown<DeadlineExceededError>(await), HasSubstr("waiting for rank 1"));
+      EXPECT_THAT(thrown<DeadlineExceededError>(enter), HasSubstr("waiting for rank 1"));
     }
     cluster->barrier(60);
   });
@@ -258,18 +279,39 @@ TEST(LaunchOrdersTest, WhoWaitsForALaunchThatDoesNotEndHasADeadline) {
     LaunchOrder two(cluster, gpu_of(*cluster), soon());
     LaunchOrder::Turn first;
     one.begin(first, soon());
-    (void)one.await(first, "", soon());
+    take_place(one, first);
     if (cluster->rank() == 1) first.end();
     LaunchOrder::Turn second;
     two.begin(second, soon());
-    const auto await = [&] {
-      (void)two.await(second, "", Deadline::after(std::chrono::milliseconds(300)));
-    };
+    (void)two.enter(second, "", soon());
+    const auto await = [&] { two.await(second, Deadline::after(std::chrono::milliseconds(300))); };
     if (cluster->rank() == 0) {
-      EXPECT_THAT(thrown<DeadlineExceededError>(await), HasSubstr("come first"));
+      EXPECT_THAT(thrown<DeadlineExceededError>(await), HasSubstr("on rank 0"));
     } else {
       EXPECT_NO_THROW(await());
     }
+    cluster->barrier(60);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+/// What takes long is made by all, and the call behind it has its time afterwards.
+TEST(LaunchOrdersTest, TimeInWhichAnotherIsMadeDoesNotCount) {
+  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    LaunchOrder one(cluster, gpu_of(*cluster), soon());
+    LaunchOrder two(cluster, gpu_of(*cluster), soon());
+    LaunchOrder::Turn making;
+    two.begin_making(making, soon());
+    take_place(two, making);
+    std::thread maker([&making] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      making.end();
+    });
+    LaunchOrder::Turn call;
+    one.begin(call, soon());
+    (void)one.enter(call, "", soon());
+    EXPECT_NO_THROW(one.await(call, Deadline::after(std::chrono::milliseconds(200))));
+    maker.join();
     cluster->barrier(60);
   });
   EXPECT_EQ(errors, no_errors(2));
@@ -281,23 +323,71 @@ TEST(LaunchOrdersTest, TheJobsEndEndsTheWait) {
     LaunchOrder two(cluster, gpu_of(*cluster), soon());
     LaunchOrder::Turn first;
     one.begin(first, soon());
-    (void)one.await(first, "", soon());
+    take_place(one, first);
     std::latch is_waiting(1);
+    std::atomic<bool> is_over{false};
     std::thread other([&] {
       LaunchOrder::Turn second;
       two.begin(second, Deadline::never());
+      (void)two.enter(second, "", Deadline::never());
       is_waiting.count_down();
-      try {
-        (void)two.await(second, "", Deadline::never());
-      } catch (const AbortedError&) {  // it may not have come to the wait yet
-      }
+      two.await(second, Deadline::never());
+      is_over = true;
     });
     is_waiting.wait();
     cluster->barrier(60);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(cluster->rank() == 1 || !is_over) << "it waited for nobody";
     if (cluster->rank() == 0) cluster->abort_collective_ops("enough");
     other.join();
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+/// One worker has made a call that the other never makes, since the object is broken there: nobody waits for it.
+TEST(LaunchOrdersTest, AnObjectThatIsBrokenIsNotWaitedFor) {
+  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    LaunchOrder broken(cluster, gpu_of(*cluster), soon());
+    EXPECT_FALSE(has_order(broken));
+    if (cluster->rank() == 1) {
+      EXPECT_FALSE(has_order(broken));
+    }
+    cluster->barrier(60);
+    LaunchOrder other(cluster, gpu_of(*cluster), soon());
+    LaunchOrder::Turn turn;
+    other.begin(turn, soon());
+    (void)other.enter(turn, "", soon());
+    if (cluster->rank() == 0) {
+      const auto await = [&] {
+        other.await(turn, Deadline::after(std::chrono::milliseconds(200)));
+      };
+      EXPECT_THAT(thrown<DeadlineExceededError>(await), HasSubstr("come first"));
+      broken.give_up();
+    }
+    other.await(turn, soon());
+    turn.end();
+    EXPECT_TRUE(has_order(other));
+    cluster->barrier(60);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+/// An object that a worker which has gone was in holds nobody who goes on without it.
+TEST(LaunchOrdersTest, WhoHasGoneIsNotWaitedFor) {
+  const auto errors = run_clusters(3, [](const ClusterPtr& cluster) {
+    const ClusterPtr pair = cluster->rank() == 2 ? nullptr : cluster->subgroup({0, 1});
+    LaunchOrder of_all(cluster, gpu_of(*cluster), soon());
+    if (cluster->rank() == 1) {
+      EXPECT_FALSE(has_order(of_all));
+    }
+    cluster->barrier(60);
+    if (cluster->rank() == 2) return;
+    EXPECT_NE(thrown<UnavailableError>([&] { cluster->barrier(60); }), "");
+    LaunchOrder of_two(pair, gpu_of(*cluster), soon());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(has_order(of_two));
+    pair->barrier(60);
+  });
+  EXPECT_EQ(errors, no_errors(3));
 }
 
 }  // namespace

@@ -88,6 +88,38 @@ std::shared_ptr<CollectiveAllReduce> ops_of(Cluster& cluster) {
   return ops;
 }
 
+/// Two objects, each called by a thread of its own, which on each worker come in another order.
+int call_two_objects(Cluster& cluster) {
+  const std::shared_ptr<CollectiveAllReduce> first = ops_of(cluster);
+  const std::shared_ptr<CollectiveAllReduce> second = ops_of(cluster);
+  const auto call = [&](CollectiveAllReduce& ops, unsigned seed) {
+    std::minstd_rand random(seed);
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      if (!sums(ops, cluster)) return false;
+    }
+    return true;
+  };
+  bool is_second_right = false;
+  std::string trouble;
+  std::thread other([&] {
+    trouble = thrown<OpError>(
+        [&] { is_second_right = call(*second, static_cast<unsigned>(cluster.rank()) + 11); });
+  });
+  const std::string own = thrown<OpError>([&] {
+    if (!call(*first, static_cast<unsigned>(cluster.rank()) + 1)) {
+      throw InternalError("a wrong sum");
+    }
+  });
+  other.join();
+  if (!own.empty() || !trouble.empty()) std::cerr << own << trouble << '\n';
+  if (!own.empty() || !is_second_right) return 1;
+  first->check();
+  second->check();
+  cluster.barrier(60);
+  return 0;
+}
+
 /// Every op and dtype, small and large, out of place and in place, in batches of all dtypes.
 int reduce_everything(Cluster& cluster) {
   const std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
@@ -299,6 +331,9 @@ TEST_P(GpuWorkers, ReduceEveryDTypeByEveryOp) {
   EXPECT_EQ(run("reduce_everything"), all_well(GetParam()));
 }
 TEST_P(GpuWorkers, CommunicateThroughNccl) { EXPECT_EQ(run("communicate"), all_well(GetParam())); }
+TEST_P(GpuWorkers, CallTwoObjectsInAnotherOrderOnEach) {
+  EXPECT_EQ(run("call_two_objects"), all_well(GetParam()));
+}
 TEST_P(GpuWorkers, CallsThatDifferAreSaidOnAll) { EXPECT_EQ(run("differ"), all_well(GetParam())); }
 TEST_P(GpuWorkers, AWorkerThatStaysAwayIsADeadline) {
   EXPECT_EQ(run("stay_away", GetParam() - 1), well_but_for_the_last());
@@ -342,6 +377,7 @@ int main(int argc, char** argv) {
   return crossdevice::testing::worker_main(argc, argv,
                                            {{"reduce_everything", crossdevice::reduce_everything},
                                             {"communicate", crossdevice::communicate},
+                                            {"call_two_objects", crossdevice::call_two_objects},
                                             {"differ", crossdevice::differ},
                                             {"stay_away", crossdevice::stay_away},
                                             {"lose_one", crossdevice::lose_one},

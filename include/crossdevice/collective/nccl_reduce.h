@@ -51,7 +51,7 @@ class CROSSDEVICE_EXPORT NcclReducer {
   explicit NcclReducer(const Devices& devices);
   /// For the GPUs of all workers, of which `local` are this one's: every worker makes the same calls in the same order, with equal ops, dtypes, numbers of
   /// elements and packs. Collective. Where their calls differ, that is InternalError on every worker, which says who differs and how: it breaks the communicators
-  /// as soon as all have made the call, or, with CROSSDEVICE_STRICT=1, is thrown before anything is launched.
+  /// as soon as all have made the call, or, with CROSSDEVICE_STRICT=1 and where another object shares a GPU with this one, is thrown before anything is launched.
   ///
   /// Errors   as above, on all workers, and those of the cluster.
   NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,

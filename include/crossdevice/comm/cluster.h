@@ -61,8 +61,8 @@ class Cluster;
 /// Hears why a round has failed.
 using RoundFailure = std::function<void(const std::exception_ptr& error)>;
 
-/// Hears how a round has ended, on the control plane's thread: must be quick and must not wait. Where two rounds have several workers in common, these hear of their
-/// ends in one order, and of what is posted, too: the chief's.
+/// Hears how a round has ended, on the control plane's thread: must be quick, and must neither wait nor call the cluster, but for post(). Where two rounds have several
+/// workers in common, these hear of their ends in one order, and of what is posted, too: the chief's.
 struct CROSSDEVICE_EXPORT RoundListener {
   /// Where the chief says so, before the failure is thrown, and before anything is heard that the chief says later.
   RoundFailure on_failure{};

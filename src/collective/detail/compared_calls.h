@@ -33,7 +33,7 @@ struct OrderedClique {
 ///          clique and by its listener, who is on hosts gets it thrown by that call. Where some are on hosts, these wait for workers that do not come, so
 ///          what all wait for is ended (Cluster::abort_collective_ops).
 /// Threads  calls are serialised by the caller.
-/// Cost     as CallComparison; on hosts two locks more.
+/// Cost     as CallComparison; on hosts two locks more. With an order, before the call: what LaunchOrder says.
 class ComparedCalls {
  public:
   /// `order` and `clique` outlive this. Collective; of one worker alone nothing is compared, and `order` is null.
@@ -45,7 +45,8 @@ class ComparedCalls {
   /// This worker makes that call, by NCCL, and launches it while it has `turn`. `listener`: hears, until the next call, that this or an earlier one differs; may
   /// be null.
   ///
-  /// Errors   as NcclClique::require_usable(), of which the caller has made sure.
+  /// Errors   as NcclClique::require_usable(), of which the caller has made sure. With an order also DeadlineExceededError, and what else ends a wait for the other
+  ///          workers; the clique is broken then.
   void compare(const GroupOperation& call, const Deadline& deadline,
                std::shared_ptr<FailureListener> listener, LaunchOrder::Turn& turn);
 

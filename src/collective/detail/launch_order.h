@@ -15,15 +15,14 @@ namespace crossdevice::detail {
 
 /// NCCL may hold a GPU for one object's call until all workers have come to it. So where two objects share a GPU, and threads of their own call them, each worker
 /// would have to launch in the same order, which the threads do not know. Here they come to know it: a call is launched when all its workers have come to it, in
-/// the order in which the chief has found that they have.
+/// the order in which the chief has found that they have. It is the order in which hosts launch; what streams then hold back is the program's own.
 ///
 /// That costs a call a round trip to the chief, for which its thread waits. So calls are ordered only from the moment on when a second object shares a GPU, on
-/// any worker, with this one, and stay so; never with CROSSDEVICE_LAUNCH_ORDER=program on all workers, always with CROSSDEVICE_STRICT=1, which compares them
-/// before they are launched anyhow.
+/// any worker, with this one, and stay so, whatever becomes of that one; never with CROSSDEVICE_LAUNCH_ORDER=program on all workers, always with
+/// CROSSDEVICE_STRICT=1, which compares them before they are launched anyhow. Objects of different join()s have no common order.
 ///
-/// Which    objects made from one join(), by their GPUs; those of different jobs have no common order.
 /// Threads  calls of one object are serialised by the caller.
-/// Cost     without order two locks that nobody else holds.
+/// Cost     without order two locks, of the process, held for moments. Else that round trip, and memory for its messages.
 class LaunchOrder {
   struct State;
   struct Beside;
@@ -37,7 +36,7 @@ class LaunchOrder {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    /// Whether LaunchOrder::await() or gather() is to follow.
+    /// Whether enter() and await() are to follow, or gather().
     [[nodiscard]] bool is_ordered() const { return is_ordered_; }
     void end();
     /// Ends it; the call has not been made, and the next one has its number.
@@ -47,6 +46,7 @@ class LaunchOrder {
     friend class LaunchOrder;
     State* state_ = nullptr;  // null: it has not begun, or is over
     bool is_ordered_ = false;
+    bool is_making_ = false;
   };
 
   /// Before communicators of `local`, this worker's GPUs, are made. A device that is not there shares nothing.
@@ -62,16 +62,23 @@ class LaunchOrder {
 
   /// This worker makes its next call, which counts: all workers make the same. Waits while the workers agree from which call on there is an order.
   ///
-  /// Errors   DeadlineExceededError: they have not; nothing has begun.
+  /// Errors   DeadlineExceededError: they have not; the call has not been counted.
   void begin(Turn& turn, const Deadline& deadline);
-  /// Of an ordered turn: all workers' bytes, once all have come to this call; then, when it is this call's turn, returns them. Where the job has been given up
-  /// meanwhile it returns at once: the launch will not come about.
+  /// The same for making what is called later, which may take long: who comes behind it does not have that time counted.
+  void begin_making(Turn& turn, const Deadline& deadline);
+  /// Of an ordered turn: all workers' bytes, once all have come to this call. Its place is known then.
   ///
-  /// Errors   as Cluster::all_gather_bytes(); DeadlineExceededError: those before this call have not been launched.
-  [[nodiscard]] std::vector<std::string> await(Turn& turn, std::string_view bytes,
+  /// Errors   as Cluster::all_gather_bytes().
+  [[nodiscard]] std::vector<std::string> enter(Turn& turn, std::string_view bytes,
                                                const Deadline& deadline);
-  /// The same for a call that launches nothing: it has no place among those that do.
+  /// Behind it: until it is this call's turn. Where this object or the job is over it returns at once: the launch will not come about.
+  ///
+  /// Errors   DeadlineExceededError: calls before this one have not been launched here.
+  void await(Turn& turn, const Deadline& deadline);
+  /// In place of both, for a call that launches nothing: it has no place among those that do.
   [[nodiscard]] std::vector<std::string> gather(std::string_view bytes, const Deadline& deadline);
+  /// Its communicators are broken: nobody waits for calls of this one any more.
+  void give_up() noexcept;
 
  private:
   std::unique_ptr<State> state_;
