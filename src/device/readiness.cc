@@ -11,7 +11,7 @@ namespace crossdevice::detail {
 
 void Readiness::wait_slow() const {
   require_not_forked();  // nobody ends the operation in a child
-  if (progress_stream().is_current()) {
+  if (carries_out_operations() || progress_stream().is_current()) {
     throw FailedPreconditionError(
         "a tensor that an operation in flight writes was asked for by the thread that carries such "
         "operations out (inside a hook): it would wait for itself");

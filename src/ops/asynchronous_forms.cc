@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "crossdevice/core/error.h"
-#include "crossdevice/device/progress.h"
 #include "crossdevice/device/shutdown.h"
 #include "crossdevice/ops/cross_device_ops.h"
 
@@ -24,18 +23,21 @@ using detail::PendingBatchState;
 namespace {
 
 /// The same components without the mark that an operation is in flight on them: for that very operation, and because one that stands behind it
-/// may write what it reads.
+/// may write what it reads. Those that write them already come first.
 template <class Values>
-Values unmarked(const Values& values) {
+Values unmarked(PendingBatchState& state, const Values& values) {
+  for (const Tensor& tensor : values.values()) state.come_behind(tensor);
   detail::InlineVector<Tensor, 8> tensors;
   for (const Tensor& tensor : values.values())
     tensors.push_back(detail::with_own_readiness(tensor));
   return Values(tensors.view());
 }
 
-PerReplica unmarked_slices(const PerReplica& value) {
+PerReplica unmarked_slices(PendingBatchState& state, const PerReplica& value) {
   std::vector<IndexedSlices> slices;
   for (const IndexedSlices& part : value.slices()) {
+    state.come_behind(part.values);
+    state.come_behind(part.indices);
     slices.push_back({detail::with_own_readiness(part.values),
                       detail::with_own_readiness(part.indices), part.dense_shape});
   }
@@ -52,15 +54,15 @@ std::vector<ValueDestinationPair> in_place(std::span<const PerReplica> values) {
 /// Adds one dense value: its result exists from now on. `result` has the right dtype and shape.
 void add_dense(PendingBatchState& state, const PerReplica& value, Mirrored result) {
   const std::size_t item = state.pairs.size();
-  state.outputs.push_back(unmarked(result));
-  state.pairs.push_back({unmarked(value), Destinations::into(state.outputs.back())});
+  state.outputs.push_back(unmarked(state, result));
+  state.pairs.push_back({unmarked(state, value), Destinations::into(state.outputs.back())});
   state.results[item] = std::move(result);
 }
 
 void add_reduction(PendingBatchState& state, ReduceOp op, const PerReplica& value,
                    const Destinations& destinations) {
   if (value.is_sparse()) {
-    state.pairs.push_back({unmarked_slices(value), destinations.devices()});
+    state.pairs.push_back({unmarked_slices(state, value), destinations.devices()});
     return;
   }
   add_dense(state, value,
@@ -95,7 +97,8 @@ struct CrossDeviceOps::Async {
     // task stands behind the one it runs.
     std::unique_lock lock(ops.queue_->enqueue_mutex());
     const OperationQueue::Ticket ticket = ops.queue_->draw_enqueued_ticket();
-    state->hold_results();
+    Stream& stream = ops.queue_->progress();
+    state->hold_results(stream);
     // Of a call that is cancelled before it begins nothing is left that others would wait for: not its turn, and no tensor that is marked as in flight. It
     // counts: among workers it is the others' call still, and the next one here must not be taken for it.
     try {
@@ -103,7 +106,10 @@ struct CrossDeviceOps::Async {
         if (const std::shared_ptr<PendingBatchState> alive = weak.lock()) alive->release_all();
         queue->abandon(ticket);
       });
-      progress_stream().launch([state, name, options, ticket, body = std::move(body)] {
+      for (Stream* const other : state->behind) {
+        if (other != &stream) stream.wait(other->record());
+      }
+      stream.launch([state, name, options, ticket, body = std::move(body)] {
         run(*state, name, options, ticket, body);
       });
     } catch (...) {
@@ -257,7 +263,8 @@ PendingBatch CrossDeviceOps::gather_async(const PerReplica& value, const Destina
   const Async async{*this};
   std::shared_ptr<PendingBatchState> state = async.make_state(1);
   if (is_part && destinations.outputs() == nullptr) {
-    state->pairs.push_back({unmarked(value), destinations.devices()});  // the hook makes the result
+    state->pairs.push_back(
+        {unmarked(*state, value), destinations.devices()});  // the hook makes the result
   } else {
     add_dense(*state, value, destinations.make_result(value.dtype(), shape, value));
   }

@@ -248,6 +248,7 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
              "CollectiveAllReduce: direct, since this worker is alone");
     return;
   }
+  set_waits_for_workers();
   state_->workers.emplace(state_->cluster, deadline);  // says how its engine reduces
   if (takes_nccl) state_->nccl = detail::make_nccl_reducer(state_->cluster, devices, deadline);
   if (state_->nccl != nullptr && state_->cluster->rank() == 0) {

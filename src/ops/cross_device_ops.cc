@@ -178,6 +178,8 @@ std::size_t CrossDeviceOps::streaming_pack_bytes() const { return kDefaultPackBy
 
 void CrossDeviceOps::check() { queue_->rethrow_kept_error(); }
 
+void CrossDeviceOps::set_waits_for_workers() { queue_->set_waits_for_workers(); }
+
 std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   std::vector<Mirrored> results = detail::make_results(pairs.size());

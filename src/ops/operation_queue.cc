@@ -10,10 +10,10 @@
 
 namespace crossdevice::detail {
 
-bool& carries_out_operations() {
-  // Read by every blocking call: at a fixed distance from the thread's own block, without a call.
-  [[gnu::tls_model("initial-exec")]] constinit thread_local bool value = false;
-  return value;
+Stream& OperationQueue::progress() {
+  if (!waits_for_workers_) return progress_stream();
+  if (!lease_.has_value()) lease_.emplace();
+  return lease_->stream();
 }
 
 void OperationQueue::begin_blocking_turn() {
@@ -23,10 +23,11 @@ void OperationQueue::begin_blocking_turn() {
 /// For the thread that carries asynchronous operations out.
 OperationQueue::Ticket OperationQueue::draw_ticket_behind_nobody() {
   const std::lock_guard lock(enqueue_mutex_);  // who enqueues later gets a later ticket
-  if (num_enqueued_ > 0) {
+  if (num_enqueued_ > 0 || is_carried_out_.load(std::memory_order_relaxed)) {
     throw FailedPreconditionError(
         "a blocking form was called from a hook of an asynchronous operation, on another object "
-        "whose asynchronous operations stand behind that one: it would wait for itself");
+        "whose asynchronous operations stand behind that one, or are under way and may wait for "
+        "it: it would wait for itself");
   }
   return draw_ticket();
 }
@@ -59,6 +60,7 @@ OperationQueue::Ticket OperationQueue::await_turn(Ticket ticket) {
 void OperationQueue::end_turn() {
   active_ = nullptr;
   holder_.store(std::thread::id(), std::memory_order_relaxed);
+  is_carried_out_.store(false, std::memory_order_relaxed);
   serving_.fetch_add(1, std::memory_order_seq_cst);
   serving_.notify_all();
   if (num_abandoned_.load(std::memory_order_seq_cst) != 0) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream of asynchronous operations: one for the process, in order.
+// The streams of asynchronous operations: one for the process, in order, and those that are leased.
 #include "crossdevice/device/progress.h"
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -59,6 +60,29 @@ TEST(ProgressTest, OperationsOfSeveralThreadsEachEndAndRunOneAfterTheOther) {
   for (std::thread& thread : threads) thread.join();
   progress_stream().synchronize(Deadline::never());
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(ProgressTest, LeasesHaveThreadsOfTheirOwnWhichAreUsedAgain) {
+  Stream* first = nullptr;
+  {
+    const detail::ProgressLease one;
+    const detail::ProgressLease other;
+    first = &one.stream();
+    EXPECT_NE(first, &other.stream());
+    EXPECT_NE(first, &progress_stream());
+    // Neither waits for the other: this would hang on one thread.
+    std::atomic<bool> has_run{false};
+    one.stream().launch([&] { has_run.wait(false); });
+    other.stream().launch([&] {
+      has_run = true;
+      has_run.notify_all();
+    });
+    one.stream().synchronize(Deadline::never());
+    other.stream().synchronize(Deadline::never());
+  }
+  const detail::ProgressLease again;
+  const detail::ProgressLease and_again;
+  EXPECT_TRUE(&again.stream() == first || &and_again.stream() == first);
 }
 
 }  // namespace

@@ -23,7 +23,6 @@
 #include "crossdevice/comm/simple_cluster_resolver.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/memory_pool.h"
-#include "crossdevice/device/progress.h"
 
 #include "ops/worker_replicas.h"
 #include "support/machines_fixture.h"
@@ -377,13 +376,28 @@ int count_beside(Cluster& cluster) {
   return result;
 }
 
-/// Three equal calls are queued; the second one is cancelled by some before anything begins.
-int cancel_one(Cluster& cluster, bool is_cancelled_by_all) {
-  CollectiveAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 20.0},
-                          shared(cluster));
-  const auto group = static_cast<std::size_t>(cluster.num_workers());
+/// Its calls wait for `gate`.
+class HeldAllReduce : public CollectiveAllReduce {
+ public:
+  using CollectiveAllReduce::CollectiveAllReduce;
   std::promise<void> gate;
-  progress_stream().launch([opened = gate.get_future().share()] { opened.wait(); });
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override {
+    opened_.wait();
+    return CollectiveAllReduce::reduce_implementation(op, value, destinations, options);
+  }
+
+ private:
+  std::shared_future<void> opened_ = gate.get_future().share();
+};
+
+/// Three equal calls are queued; the second one is cancelled by some before it begins.
+int cancel_one(Cluster& cluster, bool is_cancelled_by_all) {
+  HeldAllReduce ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 20.0}, shared(cluster));
+  const auto group = static_cast<std::size_t>(cluster.num_workers());
   std::vector<Replicas> mine;
   std::vector<PendingBatch> calls;
   for (int round = 1; round <= 3; ++round) {
@@ -392,7 +406,7 @@ int cancel_one(Cluster& cluster, bool is_cancelled_by_all) {
   }
   const bool cancels = is_cancelled_by_all || cluster.rank() == 1;
   if (cancels) calls[1].cancel();
-  gate.set_value();
+  ops.gate.set_value();
   calls[0].wait();
   int result = is_sum(mine[0].value, group, 1, 1) ? 0 : 1;
   if (is_cancelled_by_all) {

@@ -7,17 +7,25 @@
 
 #include "crossdevice/core/export.h"
 
+namespace crossdevice {
+class Stream;
+}
+
 namespace crossdevice::detail {
 
 /// A count of operations in flight. Whoever enqueues one calls add() before the enqueueing returns; whoever ends it, by success,
 /// failure or cancellation, calls remove() exactly once. Every operation ends (completion, deadline, abort), so wait() does.
 ///
-/// Errors   wait(): FailedPreconditionError when it would have to wait in a child of fork(), where nobody works, or on progress_stream()'s
+/// Errors   wait(): FailedPreconditionError when it would have to wait in a child of fork(), where nobody works, or on a progress stream's
 ///          thread, which would wait for itself.
 /// Ordering: remove() releases, ready() and wait() acquire, so the operation's writes are visible after them.
 class CROSSDEVICE_EXPORT Readiness {
  public:
-  void add() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
+  /// `stream`: on which the operation runs; null: nobody asks.
+  void add(Stream* stream = nullptr) {
+    stream_.store(stream, std::memory_order_relaxed);
+    in_flight_.fetch_add(1, std::memory_order_release);
+  }
   void remove() {
     if (in_flight_.fetch_sub(1, std::memory_order_release) == 1) in_flight_.notify_all();
   }
@@ -25,10 +33,15 @@ class CROSSDEVICE_EXPORT Readiness {
   void wait() const {
     if (!is_ready()) wait_slow();
   }
+  /// That of the last operation that was enqueued; null where all have ended.
+  [[nodiscard]] Stream* stream() const {
+    return is_ready() ? nullptr : stream_.load(std::memory_order_relaxed);
+  }
 
  private:
   void wait_slow() const;
   std::atomic<std::uint32_t> in_flight_{0};
+  std::atomic<Stream*> stream_{nullptr};  // of a progress thread: never destroyed
 };
 
 }  // namespace crossdevice::detail

@@ -9,7 +9,7 @@
 
 namespace crossdevice {
 
-/// Stops and joins the threads the library has started for itself: progress_stream(), the HostThreadPool and what watches GPUs. Queued work
+/// Stops and joins the threads the library has started for itself: progress_stream() and its like of objects among workers, the HostThreadPool and what watches GPUs. Queued work
 /// runs to its end first. Later calls on host devices still work, on the calling thread alone; asynchronous forms throw
 /// FailedPreconditionError, and so do calls on GPUs, whose memory is left to the end of the process. A Stream that the program made is the program's to end. Calling it is optional and may be
 /// repeated; in a child of fork() it does nothing.

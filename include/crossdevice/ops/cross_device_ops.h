@@ -42,8 +42,9 @@ struct CROSSDEVICE_EXPORT ValueOutputPair {
 /// Errors   ValueError, before anything is touched: no components, dtypes or shapes that differ, a combination that is_supported(op, dtype)
 ///          excludes, absent or duplicate destination devices, read-only or overlapping outputs, invalid options.
 ///          DeadlineExceededError: the deadline passed first; see inputs_intact(). UnimplementedError: gather of sparse values.
-/// Threads  calls on one object are serialised, asynchronous ones too, in the order in which they were made. The object outlives the
-///          handles of its asynchronous operations.
+/// Threads  calls on one object are serialised, asynchronous ones too, in the order in which they were made. An asynchronous call waits for those of other
+///          objects that write its tensors; what another object's still reads must not be written, where one of the two is among workers. The object
+///          outlives the handles of its asynchronous operations.
 /// TF       results are always Mirrored; in-place and asynchronous forms, MIN, MAX and PROD are additions.
 class CROSSDEVICE_EXPORT CrossDeviceOps {
  public:
@@ -139,6 +140,8 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   void require_time_left() const;
   /// For the library's own ops.
   [[nodiscard]] detail::ActiveOperation& active_operation() const;
+  /// For those, before their first operation: calls wait for other workers, so that asynchronous ones have a thread of this object's.
+  void set_waits_for_workers();
 
  private:
   friend class GradientBucketer;  // reduces packs that are told apart, and gives up

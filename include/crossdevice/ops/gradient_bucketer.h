@@ -23,7 +23,7 @@ struct BucketerOptions {
 /// order, the same on every worker.
 ///
 /// Memory   keeps handles on the gradients. The ops outlive it.
-/// Order    ready() returns at once; the reduction runs on the library's progress thread.
+/// Order    ready() returns at once; the reduction runs on a progress thread: of objects among workers on one of their own, else on the library's.
 /// Threads  ready() from any thread; the other calls from one thread at a time.
 /// Ranks    collective, as the ops: every worker reduces the same gradients in the same steps, wait() after each, and makes its bucketer anew where the others
 ///          do; packs that stand in different places of these are different calls, so InternalError, which names step and pack as counted from 0. Of ops that

@@ -16,6 +16,7 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/operation_kind.h"
+#include "crossdevice/device/progress.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/pending_batch.h"
 
@@ -23,16 +24,14 @@ namespace crossdevice::detail {
 
 class ActiveOperation;
 
-/// Whether the calling thread is the one that carries asynchronous operations out; it says so of itself.
-[[nodiscard]] bool& carries_out_operations();
-
 /// A ticket lock that knows its holder, plus the errors that nobody has seen yet.
 ///
 /// Why every wait for a turn ends: a turn is held by an operation that runs, and every operation ends (completion, deadline, stop).
 /// Asynchronous operations draw their tickets and enter the progress thread's queue under enqueue_mutex(), so that thread meets the tickets of
-/// one object in ascending order and never waits for one whose task stands behind the task it runs. A hook that calls its own object again is
-/// recognised by its thread and needs no ticket. A hook on the progress thread that calls a blocking form of another object is refused
-/// when asynchronous operations of that object stand behind it. A ticket of an operation that was cancelled in time is passed over by whoever comes to it
+/// one object in ascending order and never waits for one whose task stands behind the task it runs. An operation that waits for other workers has a
+/// progress thread of its object's, where no other object's stands before it. A hook that calls its own object again is
+/// recognised by its thread and needs no ticket. A hook on a progress thread that calls a blocking form of another object is refused
+/// when asynchronous operations of that object stand behind it, or when one is under way, which may do the same on a progress thread of its own. A ticket of an operation that was cancelled in time is passed over by whoever comes to it
 /// first: who ends the turn before it, or who cancels.
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue>,
                              public FailureListener {
@@ -47,9 +46,15 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
   /// Returns when the calling thread has its turn, with a blocking operation; it ends it, whatever happens.
   ///
-  /// Errors   FailedPreconditionError: on the progress thread, and operations that were enqueued before would have to come first.
+  /// Errors   FailedPreconditionError: on a progress thread, and operations that were enqueued before would have to come first.
   void begin_blocking_turn();
 
+  /// Before the first operation: they wait for other workers.
+  void set_waits_for_workers() { waits_for_workers_ = true; }
+  /// Where asynchronous operations are carried out. With enqueue_mutex() held.
+  ///
+  /// Errors   as progress_stream().
+  [[nodiscard]] Stream& progress();
   /// Held while an asynchronous operation draws its ticket and enqueues its task.
   [[nodiscard]] std::mutex& enqueue_mutex() { return enqueue_mutex_; }
   /// The same for an asynchronous operation, with enqueue_mutex() held; then begin_enqueued_turn().
@@ -62,7 +67,10 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   /// Returns when the turn of `ticket` has come, which whoever goes on then take()s; false: it was abandoned, and is over.
   [[nodiscard]] bool await_enqueued_turn(Ticket ticket);
   /// The turn has come: the calling thread holds it.
-  void take_turn() { holder_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+  void take_turn() {
+    holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    is_carried_out_.store(carries_out_operations(), std::memory_order_relaxed);
+  }
   void begin_enqueued_turn(Ticket ticket) {
     (void)await_enqueued_turn(ticket);
     take_turn();
@@ -117,18 +125,21 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   [[nodiscard]] Ticket draw_ticket() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
   const std::optional<double> timeout_seconds_;
+  bool waits_for_workers_ = false;
   std::mutex enqueue_mutex_;
-  std::size_t num_enqueued_ = 0;   // guarded by enqueue_mutex_: their turns have not begun
-  std::vector<Ticket> abandoned_;  // guarded by enqueue_mutex_: their turns have not come
+  std::optional<ProgressLease> lease_;  // guarded by enqueue_mutex_
+  std::size_t num_enqueued_ = 0;        // guarded by enqueue_mutex_: their turns have not begun
+  std::vector<Ticket> abandoned_;       // guarded by enqueue_mutex_: their turns have not come
   // Of these. Set before who abandons looks at serving_, read after who ends a turn has changed it: one of them sees the other.
   std::atomic<std::size_t> num_abandoned_{0};
   std::atomic<Ticket> next_{0};
   std::atomic<Ticket> serving_{0};  // released by end_turn, acquired by begin_turn
   std::atomic<std::thread::id>
-      holder_{};                // only ever compared with the reader's own id, so relaxed is enough
-  std::uint64_t sequence_ = 0;  // guarded by the turn
-  std::uint64_t num_skipped_ = 0;      // guarded by the turn
-  ActiveOperation* active_ = nullptr;  // guarded by the turn
+      holder_{};  // only ever compared with the reader's own id, so relaxed is enough
+  std::atomic<bool> is_carried_out_{false};  // the turn's operation, on a progress thread
+  std::uint64_t sequence_ = 0;               // guarded by the turn
+  std::uint64_t num_skipped_ = 0;            // guarded by the turn
+  ActiveOperation* active_ = nullptr;        // guarded by the turn
   std::atomic<std::uint64_t> num_bucketers_{0};
 
   std::atomic<bool> has_error_{false};

@@ -2,6 +2,7 @@
 /// What a PendingBatch and the thread that works for it share.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <deque>
@@ -61,10 +62,19 @@ struct PendingBatchState {
     if (error != nullptr && !work->stop_requested()) queue->keep_error(error);
     work->finish(std::move(error));
   }
-  /// Marks the dense results as in flight; before the operation is enqueued. (Sparse ones have no values().)
-  void hold_results() {
+  /// The operation reads or writes `tensor`, which one of another object's, on another stream, may still write.
+  void come_behind(const Tensor& tensor) {
+    Stream* const stream = tensor.readiness().stream();
+    if (stream == nullptr) return;
+    if (std::find(behind.begin(), behind.end(), stream) == behind.end()) behind.push_back(stream);
+  }
+  /// Marks the dense results as in flight; before the operation is enqueued on `stream`. (Sparse ones have no values().)
+  void hold_results(Stream& stream) {
     for (const Mirrored& result : results) {
-      for (const Tensor& tensor : result.values()) tensor.readiness().add();
+      for (const Tensor& tensor : result.values()) {
+        come_behind(tensor);
+        tensor.readiness().add(&stream);
+      }
     }
   }
   void release_all() {
@@ -81,6 +91,7 @@ struct PendingBatchState {
   std::vector<ValueDestinationPair> pairs;  ///< what the operation reads and where it writes
   std::deque<Mirrored> outputs;   ///< what the destinations of `pairs` borrow; stable addresses
   std::vector<Mirrored> results;  ///< what value(i) returns
+  std::vector<Stream*> behind;    ///< what has been enqueued there comes before the operation
   std::vector<std::atomic<bool>> released;    ///< per item
   std::optional<StreamedPack> streamed_pack;  ///< before the operation is enqueued
 };
