@@ -191,6 +191,7 @@ void close_at_exit() {
   if (found == nullptr) return;
   trace_state.fetch_and(~kTraceToFile, std::memory_order_relaxed);
   found->stop_thread();
+  found->write();  // with what becomes known late, as long as that can be asked for
   found->close();
 }
 
