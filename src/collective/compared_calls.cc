@@ -228,16 +228,15 @@ void ComparedCalls::State::add(const GroupOperation& call, std::shared_ptr<Failu
 
 OrderedClique make_ordered_clique(const std::shared_ptr<Cluster>& cluster, const Devices& local,
                                   const Deadline& deadline) {
-  if (cluster->num_workers() == 1) {
-    return {.order = nullptr, .clique = NcclClique::among(cluster, local, deadline)};
-  }
-  OrderedClique made{.order = std::make_unique<LaunchOrder>(cluster, local, deadline),
-                     .clique = nullptr};
-  LaunchOrder::Turn turn;
-  made.order->begin_making(turn, deadline);
-  if (turn.is_ordered()) {
-    (void)made.order->enter(turn, "", deadline);
-    made.order->await(turn, deadline);
+  OrderedClique made;
+  LaunchOrder::Turn turn;  // ends before what it is of
+  if (cluster->num_workers() > 1) {
+    made.order = std::make_unique<LaunchOrder>(cluster, local, deadline);
+    made.order->begin_making(turn, deadline);
+    if (turn.is_ordered()) {
+      (void)made.order->enter(turn, "", deadline);
+      made.order->await(turn, deadline);
+    }
   }
   made.clique = NcclClique::among(cluster, local, deadline);
   return made;
