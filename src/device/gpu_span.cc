@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +39,7 @@ constexpr int kAnchorTries = 5;
 /// An idle stream's event comes in some microseconds, unless the GPU's queues are blocked.
 constexpr std::chrono::milliseconds kAnchorTime{2};
 constexpr std::chrono::seconds kGrace{1};
+constexpr std::chrono::milliseconds kLookTime{1};
 
 /// A stream's bars that have been written.
 struct Track {
@@ -112,8 +114,7 @@ class GpuBars {
   std::map<GpuDevice*, int> num_streams_;
   std::size_t num_bars_ = 0;
 
-  std::timed_mutex
-      collect_mutex_;  // guards the following, and tracks' times; taken before the other
+  std::mutex collect_mutex_;  // guards the following, and tracks' times; taken before the other
   std::deque<Bar> waiting_;
   std::map<GpuDevice*, DeviceClock> clocks_;
 };
@@ -281,7 +282,11 @@ void GpuBars::take_anchor(GpuDevice& device, DeviceClock& clock) try {
 }
 
 void GpuBars::await_end() {
-  if (collect_mutex_.try_lock_for(kGrace)) collect_mutex_.unlock();
+  const Clock::time_point latest = Clock::now() + kGrace;
+  while (Clock::now() < latest) {
+    if (const std::unique_lock lock(collect_mutex_, std::try_to_lock); lock.owns_lock()) return;
+    std::this_thread::sleep_for(kLookTime);
+  }
 }
 
 }  // namespace
