@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <deque>
 #include <limits>
 #include <map>
@@ -18,7 +19,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,7 +39,6 @@ constexpr int kAnchorTries = 5;
 /// An idle stream's event comes in some microseconds, unless the GPU's queues are blocked.
 constexpr std::chrono::milliseconds kAnchorTime{2};
 constexpr std::chrono::seconds kGrace{1};
-constexpr std::chrono::milliseconds kLookTime{1};
 
 /// A stream's bars that have been written.
 struct Track {
@@ -100,6 +99,20 @@ class GpuBars {
 
  private:
   GpuBars();
+  struct CollectingScope {
+    explicit CollectingScope(GpuBars& of) : bars(of) { set(true); }
+    ~CollectingScope() {
+      set(false);
+      bars.collected_.notify_all();
+    }
+    CollectingScope(const CollectingScope&) = delete;
+    CollectingScope& operator=(const CollectingScope&) = delete;
+    void set(bool is_collecting) const {
+      const std::lock_guard lock(bars.incoming_mutex_);
+      bars.is_collecting_ = is_collecting;
+    }
+    GpuBars& bars;
+  };
   enum class Fate : std::uint8_t { NOT_YET, KNOWN, LOST };
   [[nodiscard]] Fate look_at(const Bar& bar, std::vector<TraceEvent>& known);
   void drop(const Bar& bar);
@@ -113,6 +126,8 @@ class GpuBars {
   std::map<std::pair<GpuDevice*, CudaStream>, std::unique_ptr<Track>> tracks_;
   std::map<GpuDevice*, int> num_streams_;
   std::size_t num_bars_ = 0;
+  bool is_collecting_ = false;
+  std::condition_variable collected_;
 
   std::mutex collect_mutex_;  // guards the following, and tracks' times; taken before the other
   std::deque<Bar> waiting_;
@@ -182,7 +197,8 @@ void GpuBars::drop(const Bar& bar) {
 std::vector<TraceEvent> GpuBars::collect() {
   const std::lock_guard collecting(collect_mutex_);
   std::vector<TraceEvent> known;
-  if (are_gpus_closed()) return known;
+  const CollectingScope scope(*this);
+  if (are_gpus_closed()) return known;  // not before: see await_end_of_gpu_bars()
   {
     const std::lock_guard lock(incoming_mutex_);
     waiting_.insert(waiting_.end(), incoming_.begin(), incoming_.end());
@@ -282,11 +298,8 @@ void GpuBars::take_anchor(GpuDevice& device, DeviceClock& clock) try {
 }
 
 void GpuBars::await_end() {
-  const Clock::time_point latest = Clock::now() + kGrace;
-  while (Clock::now() < latest) {
-    if (const std::unique_lock lock(collect_mutex_, std::try_to_lock); lock.owns_lock()) return;
-    std::this_thread::sleep_for(kLookTime);
-  }
+  std::unique_lock lock(incoming_mutex_);
+  (void)collected_.wait_for(lock, kGrace, [this] { return !is_collecting_; });
 }
 
 }  // namespace
