@@ -177,11 +177,8 @@ void CallComparison::State::hear_failure(const std::exception_ptr& failure) {
   } catch (const DeadlineExceededError& known) {
     const bool is_own = late.has_value();
     on_difference.is_given_up(
-        std::make_exception_ptr(DeadlineExceededError(
-            known.what(),
-            {.operation = is_own ? late->operation : OperationRecord{},
-             .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-             .inputs_intact = is_own && late->inputs_intact})),
+        said_anew(known, known.what(), is_own ? late->operation : OperationRecord{},
+                  is_own && late->inputs_intact),
         is_own);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
     // Whoever listens to the cluster hears of aborts, and of a member's end.

@@ -57,33 +57,17 @@ std::string_view bytes_of(const GroupOperation& call) {
   return {reinterpret_cast<const char*>(&call), sizeof call};
 }
 
-/// `error`, which has ended a wait of that call's.
-std::exception_ptr named_error(const GroupOperation& call, const OpError& error) {
+/// `error`, which has ended a wait of that call's; what says by itself which calls differ, and what is no error of ours, as it is.
+std::exception_ptr named_error(const GroupOperation& call, const std::exception_ptr& error) {
   try {
-    throw_op_error(
-        error.code(), fmt::format("{}: {}", short_name(call), error.what()),
-        {.operation = {},
-         .culprits = std::vector<RankInfo>(error.culprits().begin(), error.culprits().end()),
-         .inputs_intact = true});
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
-/// What comes before a call is launched. Others count on it: where it fails, the clique is broken.
-template <class Work>
-void prepare(NcclClique& clique, const GroupOperation& call, Work work) {
-  try {
-    work();
+    std::rethrow_exception(error);
   } catch (const InternalError&) {
-    clique.break_with(std::current_exception(), /*is_known_everywhere=*/true);
-    clique.require_usable();
-  } catch (const OpError& error) {
-    clique.break_with(named_error(call, error));
-    clique.require_usable();
+    return error;
+  } catch (const OpError& known) {
+    return said_anew(known, fmt::format("{}: {}", short_name(call), known.what()), {},
+                     /*inputs_intact=*/true);
   } catch (...) {
-    clique.break_with(std::current_exception());
-    clique.require_usable();
+    return error;
   }
 }
 
@@ -91,10 +75,7 @@ void prepare(NcclClique& clique, const GroupOperation& call, Work work) {
   try {
     std::rethrow_exception(difference);
   } catch (const InternalError& error) {
-    throw InternalError(error.what(), {.operation = {},
-                                       .culprits = std::vector<RankInfo>(error.culprits().begin(),
-                                                                         error.culprits().end()),
-                                       .inputs_intact = inputs_intact});
+    throw_anew(error, error.what(), /*operation=*/{}, inputs_intact);
   }
 }
 
@@ -120,9 +101,11 @@ struct ComparedCalls::State {
 
   void add(const GroupOperation& call, std::shared_ptr<FailureListener> hears,
            LaunchOrder::Turn& turn);
+  template <class Work>
+  void prepare(const GroupOperation& call, Work work);
   template <class Wait>
   void wait_on_hosts(const GroupOperation& call, Wait wait);
-  void break_with(const std::exception_ptr& error);
+  void break_with(const std::exception_ptr& error, bool is_known_everywhere);
   void find_difference(const std::exception_ptr& error);
   void hear_end(const std::exception_ptr& error, bool is_own);
   void end_waiting(const std::exception_ptr& error);
@@ -139,7 +122,7 @@ void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
     if (place == Place::ELSEWHERE) tell = listener;  // else the call itself throws it
   }
   changed.notify_all();
-  break_with(error);
+  break_with(error, /*is_known_everywhere=*/true);
   if (tell != nullptr) tell->operation_failed(error);
 }
 
@@ -147,13 +130,13 @@ void ComparedCalls::State::find_difference(const std::exception_ptr& error) {
 void ComparedCalls::State::hear_end(const std::exception_ptr& error, bool is_own) {
   // First: they wait for this worker, which may end when it hears of the failure.
   if (is_own) cluster->abort_collective_ops(exception_text(error));
-  break_with(error);
+  break_with(error, /*is_known_everywhere=*/true);
 }
 
-/// With what the other workers know too.
-void ComparedCalls::State::break_with(const std::exception_ptr& error) {
-  clique.break_with(error, /*is_known_everywhere=*/true);
-  order->give_up();
+/// Nobody waits for calls that do not come any more.
+void ComparedCalls::State::break_with(const std::exception_ptr& error, bool is_known_everywhere) {
+  clique.break_with(error, is_known_everywhere);
+  if (order != nullptr) order->give_up();
 }
 
 /// The same, once all have found it.
@@ -192,16 +175,27 @@ std::exception_ptr ComparedCalls::State::leave_hosts(std::chrono::seconds verdic
   return difference;
 }
 
+/// What comes before a call is launched: others count on it.
+template <class Work>
+void ComparedCalls::State::prepare(const GroupOperation& call, Work work) {
+  try {
+    work();
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    break_with(named_error(call, error), /*is_known_everywhere=*/is_internal(error));
+    clique.require_usable();
+  }
+}
+
 /// For all workers to come to an ordered call: what ends who is on hosts ends this.
 template <class Wait>
 void ComparedCalls::State::wait_on_hosts(const GroupOperation& call, Wait wait) {
   is_compared_beside = false;
   go_to_hosts();
   try {
-    prepare(clique, call, wait);
+    prepare(call, wait);
   } catch (...) {
     (void)leave_hosts(std::chrono::seconds(0));
-    order->give_up();
     throw;
   }
   const std::exception_ptr found = leave_hosts(std::chrono::seconds(0));
@@ -266,7 +260,7 @@ void ComparedCalls::compare(const GroupOperation& call, const Deadline& deadline
                             std::shared_ptr<FailureListener> listener, LaunchOrder::Turn& turn) {
   State& state = *state_;
   if (state.comparison == nullptr) return;
-  prepare(state.clique, call, [&] { state.order->begin(turn, deadline); });
+  state.prepare(call, [&] { state.order->begin(turn, deadline); });
   if (!turn.is_ordered()) return state.add(call, std::move(listener), turn);
   state.wait_on_hosts(call, [&] {
     state.comparison->compare_now(call, state.order->enter(turn, bytes_of(call), deadline));
@@ -281,7 +275,7 @@ void ComparedCalls::begin_on_hosts(const GroupOperation& call, const Deadline& d
   if (state.comparison == nullptr) return state.go_to_hosts();
   state.clique.require_usable();
   LaunchOrder::Turn turn;  // a short one: nothing is launched
-  prepare(state.clique, call, [&] { state.order->begin(turn, deadline); });
+  state.prepare(call, [&] { state.order->begin(turn, deadline); });
   if (turn.is_ordered()) {
     state.wait_on_hosts(call, [&] {
       state.comparison->compare_now(call, state.order->gather(bytes_of(call), deadline));
@@ -290,14 +284,10 @@ void ComparedCalls::begin_on_hosts(const GroupOperation& call, const Deadline& d
   }
   try {
     state.go_to_hosts();
-  } catch (...) {
-    turn.give_back();
-    throw;
-  }
-  try {
     state.add(call, std::move(listener), turn);
   } catch (...) {
     (void)state.leave_hosts(std::chrono::seconds(0));
+    turn.give_back();
     throw;
   }
 }
@@ -313,8 +303,7 @@ void ComparedCalls::fail_on_hosts(const std::exception_ptr& error) {
   const std::exception_ptr difference = state_->leave_hosts(
       state_->is_compared_beside && is_internal(error) ? kVerdictTime : std::chrono::seconds(0));
   if (difference != nullptr) throw_difference(difference, leaves_inputs_intact(error));
-  state_->clique.break_with(error, /*is_known_everywhere=*/state_->comparison == nullptr);
-  if (state_->order != nullptr) state_->order->give_up();
+  state_->break_with(error, /*is_known_everywhere=*/state_->comparison == nullptr);
   std::rethrow_exception(error);
 }
 

@@ -9,7 +9,6 @@
 
 #include "crossdevice/core/inline_vector.h"
 #include "crossdevice/core/reused_list.h"
-#include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/gpu_span.h"
 #include "crossdevice/device/scratch_lease.h"
@@ -281,19 +280,13 @@ void gpu_reduce(const GpuReduceRequest& request) {
     run.begin();
     lanes.meet();
     detail::GpuSpan span(detail::GpuSpanKind::PART);
-    Indices begun;
-    const auto begin = [&](std::size_t i) {
-      if (run.is_captured() || std::find(begun.begin(), begun.end(), i) != begun.end()) return;
-      begun.push_back(i);
-      span.begin(*lanes[i].device, lanes[i].stream);
-    };
     const detail::ScratchLease<ShareGroups> groups;
     ShareDealer dealer(reducers.view());
     for (const GpuReduceTensor& tensor : request.tensors) {
       if (tensor.outputs.empty()) continue;
       dealer.deal(tensor.inputs[0], [&](const Share& share) {
         const GpuLane& lane = lanes[share.lane];
-        begin(share.lane);
+        run.begin(span, *lane.device, lane.stream);
         if (reaches_all(lane, tensor)) {
           group_of(*groups, tensor, share.lane).add(tensor, share);
         } else {
@@ -304,13 +297,10 @@ void gpu_reduce(const GpuReduceRequest& request) {
     for (const ShareGroup& group : groups->view()) {
       reduce_group(request, group, lanes[group.lane], run);
     }
-    span.end("reduce", [&request] {
-      return TraceArguments{.sequence = request.operation.record.sequence,
-                            .num_bytes = request.operation.record.size_bytes,
-                            .dtype = to_string(request.tensors[0].inputs[0].dtype())};
-    });
+    const DType dtype = request.tensors[0].inputs[0].dtype();
+    span.end("reduce", [&] { return detail::trace_arguments(request.operation.record, dtype); });
     lanes.meet();
-    run.end(request.operation, request.tensors[0].inputs[0].dtype());
+    run.end(request.operation, dtype);
   } catch (const OpError& error) {
     run.rethrow(error, request.operation, request.tensors[0].inputs[0].dtype());
   }

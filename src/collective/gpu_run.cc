@@ -8,6 +8,13 @@
 
 namespace crossdevice::detail {
 
+TraceArguments trace_arguments(const OperationRecord& record, DType dtype, const char* algorithm) {
+  return {.sequence = record.sequence,
+          .num_bytes = record.size_bytes,
+          .dtype = to_string(dtype),
+          .algorithm = algorithm};
+}
+
 void GpuRun::begin() {
   lanes_.gather_streams();
   is_open_ = true;
@@ -31,11 +38,7 @@ void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<Ncc
   lanes_.release_streams();
   is_open_ = false;
   if (is_captured_ || operation.record.kind.empty()) return;
-  span_.end(operation.record.kind.data(), [&] {
-    return TraceArguments{.sequence = operation.record.sequence,
-                          .num_bytes = operation.record.size_bytes,
-                          .dtype = to_string(dtype)};
-  });
+  span_.end(operation.record.kind.data(), [&] { return trace_arguments(operation.record, dtype); });
   WatchedOperation enqueued = watched(operation, dtype);
   enqueued.start = start_;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {

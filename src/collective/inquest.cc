@@ -307,11 +307,9 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
     parts = meeting_->all_gather_bytes(encode(head, failure), end_of_meeting());
   } catch (const DeadlineExceededError& absent) {
-    if (failure.code() != StatusCode::DEADLINE_EXCEEDED)
-      throw_op_error(failure.code(), failure.what(),
-                     {.operation = {},
-                      .culprits = {failure.culprits().begin(), failure.culprits().end()},
-                      .inputs_intact = inputs_intact});
+    if (failure.code() != StatusCode::DEADLINE_EXCEEDED) {
+      throw_anew(failure, failure.what(), /*operation=*/{}, inputs_intact);
+    }
     // Who has done its part is in no operation, or in the next one, and has nothing to say of this one.
     if (dynamic_cast<const OwnLatenessError*>(&failure) != nullptr) {
       raise(failure.code(), fmt::format("{}: {}", name, failure.what()),

@@ -111,7 +111,11 @@ struct LaunchOrder::Beside {
     return one;
   }
   [[nodiscard]] bool is_next(const Turn& turn) const;
-  [[nodiscard]] bool is_behind_making(const Turn& turn) const;
+  [[nodiscard]] bool is_behind_making(const Turn& turn) const {
+    return has_before(turn, [](const Turn& each) { return each.is_making_; });
+  }
+  template <class IsMeant>
+  [[nodiscard]] bool has_before(const Turn& turn, IsMeant is_meant) const;
   /// Whether it came about in time.
   template <class IsDone>
   bool wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline, IsDone is_done) {
@@ -121,25 +125,22 @@ struct LaunchOrder::Beside {
   }
 };
 
-/// At the front of those that share a GPU with it, and nothing without an order may still come before it.
-bool LaunchOrder::Beside::is_next(const Turn& turn) const {
-  const State& mine = *turn.state_;
-  for (const Turn* const each : queue) {
-    if (each == &turn) break;
-    if (mine.is_beside(*each->state_)) return false;
-  }
-  return std::none_of(states.begin(), states.end(), [&mine](const State* each) {
-    return mine.is_beside(*each) && each->is_unsettled();
+/// One before it that shares a GPU with it.
+template <class IsMeant>
+bool LaunchOrder::Beside::has_before(const Turn& turn, IsMeant is_meant) const {
+  const auto own = std::find(queue.begin(), queue.end(), &turn);
+  return std::any_of(queue.begin(), own, [&](const Turn* each) {
+    return is_meant(*each) && turn.state_->is_beside(*each->state_);
   });
 }
 
-bool LaunchOrder::Beside::is_behind_making(const Turn& turn) const {
-  const State& mine = *turn.state_;
-  for (const Turn* const each : queue) {
-    if (each == &turn) return false;
-    if (each->is_making_ && mine.is_beside(*each->state_)) return true;
-  }
-  return false;
+/// At the front of those that share a GPU with it, and nothing without an order may still come before it.
+bool LaunchOrder::Beside::is_next(const Turn& turn) const {
+  const auto any = [](const Turn& /*each*/) { return true; };
+  return !has_before(turn, any) &&
+         std::none_of(states.begin(), states.end(), [&turn](const State* each) {
+           return turn.state_->is_beside(*each) && each->is_unsettled();
+         });
 }
 
 // ---------------------------------------------------------------------------------------------- one object

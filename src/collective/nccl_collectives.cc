@@ -174,7 +174,7 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
                               run.is_captured() ? std::nullopt : call.timeout_seconds);
     run.set_written();
     GpuSpan bar(GpuSpanKind::PART);
-    if (!run.is_captured()) bar.begin(clique->device(0), stream);
+    run.begin(bar, clique->device(0), stream);
     try {
       enqueue(launch, stream);
     } catch (...) {
@@ -182,12 +182,8 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
       throw;
     }
     launch.end();
-    bar.end("communicate", [&] {
-      return TraceArguments{.sequence = operation.record.sequence,
-                            .num_bytes = operation.record.size_bytes,
-                            .dtype = to_string(input.dtype()),
-                            .algorithm = "nccl"};
-    });
+    bar.end("communicate",
+            [&] { return trace_arguments(operation.record, input.dtype(), "nccl"); });
     if (buffers.divided != nullptr) divide(*buffers.divided, stream);
     run.end(operation, input.dtype(), clique);
   } catch (const OpError& error) {

@@ -247,9 +247,6 @@ class RoundPipeline {
   void reduce(std::size_t k);
   void unpack(std::size_t k);
   void copy_ranges(std::size_t i, const char* what, std::size_t k, double divisor);
-  void begin(detail::GpuSpan& span, std::size_t i, CudaStream on) const {
-    if (!parts_.run.is_captured()) span.begin(device(i), on);
-  }
   void end(detail::GpuSpan& span, const char* what, std::size_t k) const {
     span.end(what, [this, k] { return arguments_of(k); });
   }
@@ -271,7 +268,7 @@ void RoundPipeline::hold_back(std::size_t i, CudaStream later, CudaStream earlie
 void RoundPipeline::copy_ranges(std::size_t i, const char* what, std::size_t k, double divisor) {
   if (parts_.ranges.empty()) return;
   detail::GpuSpan span(detail::GpuSpanKind::PART);
-  begin(span, i, stream(i));
+  parts_.run.begin(span, device(i), stream(i));
   const detail::GpuPlatform& platform = detail::gpu_platform();
   const CurrentCudaDevice current(*platform.cuda, device(i).ordinal());
   require_cuda(*platform.cuda,
@@ -305,7 +302,9 @@ void RoundPipeline::reduce(std::size_t k) {
   const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
   detail::GpuSpan bar(detail::GpuSpanKind::PART);
-  for (std::size_t i = 0; i < num_devices(); ++i) begin(bar, i, nccl_stream(i));
+  for (std::size_t i = 0; i < num_devices(); ++i) {
+    parts_.run.begin(bar, device(i), nccl_stream(i));
+  }
   const GpuOperation& operation = parts_.request.operation;
   // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers.
   detail::NcclClique::Launch launch(

@@ -330,14 +330,10 @@ void SharedDirectReduce::State::run(std::span<const CollectiveValue> values,
   } catch (const OpError& error) {
     group.fail_alone(error);  // where it has not failed itself
     const bool is_withdrawn = withdraw();
-    std::vector<RankInfo> culprits(error.culprits().begin(), error.culprits().end());
     const bool may_be_changed = was_announced && detail::is_in_place(values) &&
                                 (group.may_be_written() || batch.num_emptied() > 0);
-    throw_op_error(error.code(),
-                   is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
-                   {.operation = error.operation(),
-                    .culprits = std::move(culprits),
-                    .inputs_intact = is_withdrawn && !may_be_changed});
+    throw_anew(error, is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
+               error.operation(), is_withdrawn && !may_be_changed);
   } catch (const std::exception& error) {
     group.fail_alone(error);
     (void)withdraw();

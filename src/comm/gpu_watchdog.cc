@@ -135,26 +135,12 @@ std::exception_ptr deadline_error(const WatchedOperation& operation) {
       fmt::format("{}: waiting for {}", deadline_text(operation), names), std::move(details)));
 }
 
-/// `known` with another text, operation and fate of the inputs; whom it blames stays.
-std::exception_ptr rewritten(const OpError& known, const std::string& text,
-                             const OperationRecord& operation, bool inputs_intact) {
-  try {
-    throw_op_error(
-        known.code(), text,
-        {.operation = operation,
-         .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-         .inputs_intact = inputs_intact});
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
 /// `error`, as this operation's.
 std::exception_ptr named_error(const WatchedOperation& operation, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const OpError& known) {
-    return rewritten(known, fmt::format("{}: {}", name_of(operation), known.what()),
+    return said_anew(known, fmt::format("{}: {}", name_of(operation), known.what()),
                      operation.record, operation.inputs_intact);
   } catch (...) {
     return error;
@@ -168,7 +154,7 @@ std::exception_ptr own_error(const WatchedOperation& operation, const std::excep
   } catch (const OpError& known) {
     const bool is_named = !known.operation().kind.empty();
     if (is_named && known.inputs_intact() == operation.inputs_intact) return error;
-    return rewritten(known, known.what(), is_named ? known.operation() : operation.record,
+    return said_anew(known, known.what(), is_named ? known.operation() : operation.record,
                      operation.inputs_intact);
   } catch (...) {
     return error;

@@ -102,11 +102,25 @@ void throw_op_error(StatusCode code, const std::string& message, OpErrorDetails 
   throw InternalError(message, std::move(details));
 }
 
-void throw_with_inputs_changed(const OpError& error) {
-  throw_op_error(error.code(), error.what(),
-                 {.operation = error.operation(),
+void throw_anew(const OpError& error, const std::string& message, const OperationRecord& operation,
+                bool inputs_intact) {
+  throw_op_error(error.code(), message,
+                 {.operation = operation,
                   .culprits = {error.culprits().begin(), error.culprits().end()},
-                  .inputs_intact = false});
+                  .inputs_intact = inputs_intact});
+}
+
+std::exception_ptr said_anew(const OpError& error, const std::string& message,
+                             const OperationRecord& operation, bool inputs_intact) noexcept {
+  try {
+    throw_anew(error, message, operation, inputs_intact);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void throw_with_inputs_changed(const OpError& error) {
+  throw_anew(error, error.what(), error.operation(), /*inputs_intact=*/false);
 }
 
 }  // namespace crossdevice

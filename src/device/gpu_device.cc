@@ -88,7 +88,8 @@ GpuDevice& GpuDevice::of(const Device& device) {
 GpuDevice::GpuDevice(CudaApi& cuda, int ordinal, int num_gpus)
     : cuda_(cuda),
       ordinal_(ordinal),
-      events_(std::make_unique<GpuEventPool>()),
+      events_(std::make_unique<GpuEventPool>(/*has_timing=*/false)),
+      timed_events_(std::make_unique<GpuEventPool>(/*has_timing=*/true)),
       freed_marks_(std::make_unique<FreedMarks>(*this)),
       reaches_(std::make_unique<std::atomic<Reach>[]>(static_cast<std::size_t>(num_gpus))) {
   require_cuda(cuda_, cuda_.get_device_properties(&properties_, ordinal_),

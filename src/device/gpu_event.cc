@@ -40,7 +40,9 @@ CudaEvent GpuEventPool::take(CudaApi& cuda) {
   }
   spare_.reserve(num_made_ + 1);  // so that give_back() never allocates
   CudaEvent event = nullptr;
-  require_cuda(cuda, cuda.event_create(&event), "cudaEventCreateWithFlags");
+  require_cuda(cuda,
+               has_timing_ ? cuda.event_create_with_timing(&event) : cuda.event_create(&event),
+               "cudaEventCreateWithFlags");
   ++num_made_;
   return event;
 }

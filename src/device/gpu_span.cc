@@ -28,6 +28,8 @@
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "device/detail/gpu_event_pool.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -82,6 +84,13 @@ struct DeviceClock {
 
 constinit std::atomic<bool> are_there_bars{false};
 
+/// They may be recorded again before their moments have come: what waits for those waits for those.
+void give_back(const GpuSpan::Mark& mark) noexcept {
+  for (const CudaEvent event : {mark.begin, mark.end}) {
+    if (event != nullptr) mark.device->timed_events().give_back(event);
+  }
+}
+
 class GpuBars {
  public:
   static GpuBars& get() {
@@ -89,9 +98,6 @@ class GpuBars {
     return one;
   }
 
-  /// Null: none is to be had.
-  [[nodiscard]] CudaEvent take_event(GpuDevice& device);
-  void give_back(GpuDevice& device, CudaEvent event);
   void push(const char* name, GpuSpanKind kind, const TraceArguments& arguments,
             const GpuSpan::Mark& mark);
   [[nodiscard]] std::vector<TraceEvent> collect();
@@ -122,7 +128,6 @@ class GpuBars {
 
   std::mutex incoming_mutex_;  // guards the following
   std::vector<Bar> incoming_;
-  std::map<GpuDevice*, std::vector<CudaEvent>> spare_;
   std::map<std::pair<GpuDevice*, CudaStream>, std::unique_ptr<Track>> tracks_;
   std::map<GpuDevice*, int> num_streams_;
   std::size_t num_bars_ = 0;
@@ -147,36 +152,10 @@ GpuBars::GpuBars() {
   are_there_bars = true;
 }
 
-CudaEvent GpuBars::take_event(GpuDevice& device) {
-  {
-    const std::lock_guard lock(incoming_mutex_);
-    std::vector<CudaEvent>& spare = spare_[&device];
-    if (!spare.empty()) {
-      const CudaEvent event = spare.back();
-      spare.pop_back();
-      return event;
-    }
-  }
-  CudaEvent event = nullptr;
-  const CudaStatus status = device.cuda().event_create_with_timing(&event);
-  return status == CudaStatus::SUCCESS ? event : nullptr;
-}
-
-/// It may be recorded again before its moment has come: what waits for it there waits for that one.
-void GpuBars::give_back(GpuDevice& device, CudaEvent event) {
-  if (event == nullptr) return;
-  const std::lock_guard lock(incoming_mutex_);
-  spare_[&device].push_back(event);
-}
-
 void GpuBars::push(const char* name, GpuSpanKind kind, const TraceArguments& arguments,
                    const GpuSpan::Mark& mark) {
   const std::lock_guard lock(incoming_mutex_);
-  if (num_bars_ == kMaxBars) {
-    std::vector<CudaEvent>& spare = spare_[mark.device];
-    spare.insert(spare.end(), {mark.begin, mark.end});
-    return;
-  }
+  if (num_bars_ == kMaxBars) return give_back(mark);
   std::unique_ptr<Track>& track = tracks_[{mark.device, mark.stream}];
   if (track == nullptr) {
     track = std::make_unique<Track>();
@@ -188,9 +167,8 @@ void GpuBars::push(const char* name, GpuSpanKind kind, const TraceArguments& arg
 }
 
 void GpuBars::drop(const Bar& bar) {
+  give_back(bar.mark);
   const std::lock_guard lock(incoming_mutex_);
-  std::vector<CudaEvent>& spare = spare_[bar.mark.device];
-  spare.insert(spare.end(), {bar.mark.begin, bar.mark.end});
   --num_bars_;
 }
 
@@ -271,8 +249,7 @@ void GpuBars::take_anchor(GpuDevice& device, DeviceClock& clock) try {
   std::int64_t shortest_ns = std::numeric_limits<std::int64_t>::max();
   CudaStatus status = CudaStatus::SUCCESS;
   for (int i = 0; i < kAnchorTries && status == CudaStatus::SUCCESS; ++i) {
-    CudaEvent event = take_event(device);
-    if (event == nullptr) break;
+    CudaEvent event = device.timed_events().take(cuda);
     const std::int64_t before_ns = trace_clock_ns();
     const Clock::time_point latest = Clock::now() + kAnchorTime;
     status = cuda.event_record(event, clock.stream);
@@ -286,10 +263,10 @@ void GpuBars::take_anchor(GpuDevice& device, DeviceClock& clock) try {
       at_ns = before_ns + took_ns / 2;
       shortest_ns = took_ns;
     }
-    give_back(device, event);
+    if (event != nullptr) device.timed_events().give_back(event);
   }
   if (best == nullptr) return;
-  give_back(device, clock.anchor);
+  if (clock.anchor != nullptr) device.timed_events().give_back(clock.anchor);
   clock.anchor = best;
   clock.at_ns = at_ns;
   clock.taken = Clock::now();
@@ -314,34 +291,34 @@ void await_end_of_gpu_bars() noexcept {
 }
 
 void GpuSpan::add(GpuDevice& device, CudaStream stream) noexcept {
+  const std::size_t num_before = marks_.size();
   try {
-    marks_.reserve(marks_.size() + 1);
+    const bool has_begun = std::any_of(marks_.begin(), marks_.end(), [&](const Mark& mark) {
+      return mark.device == &device && mark.stream == stream;
+    });
+    if (has_begun) return;
     const CurrentCudaDevice current(device.cuda(), device.ordinal());
-    const CudaEvent event = GpuBars::get().take_event(device);
-    if (event == nullptr) return;
-    if (device.cuda().event_record(event, stream) != CudaStatus::SUCCESS) {
-      return GpuBars::get().give_back(device, event);
+    marks_.push_back({.device = &device, .stream = stream});
+    marks_.back().begin = device.timed_events().take(device.cuda());
+    marks_.back().end = device.timed_events().take(device.cuda());
+    require_cuda(device.cuda(), device.cuda().event_record(marks_.back().begin, stream),
+                 "cudaEventRecord");
+  } catch (...) {  // no bar
+    while (marks_.size() > num_before) {
+      give_back(marks_.back());
+      marks_.pop_back();
     }
-    marks_.push_back({&device, stream, event});
-  } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // No bar.
   }
 }
 
 void GpuSpan::end_all(const char* name, const TraceArguments& arguments) noexcept {
   try {
-    GpuBars& bars = GpuBars::get();
     for (Mark& mark : marks_) {
       const CurrentCudaDevice current(mark.device->cuda(), mark.device->ordinal());
-      mark.end = bars.take_event(*mark.device);
-      if (mark.end == nullptr) continue;
-      const CudaStatus status = mark.device->cuda().event_record(mark.end, mark.stream);
-      if (status == CudaStatus::SUCCESS) {
-        bars.push(name, kind_, arguments, mark);
-        mark.begin = nullptr;
-      } else {
-        bars.give_back(*mark.device, mark.end);
-      }
+      require_cuda(mark.device->cuda(), mark.device->cuda().event_record(mark.end, mark.stream),
+                   "cudaEventRecord");
+      GpuBars::get().push(name, kind_, arguments, mark);
+      mark.begin = mark.end = nullptr;
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch)
     // No bar.
@@ -349,12 +326,7 @@ void GpuSpan::end_all(const char* name, const TraceArguments& arguments) noexcep
 }
 
 GpuSpan::~GpuSpan() {
-  if (marks_.empty() || is_forked_child()) return;
-  try {
-    for (const Mark& mark : marks_) GpuBars::get().give_back(*mark.device, mark.begin);
-  } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // No memory: the event is lost.
-  }
+  for (const Mark& mark : marks_) give_back(mark);
 }
 
 }  // namespace crossdevice::detail

@@ -71,15 +71,7 @@ std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const
     std::rethrow_exception(error);
   } catch (const OpError& known) {
     if (!known.operation().kind.empty()) return error;
-    try {
-      throw_op_error(
-          known.code(), known.what(),
-          {.operation = record_,
-           .culprits = std::vector<RankInfo>(known.culprits().begin(), known.culprits().end()),
-           .inputs_intact = known.inputs_intact()});
-    } catch (...) {
-      return std::current_exception();
-    }
+    return said_anew(known, known.what(), record_, known.inputs_intact());
   } catch (...) {
     return error;
   }

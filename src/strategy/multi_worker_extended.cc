@@ -97,10 +97,7 @@ void MultiWorkerExtended::require_usable() {
   try {
     std::rethrow_exception(failure);
   } catch (const OpError& error) {
-    throw_op_error(error.code(), text + error.what(),
-                   {.operation = {},
-                    .culprits = {error.culprits().begin(), error.culprits().end()},
-                    .inputs_intact = true});
+    throw_anew(error, text + error.what(), /*operation=*/{}, /*inputs_intact=*/true);
   } catch (...) {
     throw AbortedError(text + kRunFailed + exception_text(failure));
   }

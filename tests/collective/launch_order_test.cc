@@ -255,10 +255,19 @@ TEST(LaunchOrdersTest, OnlyWhatSharesAGpuHasAnOrder) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-TEST(LaunchOrdersTest, WhoDoesNotComeIsNamed) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
+/// Two objects of two workers, which share each worker's GPU.
+void run_two(const std::function<void(const ClusterPtr& cluster, LaunchOrder& one,
+                                      LaunchOrder& two)>& work) {
+  const auto errors = run_clusters(2, [&work](const ClusterPtr& cluster) {
     LaunchOrder one(cluster, gpu_of(*cluster), soon());
     LaunchOrder two(cluster, gpu_of(*cluster), soon());
+    work(cluster, one, two);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(LaunchOrdersTest, WhoDoesNotComeIsNamed) {
+  run_two([](const ClusterPtr& cluster, LaunchOrder& /*one*/, LaunchOrder& two) {
     if (cluster->rank() == 0) {
       LaunchOrder::Turn turn;
       two.begin(turn, soon());
@@ -269,14 +278,11 @@ TEST(LaunchOrdersTest, WhoDoesNotComeIsNamed) {
     }
     cluster->barrier(60);
   });
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 /// A launch that does not come to its end holds those behind it until their deadline; what the others then come to is their own.
 TEST(LaunchOrdersTest, WhoWaitsForALaunchThatDoesNotEndHasADeadline) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    LaunchOrder one(cluster, gpu_of(*cluster), soon());
-    LaunchOrder two(cluster, gpu_of(*cluster), soon());
+  run_two([](const ClusterPtr& cluster, LaunchOrder& one, LaunchOrder& two) {
     LaunchOrder::Turn first;
     one.begin(first, soon());
     take_place(one, first);
@@ -292,14 +298,11 @@ TEST(LaunchOrdersTest, WhoWaitsForALaunchThatDoesNotEndHasADeadline) {
     }
     cluster->barrier(60);
   });
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 /// What takes long is made by all, and the call behind it has its time afterwards.
 TEST(LaunchOrdersTest, TimeInWhichAnotherIsMadeDoesNotCount) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    LaunchOrder one(cluster, gpu_of(*cluster), soon());
-    LaunchOrder two(cluster, gpu_of(*cluster), soon());
+  run_two([](const ClusterPtr& cluster, LaunchOrder& one, LaunchOrder& two) {
     LaunchOrder::Turn making;
     two.begin_making(making, soon());
     take_place(two, making);
@@ -314,13 +317,10 @@ TEST(LaunchOrdersTest, TimeInWhichAnotherIsMadeDoesNotCount) {
     maker.join();
     cluster->barrier(60);
   });
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(LaunchOrdersTest, TheJobsEndEndsTheWait) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    LaunchOrder one(cluster, gpu_of(*cluster), soon());
-    LaunchOrder two(cluster, gpu_of(*cluster), soon());
+  run_two([](const ClusterPtr& cluster, LaunchOrder& one, LaunchOrder& two) {
     LaunchOrder::Turn first;
     one.begin(first, soon());
     take_place(one, first);
@@ -341,7 +341,6 @@ TEST(LaunchOrdersTest, TheJobsEndEndsTheWait) {
     if (cluster->rank() == 0) cluster->abort_collective_ops("enough");
     other.join();
   });
-  EXPECT_EQ(errors, no_errors(2));
 }
 
 /// One worker has made a call that the other never makes, since the object is broken there: nobody waits for it.

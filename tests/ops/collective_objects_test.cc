@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <random>
@@ -46,6 +47,7 @@ using testing::vector_of;
 using ClusterPtr = std::shared_ptr<Cluster>;
 
 Device gpu_of(const Cluster& cluster) { return gpu(static_cast<std::size_t>(cluster.rank())); }
+[[maybe_unused]] Device host_of(const Cluster& /*cluster*/) { return Device("CPU:0"); }
 
 class CollectiveObjects : public ::testing::Test {
  protected:
@@ -76,32 +78,43 @@ class CollectiveObjects : public ::testing::Test {
   ops.check();
 }
 
-/// Each worker calls the other one first, and is at it when the second one's call comes.
-TEST_F(CollectiveObjects, AreCalledInAnotherOrderOnEachWorker) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    const Devices device(gpu_of(*cluster));
+/// Two objects of two workers, of which each has a device.
+std::vector<std::string> run_two(
+    const std::function<void(const ClusterPtr& cluster, CollectiveAllReduce& first,
+                             CollectiveAllReduce& second)>& work,
+    const std::function<Device(const Cluster& cluster)>& device_of = gpu_of) {
+  return run_clusters(2, [&](const ClusterPtr& cluster) {
+    const Devices device(device_of(*cluster));
     CollectiveAllReduce first(device, 2, {}, cluster);
     CollectiveAllReduce second(device, 2, {}, cluster);
-    const auto call = [&](CollectiveAllReduce& ops, bool is_early) {
-      if (!is_early) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      const PerReplica value{vector_of(std::vector<float>{1}, device[0])};
-      ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = kIsAgreed ? 60 : 1});
-      (void)elements(copy_to_device(value.values()[0], "CPU:0"));  // waits
-      ops.check();
-    };
-    std::string errors_of_first;
-    std::thread other(
-        [&] { errors_of_first = thrown<OpError>([&] { call(first, cluster->rank() == 0); }); });
-    const std::string errors_of_second =
-        thrown<OpError>([&] { call(second, cluster->rank() == 1); });
-    other.join();
-    if (kIsAgreed) {
-      EXPECT_EQ(errors_of_first, "");
-      EXPECT_EQ(errors_of_second, "");
-    } else {
-      EXPECT_NE(errors_of_first + errors_of_second, "") << "they waited for nobody";
-    }
+    work(cluster, first, second);
   });
+}
+
+/// Each worker calls the other one first, and is at it when the second one's call comes.
+TEST_F(CollectiveObjects, AreCalledInAnotherOrderOnEachWorker) {
+  const auto errors = run_two(
+      [](const ClusterPtr& cluster, CollectiveAllReduce& first, CollectiveAllReduce& second) {
+        const auto call = [&](CollectiveAllReduce& ops, bool is_early) {
+          if (!is_early) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          const PerReplica value{vector_of(std::vector<float>{1}, gpu_of(*cluster))};
+          ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = kIsAgreed ? 60 : 1});
+          (void)elements(copy_to_device(value.values()[0], "CPU:0"));  // waits
+          ops.check();
+        };
+        std::string errors_of_first;
+        std::thread other(
+            [&] { errors_of_first = thrown<OpError>([&] { call(first, cluster->rank() == 0); }); });
+        const std::string errors_of_second =
+            thrown<OpError>([&] { call(second, cluster->rank() == 1); });
+        other.join();
+        if (kIsAgreed) {
+          EXPECT_EQ(errors_of_first, "");
+          EXPECT_EQ(errors_of_second, "");
+        } else {
+          EXPECT_NE(errors_of_first + errors_of_second, "") << "they waited for nobody";
+        }
+      });
   EXPECT_TRUE(!kIsAgreed || errors == no_errors(2)) << ::testing::PrintToString(errors);
 }
 
@@ -179,16 +192,15 @@ TEST_F(CollectiveObjects, OfSubgroupsAndOfAll) {
 
 /// Asynchronous calls of each object have a thread of their own: enqueued in another order on each worker, they wait for each other on none.
 TEST_F(CollectiveObjects, AsynchronousCallsInAnotherOrderOnEachWorker) {
-  for (const bool is_on_gpus : {false, true}) {
-    const auto errors = run_clusters(2, [&](const ClusterPtr& cluster) {
-      const Devices device(is_on_gpus ? gpu_of(*cluster) : Device("CPU:0"));
-      CollectiveAllReduce first(device, 2, {}, cluster);
-      CollectiveAllReduce second(device, 2, {}, cluster);
+  for (const auto& device_of : {gpu_of, host_of}) {
+    const auto work = [&](const ClusterPtr& cluster, CollectiveAllReduce& first,
+                          CollectiveAllReduce& second) {
+      const Device device = device_of(*cluster);
       std::vector<PerReplica> values;
       std::vector<PendingBatch> calls;
       for (int i = 0; i < 20; ++i) {
         CollectiveAllReduce& ops = (i + cluster->rank()) % 2 == 0 ? first : second;
-        values.emplace_back(vector_of(std::vector<float>{1, 2}, device[0]));
+        values.emplace_back(vector_of(std::vector<float>{1, 2}, device));
         calls.push_back(ops.reduce_into_async(ReduceOp::SUM, values.back(), values.back(),
                                               {.timeout_seconds = 60}));
       }
@@ -197,26 +209,26 @@ TEST_F(CollectiveObjects, AsynchronousCallsInAnotherOrderOnEachWorker) {
         EXPECT_EQ(elements(copy_to_device(each.values()[0], "CPU:0")), (std::vector<float>{2, 4}));
       }
       cluster->barrier(60);
-    });
-    EXPECT_EQ(errors, no_errors(2));
+    };
+    EXPECT_EQ(run_two(work, device_of), no_errors(2));
   }
 }
 
 /// What one object's call writes another one's call reads: it comes behind it, on whatever thread.
 TEST_F(CollectiveObjects, AsynchronousCallsOfOneTensorAreInOrder) {
-  for (const bool is_on_gpus : {false, true}) {
-    const auto errors = run_clusters(2, [&](const ClusterPtr& cluster) {
-      const Devices device(is_on_gpus ? gpu_of(*cluster) : Device("CPU:0"));
-      CollectiveAllReduce first(device, 2, {}, cluster);
-      CollectiveAllReduce second(device, 2, {}, cluster);
+  for (const auto& device_of : {gpu_of, host_of}) {
+    const auto work = [&](const ClusterPtr& cluster, CollectiveAllReduce& first,
+                          CollectiveAllReduce& second) {
+      const Device device = device_of(*cluster);
       ReductionToOneDevice alone;
       for (int i = 0; i < 20; ++i) {
         const PerReplica value{
-            vector_of(std::vector<float>(30'000, static_cast<float>(cluster->rank())), device[0])};
+            vector_of(std::vector<float>(30'000, static_cast<float>(cluster->rank())), device)};
         auto one = first.reduce_into_async(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
         auto two = second.reduce_into_async(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
         auto three = alone.reduce_async(ReduceOp::SUM, value, value);
-        EXPECT_EQ(elements(copy_to_device(three.value(0).values()[0], "CPU:0"))[0], 2);
+        EXPECT_EQ(elements(copy_to_device(three.value(0).values()[0], "CPU:0")),
+                  std::vector<float>(30'000, 2));
         auto four = first.reduce_into_async(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
         four.wait();
         three.wait();
@@ -226,8 +238,8 @@ TEST_F(CollectiveObjects, AsynchronousCallsOfOneTensorAreInOrder) {
                   std::vector<float>(30'000, 4));
       }
       cluster->barrier(60);
-    });
-    EXPECT_EQ(errors, no_errors(2));
+    };
+    EXPECT_EQ(run_two(work, device_of), no_errors(2));
   }
 }
 
@@ -254,60 +266,54 @@ TEST_F(CollectiveObjects, OneThatIsBrokenDoesNotHoldTheOther) {
 
 TEST_F(CollectiveObjects, WhoDoesNotComeIsNamedBeforeAnythingIsLaunched) {
   std::latch is_over(1);
-  const auto errors = run_clusters(2, [&](const ClusterPtr& cluster) {
-    const Devices device(gpu_of(*cluster));
-    CollectiveAllReduce first(device, 2, {}, cluster);
-    CollectiveAllReduce second(device, 2, {}, cluster);
-    cluster->barrier(60);
-    if (cluster->rank() == 0) {
-      const PerReplica value{vector_of(std::vector<float>{1}, device[0])};
-      const auto call = [&] {
-        second.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.3});
-      };
-      EXPECT_THAT(thrown<DeadlineExceededError>(call), HasSubstr("waiting for rank 1"));
-      EXPECT_EQ(elements(copy_to_device(value.values()[0], "CPU:0")), std::vector<float>{1});
-      is_over.count_down();
-    }
-    is_over.wait();
-  });
+  const auto errors = run_two(
+      [&](const ClusterPtr& cluster, CollectiveAllReduce& /*first*/, CollectiveAllReduce& second) {
+        cluster->barrier(60);
+        if (cluster->rank() == 0) {
+          const PerReplica value{vector_of(std::vector<float>{1}, gpu_of(*cluster))};
+          const auto call = [&] {
+            second.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.3});
+          };
+          EXPECT_THAT(thrown<DeadlineExceededError>(call), HasSubstr("waiting for rank 1"));
+          EXPECT_EQ(elements(copy_to_device(value.values()[0], "CPU:0")), std::vector<float>{1});
+          is_over.count_down();
+        }
+        is_over.wait();
+      });
   EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST_F(CollectiveObjects, CallsThatDifferAreFoundBeforeTheyAreLaunched) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    const Devices device(gpu_of(*cluster));
-    CollectiveAllReduce first(device, 2, {}, cluster);
-    CollectiveAllReduce second(device, 2, {}, cluster);
-    const PerReplica value{vector_of(std::vector<float>{1}, device[0])};
-    const auto call = [&] {
-      second.reduce_into(cluster->rank() == 0 ? ReduceOp::SUM : ReduceOp::PROD, value, value,
-                         {.timeout_seconds = 60});
-    };
-    EXPECT_THAT(thrown<InternalError>(call), HasSubstr("workers make different calls"));
-    cluster->barrier(60);
-    EXPECT_EQ(elements(copy_to_device(value.values()[0], "CPU:0")), std::vector<float>{1});
-  });
+  const auto errors = run_two(
+      [](const ClusterPtr& cluster, CollectiveAllReduce& /*first*/, CollectiveAllReduce& second) {
+        const PerReplica value{vector_of(std::vector<float>{1}, gpu_of(*cluster))};
+        const auto call = [&] {
+          second.reduce_into(cluster->rank() == 0 ? ReduceOp::SUM : ReduceOp::PROD, value, value,
+                             {.timeout_seconds = 60});
+        };
+        EXPECT_THAT(thrown<InternalError>(call), HasSubstr("workers make different calls"));
+        cluster->barrier(60);
+        EXPECT_EQ(elements(copy_to_device(value.values()[0], "CPU:0")), std::vector<float>{1});
+      });
   EXPECT_EQ(errors, no_errors(2));
 }
 
 /// What hosts reduce has its number among the calls, and no place among the launches.
 TEST_F(CollectiveObjects, CallsOnHostsBetween) {
-  const auto errors = run_clusters(2, [](const ClusterPtr& cluster) {
-    const Devices device(gpu_of(*cluster));
-    const auto rank = static_cast<std::size_t>(cluster->rank());
-    CollectiveAllReduce first(device, 2, {}, cluster);
-    CollectiveAllReduce second(device, 2, {}, cluster);
-    std::thread other([&] { call_often(first, *cluster, 20, 0, rank); });
-    for (int call = 0; call < 20; ++call) {
-      const PerReplica value{vector_of(std::vector<std::int16_t>{1, 2}, device[0])};
-      second.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
-      EXPECT_EQ(elements<std::int16_t>(copy_to_device(value.values()[0], "CPU:0")),
-                (std::vector<std::int16_t>{2, 4}));
-      call_often(second, *cluster, 1, 5, rank + 1);
-    }
-    other.join();
-    cluster->barrier(60);
-  });
+  const auto errors = run_two(
+      [](const ClusterPtr& cluster, CollectiveAllReduce& first, CollectiveAllReduce& second) {
+        const auto rank = static_cast<std::size_t>(cluster->rank());
+        std::thread other([&] { call_often(first, *cluster, 20, 0, rank); });
+        for (int call = 0; call < 20; ++call) {
+          const PerReplica value{vector_of(std::vector<std::int16_t>{1, 2}, gpu_of(*cluster))};
+          second.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+          EXPECT_EQ(elements<std::int16_t>(copy_to_device(value.values()[0], "CPU:0")),
+                    (std::vector<std::int16_t>{2, 4}));
+          call_often(second, *cluster, 1, 5, rank + 1);
+        }
+        other.join();
+        cluster->barrier(60);
+      });
   EXPECT_EQ(errors, no_errors(2));
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iosfwd>
 #include <memory>
 #include <span>
@@ -150,6 +151,15 @@ class CROSSDEVICE_EXPORT InternalError : public detail::OpErrorOf<StatusCode::IN
 /// Throws the kind of error that `code` names: for codes that came from another worker.
 [[noreturn]] CROSSDEVICE_EXPORT void throw_op_error(StatusCode code, const std::string& message,
                                                     OpErrorDetails details = {});
+/// Throws `error` with another text, operation and fate of the inputs; its kind, and whom it blames, stay.
+[[noreturn]] CROSSDEVICE_EXPORT void throw_anew(const OpError& error, const std::string& message,
+                                                const OperationRecord& operation,
+                                                bool inputs_intact);
+/// The same, not thrown yet.
+[[nodiscard]] CROSSDEVICE_EXPORT std::exception_ptr said_anew(const OpError& error,
+                                                              const std::string& message,
+                                                              const OperationRecord& operation,
+                                                              bool inputs_intact) noexcept;
 /// Throws what `error` says, with inputs_intact() false: where an earlier part of the same call has been written already.
 [[noreturn]] CROSSDEVICE_EXPORT void throw_with_inputs_changed(const OpError& error);
 

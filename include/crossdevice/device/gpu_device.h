@@ -58,6 +58,8 @@ class CROSSDEVICE_EXPORT GpuDevice {
   /// Errors   what CUDA reports. Where CUDA says that it can be, but does not do it (a GPU has room for so many peers): false, one warning.
   [[nodiscard]] bool reaches(GpuDevice& peer);
   [[nodiscard]] GpuEventPool& events() { return *events_; }
+  /// Those with timing: for CudaApi::event_elapsed().
+  [[nodiscard]] GpuEventPool& timed_events() { return *timed_events_; }
   [[nodiscard]] FreedMarks& freed_marks() { return *freed_marks_; }
 
  private:
@@ -69,6 +71,7 @@ class CROSSDEVICE_EXPORT GpuDevice {
   CudaDeviceProperties properties_;
   std::timed_mutex launch_mutex_;
   std::unique_ptr<GpuEventPool> events_;
+  std::unique_ptr<GpuEventPool> timed_events_;
   std::unique_ptr<FreedMarks> freed_marks_;
   // Each is made under make_mutex_ and published by a release store; a reader that sees it sees it whole.
   std::mutex make_mutex_;

@@ -36,6 +36,7 @@ class CROSSDEVICE_EXPORT GpuSpan {
   GpuSpan(const GpuSpan&) = delete;
   GpuSpan& operator=(const GpuSpan&) = delete;
 
+  /// On a stream on which it has begun: nothing.
   void begin(GpuDevice& device, CudaStream stream) noexcept {
     if ((trace_state.load(std::memory_order_relaxed) & kTraceToFile) != 0) [[unlikely]]
       add(device, stream);
@@ -49,9 +50,9 @@ class CROSSDEVICE_EXPORT GpuSpan {
   }
 
   struct Mark {
-    GpuDevice* device;
-    CudaStream stream;
-    CudaEvent begin;
+    GpuDevice* device = nullptr;
+    CudaStream stream = nullptr;
+    CudaEvent begin = nullptr;
     CudaEvent end = nullptr;
   };
 

@@ -9,12 +9,17 @@
 #include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_span.h"
 
 #include "collective/detail/gpu_lanes.h"
 
 namespace crossdevice::detail {
+
+/// What a bar of that operation's, or of a part of it, says.
+[[nodiscard]] TraceArguments trace_arguments(const OperationRecord& record, DType dtype,
+                                             const char* algorithm = nullptr);
 
 /// begin(), then enqueue on the lanes, then end(). Where enqueueing fails half way, the destructor restores the order of the streams, so that what
 /// follows is at least not unordered.
@@ -28,6 +33,10 @@ class GpuRun {
 
   [[nodiscard]] bool is_captured() const { return is_captured_; }
   void begin();
+  /// `part`, of the timeline, begins on that stream; not in a capture.
+  void begin(GpuSpan& part, GpuDevice& device, CudaStream stream) const {
+    if (!is_captured_) part.begin(device, stream);
+  }
   /// What writes outputs has been enqueued, or may have been.
   void set_written() { has_written_ = true; }
   /// Throws `error`, which is under way and has ended the enqueueing: says whether `operation` has left its inputs intact. The flight record gets it, unless it

@@ -17,11 +17,13 @@ namespace crossdevice::detail {
 /// Threads  any.
 class GpuEventPool {
  public:
+  explicit GpuEventPool(bool has_timing) : has_timing_(has_timing) {}
   /// Makes a new one where none is left; the current device is the pool's.
   [[nodiscard]] CudaEvent take(CudaApi& cuda);
   void give_back(CudaEvent event) noexcept;
 
  private:
+  const bool has_timing_;
   std::mutex mutex_;  // guards what follows
   std::vector<CudaEvent> spare_;
   std::size_t num_made_ = 0;

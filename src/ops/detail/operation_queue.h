@@ -31,8 +31,8 @@ class ActiveOperation;
 /// one object in ascending order and never waits for one whose task stands behind the task it runs. An operation that waits for other workers has a
 /// progress thread of its object's, where no other object's stands before it. A hook that calls its own object again is
 /// recognised by its thread and needs no ticket. A hook on a progress thread that calls a blocking form of another object is refused
-/// when asynchronous operations of that object stand behind it, or when one is under way, which may do the same on a progress thread of its own. A ticket of an operation that was cancelled in time is passed over by whoever comes to it
-/// first: who ends the turn before it, or who cancels.
+/// when asynchronous operations of that object stand behind it, or when one is under way, which may do the same on a progress thread of its own. A
+/// ticket of an operation that was cancelled in time is passed over by whoever comes to it first: who ends the turn before it, or who cancels.
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue>,
                              public FailureListener {
  public:
