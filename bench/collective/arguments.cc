@@ -67,6 +67,7 @@ struct Raw {
   std::string all_reduce_spec = "pscpu/pscpu#2";
   std::string bytes_per_pack = "0";
   bool deterministic = false;
+  bool grouping_independent = false;
   bool explain = false;
   bool percentiles = false;
   double timeout_seconds = 0;
@@ -109,7 +110,8 @@ void declare_workers(CLI::App& app, Raw& raw) {
   const std::string workers = "Workers";
   app.add_option("--workers", raw.num_workers,
                  "Start N workers on this machine and measure among them; -g and --devices are "
-                 "each worker's (default: one host device)")
+                 "each worker's (default: one host device); --devices GPU: the machine's GPUs, "
+                 "shared out among them")
       ->group(workers)
       ->check(CLI::Range(1, run::kMaxWorkers));
   app.add_option("--netns", raw.num_namespaces,
@@ -188,6 +190,9 @@ void declare_how(CLI::App& app, Raw& raw) {
       ->capture_default_str();
   app.add_flag("--deterministic", raw.deterministic, "CommunicationOptions::deterministic")
       ->group(how);
+  app.add_flag("--grouping-independent", raw.grouping_independent,
+               "CommunicationOptions::grouping_independent")
+      ->group(how);
   app.add_option("-T,--timeout", raw.timeout_seconds,
                  "CommunicationOptions::timeout_seconds, 0: none")
       ->group(how)
@@ -230,7 +235,18 @@ WorkerArguments checked_workers(const Raw& raw, int num_launched) {
   return workers;
 }
 
+constexpr const char* kForeignOnGpus = "--foreign: on GPUs the memory is always the library's";
+
+/// Each worker's GPUs are for the workers to share out, when they have met.
+bool takes_own_gpus(const Raw& raw, const WorkerArguments& workers) {
+  return workers.num_workers > 0 && raw.devices == "GPU";
+}
+
 Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
+  if (takes_own_gpus(raw, workers)) {
+    if (raw.foreign) throw programs::ArgumentError(kForeignOnGpus);
+    return Devices{"CPU:0"};  // until then
+  }
   Devices devices = raw.devices.has_value()   ? programs::parse_devices(*raw.devices)
                     : raw.num_devices > 0     ? programs::first_devices(raw.num_devices)
                     : workers.num_workers > 0 ? Devices{"CPU:0"}
@@ -243,15 +259,7 @@ Devices checked_devices(const Raw& raw, const WorkerArguments& workers) {
           "--devices {}: GPUs and host devices are measured apart", devices.to_string()));
     }
   }
-  if (workers.num_workers > 0) {
-    throw programs::ArgumentError(fmt::format(
-        "--workers with --devices {}: this version measures workers on host devices only, and GPUs "
-        "in one process",
-        devices.to_string()));
-  }
-  if (raw.foreign) {
-    throw programs::ArgumentError("--foreign: on GPUs the memory is always the library's");
-  }
+  if (raw.foreign) throw programs::ArgumentError(kForeignOnGpus);
   return devices;
 }
 
@@ -287,6 +295,7 @@ Arguments checked(const Raw& raw, int num_launched) {
   arguments.explain = raw.explain;
   arguments.memory = raw.foreign ? MemoryKind::FOREIGN : MemoryKind::POOL;
   arguments.devices = checked_devices(raw, arguments.workers);
+  arguments.takes_own_gpus = takes_own_gpus(raw, arguments.workers);
   require_for_workers(arguments);
   arguments.sizes = {.min_bytes = programs::parse_byte_size(raw.min_bytes),
                      .max_bytes = programs::parse_byte_size(raw.max_bytes),
@@ -310,7 +319,8 @@ Arguments checked(const Raw& raw, int num_launched) {
   arguments.all_reduce_spec = raw.all_reduce_spec;
   arguments.communication = {.bytes_per_pack = programs::parse_byte_size(raw.bytes_per_pack),
                              .timeout_seconds = raw.timeout_seconds,
-                             .deterministic = raw.deterministic};
+                             .deterministic = raw.deterministic,
+                             .grouping_independent = raw.grouping_independent};
   arguments.communication.validate();
   if (!raw.json.empty()) arguments.json = raw.json;
   return arguments;

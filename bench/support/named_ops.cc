@@ -93,8 +93,8 @@ std::string algorithm_name(std::string_view ops_name, const Devices& devices,
                            const AllReduceSpec& all_reduce_spec) {
   if (ops_name == kNccl && !devices.all_host()) return "nccl";
   // Determinism means the replica order, whatever the ops.
-  if (ops_name == kHierarchicalCopy && !options.deterministic) return "direct_halves";
-  if (ops_name == kMultiWorker && !options.deterministic) return all_reduce_spec.to_string();
+  if (ops_name == kHierarchicalCopy && !options.is_deterministic()) return "direct_halves";
+  if (ops_name == kMultiWorker && !options.is_deterministic()) return all_reduce_spec.to_string();
   return "direct";
 }
 

@@ -42,8 +42,8 @@ the step that was under way; the lowest rank of them reports. They must be more 
 otherwise, since two halves of a network that is cut could not know of each other.
 
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
-cut for its caches), also one process with N devices and N workers with one each. Other numbers of replicas and workers end with the same weights but
-for rounding.
+cut for its caches), also one process with N devices and N workers with one each; with --grouping-independent any workers that have N devices
+together. Other numbers of replicas end with the same weights but for rounding.
 
 The last line is "test accuracy NN.N %".
 )";
@@ -96,6 +96,8 @@ void declare_training(CLI::App& app, TrainingOptions& training) {
       ->capture_default_str();
   app.add_flag("--deterministic", training.deterministic,
                "The weights' bits depend on the arguments, the data and the machine alone");
+  app.add_flag("--grouping-independent", training.grouping_independent,
+               "The same, and not on how replicas are spread over workers");
 }
 
 void declare_elastic(CLI::App& app, Raw& raw) {

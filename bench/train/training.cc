@@ -118,7 +118,8 @@ Training::Training(const DataSet& data, const TrainingOptions& options)
       strategy_->extended().cross_device_ops(), gradients_,
       BucketerOptions{.op = ReduceOp::SUM,
                       .communication = {.bytes_per_pack = options.bytes_per_pack,
-                                        .deterministic = options.deterministic}});
+                                        .deterministic = options.deterministic,
+                                        .grouping_independent = options.grouping_independent}});
 }
 
 std::size_t Training::local_id(const ReplicaContext& context) const {

@@ -31,6 +31,7 @@ struct TrainingOptions {
   std::string cross_device_ops = "auto";
   std::size_t bytes_per_pack = std::size_t{8} << 10U;
   bool deterministic = false;
+  bool grouping_independent = false;
   std::vector<std::size_t> hidden_widths = {256};
   std::size_t epochs = 5;
   std::size_t batch_size = 128;  ///< global: of all replicas together; at most all images count

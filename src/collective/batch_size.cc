@@ -45,7 +45,8 @@ void require_value(ReduceOp op, const CollectiveValue& value) {
 BatchSize require_batch(const CollectiveRequest& request, std::span<const CollectiveValue> values) {
   BatchSize size;
   Fingerprint fingerprint;
-  fingerprint.add(request.fingerprint, request.deterministic ? 1U : 0U);
+  fingerprint.add(request.fingerprint,
+                  (request.deterministic ? 1U : 0U) | (request.grouping_independent ? 2U : 0U));
   for (const CollectiveValue& value : values) {
     if (value.inputs.empty() || value.inputs.size() != values[0].inputs.size()) {
       throw_unequal_numbers(values[0].inputs.size(), value.inputs.size());

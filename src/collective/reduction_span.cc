@@ -14,6 +14,8 @@ constinit const ReductionAlgorithm kSharedMemoryReduction("shared_memory",
 constinit const ReductionAlgorithm kTwoLevelReduction("two_level", "algorithm=\"two_level\"");
 constinit const ReductionAlgorithm kExchangeReduction("exchange", "algorithm=\"exchange\"");
 constinit const ReductionAlgorithm kDoublingReduction("doubling", "algorithm=\"doubling\"");
+constinit const ReductionAlgorithm kReplicaExchangeReduction("replica_exchange",
+                                                             "algorithm=\"replica_exchange\"");
 constinit const ReductionAlgorithm kShuffleReduction("shuffle", "algorithm=\"shuffle\"");
 constinit const ReductionAlgorithm kHalvingDoublingReduction("rechd", "algorithm=\"rechd\"");
 constinit const ReductionAlgorithm kRingReduction("ring", "algorithm=\"ring\"");

@@ -366,7 +366,8 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   State& state = *state_;
   state.group.require_whole();  // so the operation before has ended well, with begin()
   const detail::ReductionSpan span(detail::kSharedMemoryReduction, size.size_bytes, info.dtype);
-  const bool combines_own = request.deterministic && values[0].inputs.size() > 1;
+  const bool combines_own =
+      request.deterministic && !request.grouping_independent && values[0].inputs.size() > 1;
   bool was_announced = false;
   state.run(values, was_announced, [&] {
     const std::span<const CollectiveValue> prepared =

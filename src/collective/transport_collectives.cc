@@ -10,7 +10,6 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -25,10 +24,12 @@
 
 #include "collective/detail/batch_size.h"
 #include "collective/detail/collective_checks.h"
+#include "collective/detail/connected_programs.h"
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/integer_mean.h"
 #include "collective/detail/program_cache.h"
 #include "collective/detail/recursive_doubling.h"
+#include "collective/detail/replica_exchange.h"
 #include "collective/detail/row_batch.h"
 #include "collective/detail/scratch_memory.h"
 #include "collective/detail/shown_tensors.h"
@@ -75,7 +76,8 @@ struct TransportCollectives::State final : OperationObserver {
         rank(group->rank()),
         is_mesh(group->is_mesh()),
         tuning(group->tuning()),
-        programs(num_ranks, rank),
+        programs(*group),
+        replicas(*group, programs),
         doubling(*transport),
         transfers(std::make_unique<Transfer[]>(2 * num_ranks)) {}
 
@@ -86,11 +88,11 @@ struct TransportCollectives::State final : OperationObserver {
   bool is_mesh;
 
   const AllReduceTuning& tuning;
-  detail::ProgramCache programs;
-  std::set<std::pair<Kind, std::size_t>> connected;  // kinds and roots, where not all are
+  detail::ConnectedPrograms programs;
   std::vector<std::shared_ptr<const ScheduleProgram>> running;
   std::vector<ScheduleJob> jobs;
   detail::RowBatch batch;
+  detail::ReplicaExchange replicas;
   std::size_t divisor = 1;
   bool is_in_place = false;
   const CollectiveRequest* finishing = nullptr;  // whose rows are finished as they complete
@@ -119,8 +121,6 @@ struct TransportCollectives::State final : OperationObserver {
   template <class Body>
   void run(const CollectiveRequest& request, const GroupOperationInfo& info, Body body);
   void agree(const Deadline& deadline) { group->agree(deadline); }
-  std::shared_ptr<const ScheduleProgram> find_program(const ProgramKey& key,
-                                                      const Deadline& deadline);
   [[nodiscard]] std::optional<AllReduceAlgorithm> small_algorithm(
       const CollectiveRequest& request, std::span<const CollectiveValue> values,
       std::size_t inline_bytes) const;
@@ -146,29 +146,12 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
   group->run(request, info, [&] {
     const auto let_go = [this](State*) {
       batch.clear();
+      replicas.clear();
       running.clear();
     };
     const std::unique_ptr<State, decltype(let_go)> rows_in_use(this, let_go);
     body();
   });
-}
-
-/// The program, with everybody connected that it talks to. Everybody comes here for the same programs in the same order, so that it connects to those
-/// who connect to it.
-std::shared_ptr<const ScheduleProgram> TransportCollectives::State::find_program(
-    const ProgramKey& key, const Deadline& deadline) {
-  if (!is_mesh && !detail::is_ring(key.kind) && connected.emplace(key.kind, key.root).second) {
-    agree(deadline);
-    // With an element for every pair of ranks no message is left out.
-    const ProgramKey whole{
-        .kind = key.kind, .num_elements = num_ranks * num_ranks, .root = key.root};
-    std::vector<int> peers;
-    for (const std::size_t peer : programs.find(whole)->peers) {
-      peers.push_back(static_cast<int>(peer));
-    }
-    transport->connect(peers, deadline);
-  }
-  return programs.find(key);
 }
 
 Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& request,
@@ -186,7 +169,8 @@ std::optional<AllReduceAlgorithm> TransportCollectives::State::small_algorithm(
   const bool doubles = choice == AllReduceAlgorithm::DOUBLING;
   if (doubles && may_double(request, values)) return choice;
   // Each worker's own values are combined before, where that decides the bits.
-  if (!is_mesh || (request.deterministic && values[0].inputs.size() > 1)) return std::nullopt;
+  const bool combines_own = request.deterministic && !request.grouping_independent;
+  if (!is_mesh || (combines_own && values[0].inputs.size() > 1)) return std::nullopt;
   // Where the links are not known, as all sizes are pinned, they judge nothing: row by row is the nearest to doubling.
   const auto seconds = [&](AllReduceAlgorithm algorithm) {
     return predict_all_reduce_seconds(algorithm, num_ranks, inline_bytes, *tuning.links);
@@ -262,9 +246,9 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
     const detail::ReductionAlgorithm& algorithm = detail::algorithm_of(kind);
     detail::ReductionSpan::count(algorithm, row.size_bytes());
     span.set_how(algorithm.name, span.is_open() ? to_string(row.dtype) : std::string_view());
-    running.push_back(
-        find_program({.kind = kind, .num_elements = row.num_elements, .element_size = element_size},
-                     request.deadline));
+    running.push_back(programs.find(
+        {.kind = kind, .num_elements = row.num_elements, .element_size = element_size},
+        request.deadline));
     const bool is_integer_sum = request.op == ReduceOp::MEAN && is_integer(row.dtype);
     jobs.push_back({.program = running.back().get(),
                     .op = is_integer_sum ? ReduceOp::SUM : request.op,
@@ -292,7 +276,7 @@ void TransportCollectives::State::reduce_rows(const CollectiveRequest& request) 
 void TransportCollectives::State::run_job(const ProgramKey& key, ScheduleJob job,
                                           const Deadline& deadline) {
   running.clear();
-  running.push_back(find_program(key, deadline));
+  running.push_back(programs.find(key, deadline));
   job.program = running.back().get();
   group->executor().run(std::span<const ScheduleJob>(&job, 1), deadline);
 }
@@ -358,6 +342,10 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
         state.small_algorithm(request, values, size.inline_bytes);
     if (small == AllReduceAlgorithm::EXCHANGE) {
       state.reduce_inline(request, values, size.inline_bytes);
+      return;
+    }
+    if (request.grouping_independent && num_inputs > 1) {
+      state.replicas.run(request, values, state.is_in_place);
       return;
     }
     for (std::size_t done = 0; done < values.size();) {

@@ -9,6 +9,7 @@
 
 #include "crossdevice/core/log.h"
 
+#include "collective/detail/known_links.h"
 #include "collective/detail/link_measurement.h"
 #include "collective/detail/tuning_agreement.h"
 
@@ -54,6 +55,7 @@ void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) 
   } else {
     tuning_.links = measure_links(*cluster_, *transport_, scratch_,
                                   {.is_mesh = is_mesh_, .deadline = deadline});
+    if (rank_ == 0) KnownLinks::of_process().keep(cluster_->id(), *tuning_.links);
   }
   if (rank_ == 0) log(LogSeverity::INFO, describe(tuning_, num_ranks_, is_mesh_));
 }

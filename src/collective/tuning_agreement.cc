@@ -11,6 +11,8 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/format_bytes.h"
 
+#include "collective/detail/known_links.h"
+
 namespace crossdevice::detail {
 
 AllReduceTuning receive_tuning(Cluster& cluster, const Deadline& deadline) {
@@ -21,7 +23,9 @@ AllReduceTuning receive_tuning(Cluster& cluster, const Deadline& deadline) {
   std::string mine;
   if (cluster.rank() == 0) {
     try {
-      mine = kTuning + to_string(read_tuning_file());
+      AllReduceTuning tuning = read_tuning_file();
+      if (!tuning.links.has_value()) tuning.links = KnownLinks::of_process().find(cluster.id());
+      mine = kTuning + to_string(tuning);
     } catch (const std::bad_alloc&) {
       mine = kNoMemory;
     } catch (const ResourceExhaustedError& error) {

@@ -26,7 +26,7 @@ detail::BatchKind kind_of(ReduceOp op, const ValueDestinationPair& pair,
   const bool is_all_reduce = devices.same_set(pair.destinations.devices());
   detail::BatchKind kind;
   kind.placement = detail::placement_of(devices, pair.destinations.devices());
-  if (is_all_reduce && !options.deterministic) {
+  if (is_all_reduce && !options.is_deterministic()) {
     const bool has_nccl = nccl != nullptr && nccl->can_reduce(op, pair.value.dtype());
     if (has_nccl) {
       kind.nccl = nccl;

@@ -133,7 +133,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
                                 const CommunicationOptions& call) const {
     if (nccl == nullptr) return false;
     const CommunicationOptions all = options.merge(call);
-    return !all.deterministic && all.implementation != CommunicationImplementation::RING &&
+    return !all.is_deterministic() && all.implementation != CommunicationImplementation::RING &&
            !value.is_sparse() && nccl->can_reduce(op, value.dtype()) &&
            value.devices() == devices && destinations.devices().same_set(devices);
   }
@@ -168,7 +168,8 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
             .sequence = active.record().sequence,
             .op = op,
             .deadline = active.deadline(),
-            .deterministic = options.deterministic || call.deterministic,
+            .deterministic = options.is_deterministic() || call.is_deterministic(),
+            .grouping_independent = options.grouping_independent || call.grouping_independent,
             .fingerprint = fingerprint.value()};
   }
   /// Who has given up shows the others nothing more: they are to hear why, not that its next call is not theirs. The cluster says so here, too, but later.
@@ -261,7 +262,9 @@ CollectiveAllReduce::~CollectiveAllReduce() = default;
 
 std::string CollectiveAllReduce::explain(std::size_t size_bytes) const {
   if (!state_->workers.has_value()) return "direct reduction by this process; it is alone";
-  return state_->workers->engine().explain_all_reduce(size_bytes);
+  const std::string on_hosts = state_->workers->engine().explain_all_reduce(size_bytes);
+  if (state_->nccl == nullptr) return on_hosts;
+  return "on GPUs NCCL, by an algorithm of its own choice; what it does not do: " + on_hosts;
 }
 
 std::string CollectiveAllReduce::explain_packs() const {

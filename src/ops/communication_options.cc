@@ -54,6 +54,7 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& oth
     merged.implementation = other.implementation;
   }
   if (other.deterministic) merged.deterministic = true;
+  if (other.grouping_independent) merged.grouping_independent = true;
   return merged;
 }
 

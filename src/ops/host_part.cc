@@ -16,7 +16,9 @@ constexpr std::uint64_t kOnHosts = 1;
 /// What all workers must agree on. Of values of any size that is what the engine compares.
 GroupOperationInfo operation_of(const HostPart::Call& call, const KindText& kind) {
   Fingerprint fingerprint;
-  fingerprint.add(call.request.fingerprint, kOnHosts, call.request.deterministic ? 1U : 0U);
+  fingerprint.add(
+      call.request.fingerprint, kOnHosts,
+      (call.request.deterministic ? 1U : 0U) | (call.request.grouping_independent ? 2U : 0U));
   GroupOperationInfo operation{.kind = call.request.kind,
                                .reduce_op = call.request.op,
                                .fingerprint = fingerprint.value(),

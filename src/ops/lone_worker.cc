@@ -12,7 +12,7 @@ BatchKind LoneWorker::kind_of(ReduceOp op, const PerReplica& value,
   BatchKind kind;
   kind.placement = placement_of(value.devices(), destinations.devices());
   const bool is_for_nccl = kind.placement == Placement::GPUS && value.size() > 1 &&
-                           !options.deterministic &&
+                           !options.is_deterministic() &&
                            options.implementation != CommunicationImplementation::RING &&
                            value.devices().same_set(destinations.devices());
   if (is_for_nccl) kind.nccl = engines_.serving(op, value);

@@ -66,7 +66,7 @@ detail::WorkerBatchPlans::Workers make_workers(const Devices& worker_devices,
 /// algorithm.
 bool is_scheduled(const PerReplica& value, const Destinations& destinations,
                   const CommunicationOptions& options) {
-  return !options.deterministic && !value.is_sparse() &&
+  return !options.is_deterministic() && !value.is_sparse() &&
          value.devices().same_set(destinations.devices());
 }
 
@@ -197,7 +197,7 @@ Mirrored MultiWorkerAllReduce::reduce_implementation(ReduceOp op, const PerRepli
 
 std::vector<Mirrored> MultiWorkerAllReduce::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
-  if (options.deterministic) {
+  if (options.is_deterministic()) {
     return AllReduceCrossDeviceOps::batch_reduce_implementation(op, pairs, options);
   }
   detail::ActiveOperation& active = active_operation();

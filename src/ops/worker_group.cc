@@ -40,7 +40,7 @@ constexpr const char* kByNccl = "by NCCL";
 
 /// What this worker would reduce its values with, if the others would too.
 const char* means_of(const Devices& devices, const CommunicationOptions& options) {
-  if (options.implementation == CommunicationImplementation::RING || options.deterministic) {
+  if (options.implementation == CommunicationImplementation::RING || options.is_deterministic()) {
     return "on hosts";
   }
   const bool are_gpus = std::none_of(devices.begin(), devices.end(),

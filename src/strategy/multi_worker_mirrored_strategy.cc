@@ -37,7 +37,8 @@ std::string common_part(const Devices& devices, const CommunicationOptions& opti
          " of type " + (has_host ? "CPU" : "") + (has_host && has_gpu ? " and " : "") +
          (has_gpu ? "GPU" : "") + ", implementation " +
          std::string(to_string(options.implementation)) +
-         (options.deterministic ? ", deterministic" : "");
+         (options.deterministic ? ", deterministic" : "") +
+         (options.grouping_independent ? ", grouping_independent" : "");
 }
 
 /// Throws on all workers where one of them has something wrong, or another number of devices.

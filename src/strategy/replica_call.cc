@@ -43,7 +43,8 @@ std::string to_string(const CommunicationOptions& options) {
     text << "unset";
   }
   text << ", implementation " << crossdevice::to_string(options.implementation)
-       << ", deterministic " << (options.deterministic ? "true" : "false");
+       << ", deterministic " << (options.deterministic ? "true" : "false")
+       << (options.grouping_independent ? ", grouping_independent" : "");
   return text.str();
 }
 

@@ -31,6 +31,8 @@ TEST(BatchSizeTest, WhatMustNotDifferMakesAnotherFingerprint) {
   EXPECT_NE(of(floats), of(ints));
   EXPECT_NE(of(floats), of(fewer));
   EXPECT_NE(of(floats), of(floats, {.deterministic = true}));
+  EXPECT_NE(of(floats, {.deterministic = true}),
+            of(floats, {.deterministic = true, .grouping_independent = true}));
   EXPECT_NE(of(floats), of(floats, {.fingerprint = 1}));
 }
 

@@ -63,13 +63,15 @@ class CollectiveEngineTest : public ::testing::TestWithParam<Kind> {
     });
   }
 };
+std::string name_of_kind(const ::testing::TestParamInfo<Kind>& kind) {
+  return kind.param == Kind::SHARED      ? "Shared"
+         : kind.param == Kind::TRANSPORT ? "Transport"
+                                         : "TwoLevel";
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, CollectiveEngineTest,
                          ::testing::Values(Kind::SHARED, Kind::TRANSPORT, Kind::TWO_LEVEL),
-                         [](const ::testing::TestParamInfo<Kind>& kind) {
-                           return kind.param == Kind::SHARED      ? "Shared"
-                                  : kind.param == Kind::TRANSPORT ? "Transport"
-                                                                  : "TwoLevel";
-                         });
+                         name_of_kind);
 
 /// A value of a batch that keeps its tensors.
 struct Value {
@@ -140,17 +142,22 @@ void reduce_into(ReduceOp op, const std::vector<Tensor>& inputs, const Tensor& o
   find_reduce_kernel(op, inputs[0].dtype())(pass, 0, output.num_elements());
 }
 
+/// As one worker with all replicas has it: one pass over all of them, by rank.
+Tensor result_of_all(ReduceOp op, const std::vector<std::vector<Tensor>>& by_rank) {
+  const Tensor& first = by_rank[0][0];
+  const Tensor result = Tensor::empty(result_dtype(op, first.dtype()), first.shape(), "CPU:0");
+  std::vector<Tensor> all;
+  for (const std::vector<Tensor>& own : by_rank) all.insert(all.end(), own.begin(), own.end());
+  reduce_into(op, all, result);
+  return result;
+}
+
 /// By definition: each worker's inputs are combined and stored, then these, by rank. Integers are combined exactly, or wrap, so order is no matter; of
 /// them the kernel's own mean.
 Tensor deterministic_result(ReduceOp op, const std::vector<std::vector<Tensor>>& by_rank) {
   const Tensor& first = by_rank[0][0];
   const Tensor result = Tensor::empty(result_dtype(op, first.dtype()), first.shape(), "CPU:0");
-  if (op == ReduceOp::MEAN && is_integer(first.dtype())) {
-    std::vector<Tensor> all;
-    for (const std::vector<Tensor>& own : by_rank) all.insert(all.end(), own.begin(), own.end());
-    reduce_into(op, all, result);
-    return result;
-  }
+  if (op == ReduceOp::MEAN && is_integer(first.dtype())) return result_of_all(op, by_rank);
   const ReduceOp combination = op == ReduceOp::MEAN ? ReduceOp::SUM : op;
   std::vector<Tensor> combined;
   for (const std::vector<Tensor>& own : by_rank) {
@@ -175,8 +182,9 @@ struct Case {
   Tensor expected;
 };
 
+template <class ResultOf>
 std::vector<Case> cases_of(ReduceOp op, std::size_t num_ranks, std::size_t replicas,
-                           std::size_t count) {
+                           std::size_t count, const ResultOf& result_of) {
   std::vector<Case> cases;
   for (const DType dtype : kAllDTypes) {
     if (!is_supported(op, dtype)) continue;
@@ -186,7 +194,7 @@ std::vector<Case> cases_of(ReduceOp op, std::size_t num_ranks, std::size_t repli
         inputs[rank].push_back(random_tensor(dtype, count, rank * 16 + i));
       }
     }
-    const Tensor expected = deterministic_result(op, inputs);
+    const Tensor expected = result_of(op, inputs);
     cases.push_back({std::move(inputs), expected});
   }
   return cases;
@@ -206,7 +214,24 @@ class OwnMemory {
   std::vector<std::vector<std::max_align_t>> blocks_;
 };
 
-TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
+/// Who combines what a worker has before the workers meet.
+struct Definition {
+  bool grouping_independent = false;
+  Tensor (*result)(ReduceOp op, const std::vector<std::vector<Tensor>>& by_rank) = nullptr;
+};
+
+class DeterministicBits : public CollectiveEngineTest {
+ protected:
+  static void expect(const Definition& definition);
+};
+INSTANTIATE_TEST_SUITE_P(Engines, DeterministicBits,
+                         ::testing::Values(Kind::SHARED, Kind::TRANSPORT, Kind::TWO_LEVEL),
+                         name_of_kind);
+
+TEST_P(DeterministicBits, AreThoseOfTheDefinition) { expect({false, deterministic_result}); }
+TEST_P(DeterministicBits, AreThoseOfOneWorkerWithAllReplicas) { expect({true, result_of_all}); }
+
+void DeterministicBits::expect(const Definition& definition) {
   // In one message, side by side, and where they lie.
   const std::vector<std::size_t> counts = testing::kIsSanitized
                                               ? std::vector<std::size_t>{1, 300}
@@ -214,7 +239,8 @@ TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
   for (const ReduceOp op : kAllReduceOps) {
     for (const std::size_t replicas : {1UL, 3UL}) {
       for (const std::size_t count : counts) {
-        const std::vector<Case> cases = cases_of(op, num_ranks(), replicas, count);
+        const std::vector<Case> cases =
+            cases_of(op, num_ranks(), replicas, count, definition.result);
         for (const bool is_foreign : {true, false}) {  // the last one may overwrite the cases
           EXPECT_EQ(
               run([&](CollectiveEngine& engine, std::size_t rank) {
@@ -236,6 +262,7 @@ TEST_P(CollectiveEngineTest, DeterministicBitsAreThoseOfTheDefinition) {
                 }
                 CollectiveRequest request = request_of(op);
                 request.deterministic = true;
+                request.grouping_independent = definition.grouping_independent;
                 engine.all_reduce(request, views(values));
                 for (std::size_t i = 0; i < values.size(); ++i) {
                   for (const Tensor& output : values[i].outputs) {

@@ -67,13 +67,14 @@ TEST(RepeatedValueTest, EverythingElseTells) {
   RepeatedValue known;
   describe(known, request, one, one);
   ASSERT_TRUE(repeats(known, request, one, one));
-  for (const CollectiveRequest& other :
-       std::vector<CollectiveRequest>{{.kind = "reducE", .fingerprint = 5},
-                                      {.kind = "reduce ", .fingerprint = 5},
-                                      {.kind = "", .fingerprint = 5},
-                                      {.kind = "reduce", .op = ReduceOp::MAX, .fingerprint = 5},
-                                      {.kind = "reduce", .deterministic = true, .fingerprint = 5},
-                                      {.kind = "reduce", .fingerprint = 6}}) {
+  for (const CollectiveRequest& other : std::vector<CollectiveRequest>{
+           {.kind = "reducE", .fingerprint = 5},
+           {.kind = "reduce ", .fingerprint = 5},
+           {.kind = "", .fingerprint = 5},
+           {.kind = "reduce", .op = ReduceOp::MAX, .fingerprint = 5},
+           {.kind = "reduce", .deterministic = true, .fingerprint = 5},
+           {.kind = "reduce", .grouping_independent = true, .fingerprint = 5},
+           {.kind = "reduce", .fingerprint = 6}}) {
     EXPECT_FALSE(repeats(known, other, one, one)) << other.kind;
   }
   const Tensor ints = make_tensor(DType::INT32);

@@ -158,6 +158,54 @@ TEST(TransportCollectivesPinned, DoublingSendsEverythingOncePerPowerOfTwo) {
   }
 }
 
+/// Bytes that each rank sends for a deterministic sum of `count` floats of each of `num_replicas`.
+void expect_bytes_of_deterministic(std::size_t num_ranks, std::size_t num_replicas,
+                                   std::size_t count, bool grouping_independent,
+                                   std::size_t bytes) {
+  std::ofstream(tuning_file()) << R"({"all_reduce": [{"algorithm": "ring"}]})";
+  std::vector<std::unique_ptr<Transport>> transports =
+      make_in_process_transports(static_cast<int>(num_ranks));
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    const auto rank = static_cast<std::size_t>(cluster->rank());
+    TransportCollectives collectives(cluster, std::move(transports[rank]));
+    std::vector<Tensor> tensors;
+    for (std::size_t i = 0; i < num_replicas; ++i) tensors.push_back(tensor_of(count, 1));
+    const std::vector<CollectiveValue> values{{tensors, tensors}};
+    const TransportCounters before = collectives.counters();
+    collectives.all_reduce({.kind = "test",
+                            .sequence = 1,
+                            .op = ReduceOp::SUM,
+                            .deadline = Deadline::after_timeout_seconds(60),
+                            .deterministic = true,
+                            .grouping_independent = grouping_independent},
+                           values);
+    const TransportCounters after = collectives.counters();
+    EXPECT_EQ(after.bytes_sent - before.bytes_sent, bytes) << num_ranks << ", " << num_replicas;
+    EXPECT_EQ(after.bytes_received - before.bytes_received, bytes);
+    const auto elements = tensors.back().span<const float>();
+    EXPECT_EQ(
+        std::count(elements.begin(), elements.end(), static_cast<float>(num_ranks * num_replicas)),
+        static_cast<std::ptrdiff_t>(count));
+    cluster->barrier();
+  };
+  EXPECT_EQ(run_clusters(num_ranks, work), no_errors(num_ranks));
+  ::unlink(tuning_file().c_str());
+}
+
+/// No more than a ring; and the price of not depending on the grouping, with two workers of eight replicas 4.5 times what they have.
+TEST(TransportCollectivesPinned, DeterministicMovesNoMoreThanARing) {
+  constexpr std::size_t kPart = 100'003;
+  for (std::size_t n = 2; n <= 8; ++n) {
+    const std::size_t count = n * kPart;
+    const std::size_t part_bytes = kPart * sizeof(float);
+    for (const std::size_t replicas : {1U, 3U, 8U}) {
+      expect_bytes_of_deterministic(n, replicas, count, false, 2 * (n - 1) * part_bytes);
+      const std::size_t each = replicas == 1 ? 2 : replicas + 1;
+      expect_bytes_of_deterministic(n, replicas, count, true, each * (n - 1) * part_bytes);
+    }
+  }
+}
+
 TEST(TransportCollectivesPinned, LongValuesMoveOnInStages) {
   const auto floats = [](std::size_t num_ranks, std::size_t num_stages) {
     return num_stages * num_ranks * kStagePart / sizeof(float);

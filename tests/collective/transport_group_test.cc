@@ -71,5 +71,27 @@ TEST(TransportGroup, WhoIsLateItselfBlamesNobodyElse) {
   }
 }
 
+/// By the first engine of a cluster; the others take over what it has found. A cluster of its own has its own links.
+TEST(TransportGroup, LinksAreMeasuredOncePerCluster) {
+  constexpr int kRanks = 3;
+  std::vector<std::vector<std::unique_ptr<Transport>>> transports(3);
+  for (auto& each : transports) each = make_in_process_transports(kRanks);
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    const auto rank = static_cast<std::size_t>(cluster->rank());
+    const Deadline patience = Deadline::after(std::chrono::seconds(60));
+    const std::shared_ptr<Cluster> other = cluster->duplicate();
+    const TransportGroup first(cluster, std::move(transports[0][rank]), patience);
+    const TransportGroup second(cluster, std::move(transports[1][rank]), patience);
+    const TransportGroup elsewhere(other, std::move(transports[2][rank]), patience);
+    EXPECT_GT(first.transport().counters().messages_sent, 0U);
+    EXPECT_EQ(second.transport().counters(), TransportCounters());
+    EXPECT_GT(elsewhere.transport().counters().messages_sent, 0U);
+    ASSERT_TRUE(second.tuning().links.has_value());
+    EXPECT_EQ(to_string(second.tuning()), to_string(first.tuning()));
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(kRanks, work), testing::no_errors(kRanks));
+}
+
 }  // namespace
 }  // namespace crossdevice::detail

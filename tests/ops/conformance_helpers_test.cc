@@ -84,7 +84,8 @@ TEST(CommunicationOptionsTest, MergeTakesEveryFieldThatIsNotAtItsDefault) {
   const CommunicationOptions other{.bytes_per_pack = 9,
                                    .timeout_seconds = 0,
                                    .implementation = CommunicationImplementation::NCCL,
-                                   .deterministic = true};
+                                   .deterministic = true,
+                                   .grouping_independent = true};
   EXPECT_EQ(base.merge(other), other) << "a timeout of 0 overrides";
   EXPECT_EQ(base.bytes_per_pack, Int64(5)) << "merge leaves its object alone";
 }

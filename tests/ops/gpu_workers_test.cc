@@ -233,7 +233,8 @@ int lose_one(Cluster& cluster) {
   if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGKILL);
   const std::string said = what_goes_wrong(*ops, 100'000);
   std::cerr << "rank " << cluster.rank() << " heard: " << said << '\n';
-  if (said.empty()) return 2;
+  const std::string last = "rank " + std::to_string(cluster.num_workers() - 1);
+  if (!said.starts_with("UNAVAILABLE: ") || !says(said, last)) return 2;
   const Rebuilt rebuilt = cluster.rebuild(
       Survivors::ONLY, {.timeout_seconds = 30, .min_workers = cluster.num_workers() - 1});
   ops = nullptr;

@@ -31,6 +31,8 @@ struct CollectiveRequest {
   Deadline deadline = Deadline::never();
   /// The bits do not depend on the algorithm, on what else is in the batch, or on where workers run.
   bool deterministic = false;
+  /// Nor on which inputs are one worker's: all of them are combined in one order, by rank and then in their order there. With `deterministic` only.
+  bool grouping_independent = false;
   /// Of the caller's larger call, where this one is a part of it: workers whose numbers differ make different calls. So nothing is written where
   /// only a later part differs.
   std::uint64_t fingerprint = 0;

@@ -35,6 +35,7 @@ extern const ReductionAlgorithm kSharedMemoryReduction;
 extern const ReductionAlgorithm kTwoLevelReduction;
 extern const ReductionAlgorithm kExchangeReduction;
 extern const ReductionAlgorithm kDoublingReduction;
+extern const ReductionAlgorithm kReplicaExchangeReduction;
 extern const ReductionAlgorithm kShuffleReduction;
 extern const ReductionAlgorithm kHalvingDoublingReduction;
 extern const ReductionAlgorithm kRingReduction;

@@ -67,6 +67,7 @@ class RepeatedValue {
     DType dtype = DType::FLOAT32;
     DType result_dtype = DType::FLOAT32;
     bool is_deterministic = false;
+    bool is_grouping_independent = false;
     bool is_read_only = false;  // the output
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -80,6 +81,7 @@ class RepeatedValue {
             .dtype = input.dtype(),
             .result_dtype = output.dtype(),
             .is_deterministic = request.deterministic,
+            .is_grouping_independent = request.grouping_independent,
             .is_read_only = output.is_read_only()};
   }
   [[nodiscard]] std::string_view kind() const {

@@ -11,7 +11,8 @@
 
 namespace crossdevice::detail {
 
-/// What rank 0's CROSSDEVICE_TUNING_FILE says; nothing where there is none.
+/// What rank 0's CROSSDEVICE_TUNING_FILE says; nothing where there is none. The links are those that were measured when another engine of this cluster was made,
+/// if one was, unless the file has some.
 ///
 /// Ranks    collective.
 /// Errors   on all ranks: ValueError: the file cannot be read. ResourceExhaustedError: rank 0 has no memory or no descriptor left. Else as Cluster.
