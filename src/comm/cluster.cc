@@ -133,6 +133,10 @@ class Cluster::State::Turn {
 Cluster::Cluster(Passkey /*key*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
 Cluster::~Cluster() = default;
 
+const std::string& detail::ClusterInside::secret(const Cluster& cluster) {
+  return cluster.state_->plane_options.secret;
+}
+
 std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
   return join(*detect_cluster_resolver(), options);
 }
@@ -150,7 +154,9 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
     identity.chief_address = chief_of_all.addresses[0];
     chief_of_all.addresses.erase(chief_of_all.addresses.begin());
   }
-  const std::optional<std::string> secret_file = process_environment()(kSecretFileVariable);
+  const std::string secret_file = options.secret_file.empty()
+                                      ? process_environment()(kSecretFileVariable).value_or("")
+                                      : std::string(options.secret_file);
   ControlPlaneOptions plane_options{
       .rank = identity.rank,
       .num_workers = identity.num_workers,
@@ -158,7 +164,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .more_chief_addresses = chief_of_all.addresses,
       .listener = std::move(chief_of_all.listener),
       .addresses_by_rank = addresses_by_rank(identity),
-      .secret = secret_file.value_or("").empty() ? "" : detail::read_secret(*secret_file),
+      .secret = secret_file.empty() ? "" : detail::read_secret(secret_file),
       .host = detail::host_name(),
       .host_id = detail::host_id(),
       .heartbeat_timeout =
@@ -306,6 +312,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   state->watching = state_->watching;
   state->epoch = state_->epoch;
   state->plane_options.stall_warning = state_->plane_options.stall_warning;
+  state->plane_options.secret = state_->plane_options.secret;
   state->is_everybody = false;
   state->members.reserve(ranks.size());
   bool is_member = false;

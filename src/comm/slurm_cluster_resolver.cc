@@ -31,6 +31,14 @@ std::string chief_address(const LauncherVariables& variables) {
                                 detail::port_of_job(static_cast<std::uint64_t>(job)));
 }
 
+/// The variable with the step's number of tasks: older Slurms leave it to SLURM_NTASKS, which the job's batch script has too, where it is no step. A step is what has
+/// a list of nodes of its own. Null: none.
+const char* size_variable(const LauncherVariables& variables) {
+  if (variables.find("SLURM_STEP_NUM_TASKS").has_value()) return "SLURM_STEP_NUM_TASKS";
+  const bool is_step = variables.find("SLURM_STEP_NODELIST").has_value();
+  return is_step && variables.find("SLURM_NTASKS").has_value() ? "SLURM_NTASKS" : nullptr;
+}
+
 /// How many tasks of the step are on this node; nothing where Slurm does not say.
 std::optional<int> num_local_tasks(const LauncherVariables& variables) {
   const std::optional<std::string> text = variables.find("SLURM_STEP_TASKS_PER_NODE");
@@ -56,16 +64,16 @@ SlurmClusterResolver::~SlurmClusterResolver() = default;
 
 bool SlurmClusterResolver::is_present(const EnvironmentSource& source) {
   const LauncherVariables variables("", source);
-  return variables.find("SLURM_STEP_NUM_TASKS").has_value() &&
-         variables.find("SLURM_PROCID").has_value();
+  return size_variable(variables) != nullptr && variables.find("SLURM_PROCID").has_value();
 }
 
 WorkerIdentity SlurmClusterResolver::identity_implementation() const {
   WorkerIdentity identity;
   identity.launcher = "Slurm";
   const LauncherVariables variables(identity.launcher, source_);
+  const char* const size = size_variable(variables);
   const LauncherVariables::Place place =
-      variables.require_place("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+      variables.require_place("SLURM_PROCID", size != nullptr ? size : "SLURM_STEP_NUM_TASKS");
   identity.rank = place.rank;
   identity.num_workers = place.size;
   identity.task_index = place.rank;

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 
+#include "comm/detail/cluster_state.h"
 #include "comm/detail/local_addresses.h"
 #include "comm/detail/wire.h"
 
@@ -17,7 +17,6 @@ namespace crossdevice::detail {
 TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline) {
   const int num_ranks = cluster.num_workers();
   const std::vector<int> beside = cluster.ranks_beside(cluster.rank());
-  const std::string secret_file = process_environment()(kSecretFileVariable).value_or("");
   TcpMeetingOptions options;
   options.rank = cluster.rank();
   options.num_ranks = num_ranks;
@@ -27,7 +26,7 @@ TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline) {
   TcpIntroduction introduction;
   WireWriter mine;
   try {
-    if (!secret_file.empty()) options.secret = read_secret(secret_file);
+    options.secret = ClusterInside::secret(cluster);
     if (environment().tls && num_ranks > 1) options.tls = TlsKey::make(options.secret);
     options.is_loopback_only =
         options.secret.empty() || static_cast<int>(beside.size()) == num_ranks;

@@ -288,6 +288,9 @@ TEST(SlurmClusterResolverTest, OnOneHostTheChiefIsOnLoopback) {
 }
 
 TEST(SlurmClusterResolverTest, ABatchScriptIsNoWorker) {
+  Variables without_step_size = kSlurm;
+  without_step_size.erase("SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(resolve<SlurmClusterResolver>(without_step_size).num_workers, 11);
   const Variables batch{{"SLURM_JOB_ID", "1"},
                         {"SLURM_PROCID", "0"},
                         {"SLURM_NTASKS", "8"},

@@ -22,6 +22,10 @@
 
 namespace crossdevice {
 
+namespace detail {
+struct ClusterInside;
+}
+
 struct CROSSDEVICE_EXPORT JoinOptions {
   /// How long to wait for all workers; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
   std::optional<double> timeout_seconds = std::nullopt;
@@ -29,6 +33,9 @@ struct CROSSDEVICE_EXPORT JoinOptions {
   double heartbeat_timeout_seconds = 10;
   /// After how long a wait is spoken of on the log: who waits for whom.
   double stall_warning_seconds = 30;
+  /// The file with the job's secret, which every worker proves to hold, here and where tensors travel; empty: CROSSDEVICE_SECRET_FILE, and where that is not set
+  /// either there is none. Read by join(), and not kept.
+  std::string_view secret_file{};
 };
 
 /// Who is to take part in a cluster that is made anew.
@@ -114,7 +121,7 @@ class CROSSDEVICE_EXPORT Cluster {
  public:
   /// Meets the others; who they are is what the launcher says (see cluster_resolver.h). A process that nobody launched is a cluster of its own.
   ///
-  /// Errors   ValueError: the launcher's variables. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
+  /// Errors   ValueError: the launcher's variables; a secret's file that cannot be read, is empty, or is not its owner's alone. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
   ///          says. FailedPreconditionError: rank 0 refuses this worker (its rank is taken; another library version, number of workers or secret); where
   ///          versions or numbers differ, on every worker that comes. UnavailableError: rank 0 cannot listen at its address.
   [[nodiscard]] static std::shared_ptr<Cluster> join(const JoinOptions& options = {});
@@ -214,6 +221,7 @@ class CROSSDEVICE_EXPORT Cluster {
   Cluster(Passkey key, std::shared_ptr<State> state);
 
  private:
+  friend struct detail::ClusterInside;
   std::vector<std::string> exchange(const std::string& kind, std::string bytes,
                                     const Deadline& deadline, const RoundListener& on_end = {});
   std::shared_ptr<State> state_;

@@ -8,8 +8,8 @@
 
 namespace crossdevice {
 
-/// SLURM_PROCID and SLURM_STEP_NUM_TASKS; SLURM_LOCALID with SLURM_NODEID and SLURM_STEP_TASKS_PER_NODE ("4(x2),3") for the place on the
-/// host. Only variables of the step count: a batch script sees SLURM_PROCID and SLURM_NTASKS too and is no worker.
+/// SLURM_PROCID and SLURM_STEP_NUM_TASKS (in a step that has none SLURM_NTASKS); SLURM_LOCALID with SLURM_NODEID and SLURM_STEP_TASKS_PER_NODE ("4(x2),3") for the place on the
+/// host. Only variables of a step count, which has a SLURM_STEP_NODELIST: a batch script sees SLURM_PROCID and SLURM_NTASKS too and is no worker.
 ///
 /// Rank 0 listens on the first host of SLURM_STEP_NODELIST ("n[1-2],m5,o[3-4,06]"; 127.0.0.1 where it is the only one), where Slurm puts
 /// task 0 unless the distribution is arbitrary, at port 61440 + SLURM_JOB_ID mod 4096. Two steps of one job at a time on one host want

@@ -29,6 +29,12 @@ namespace detail {
 
 }  // namespace detail
 
+/// For this floor's transports.
+struct detail::ClusterInside {
+  /// Of the job; empty: there is none.
+  [[nodiscard]] static const std::string& secret(const Cluster& cluster);
+};
+
 struct Cluster::State {
   std::shared_ptr<detail::MeetingPlace> place;  // none: the job has one worker
   detail::ControlPlaneOptions plane_options;
