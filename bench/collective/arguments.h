@@ -33,6 +33,8 @@ struct Arguments {
   Collective collective = Collective::ALL_REDUCE;
   std::string ops = "auto";
   Devices devices;  ///< of each worker
+  bool takes_own_gpus =
+      false;  ///< a worker's devices are those that default_devices(cluster) gives it
   WorkerArguments workers;
   MemoryKind memory = MemoryKind::POOL;
   SizeRange sizes;

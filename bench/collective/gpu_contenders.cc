@@ -2,7 +2,6 @@
 /// Copies, raw NCCL, and waiting for GPUs.
 #include "collective/gpu_contenders.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -25,18 +24,6 @@ constexpr std::chrono::minutes kLongest{10};
 /// CUDA's 13020 is 13.2.
 std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-/// What every GPU of the clique can do.
-std::optional<detail::NcclReduction> reduction_on(const detail::NcclClique& clique,
-                                                  const Case& test_case) {
-  int compute_capability = clique.device(0).properties().compute_capability;
-  for (int i = 1; i < clique.size(); ++i) {
-    compute_capability =
-        std::min(compute_capability, clique.device(i).properties().compute_capability);
-  }
-  return detail::nccl_reduction(test_case.op, test_case.dtype, clique.api().version(),
-                                compute_capability);
 }
 
 }  // namespace
@@ -78,8 +65,7 @@ std::string describe_gpus(const Devices& devices) {
                                         nccl.api->version() % 100, nccl.api->path()));
 }
 
-GpuCopyLimit::GpuCopyLimit(const Case& test_case, const CaseBuffers& buffers)
-    : devices_(test_case.devices) {
+GpuCopyLimit::GpuCopyLimit(const CaseBuffers& buffers) {
   for (const PerReplica& input : buffers.inputs()) {
     for (const Tensor& source : input.values()) {
       if (source.size_bytes() == 0) continue;
@@ -89,19 +75,22 @@ GpuCopyLimit::GpuCopyLimit(const Case& test_case, const CaseBuffers& buffers)
   }
 }
 
-void GpuCopyLimit::run() const {
+void GpuCopyLimit::enqueue() const {
   for (const Pair& pair : pairs_) copy(pair.target, pair.source);
-  wait_for_gpus(devices_);
 }
 
-std::optional<RawNccl> RawNccl::make(const Case& test_case) {
+std::optional<RawNccl> RawNccl::make(const Case& test_case,
+                                     const std::shared_ptr<detail::NcclClique>& among) {
+  if (test_case.num_workers > 1 && among == nullptr) return std::nullopt;
   if (test_case.collective != Collective::ALL_REDUCE || test_case.devices.all_host() ||
       test_case.shapes.size() != 1 || test_case.num_input_elements() == 0) {
     return std::nullopt;
   }
   try {
-    std::shared_ptr<detail::NcclClique> clique = detail::NcclClique::of(test_case.devices);
-    const std::optional<detail::NcclReduction> reduction = reduction_on(*clique, test_case);
+    std::shared_ptr<detail::NcclClique> clique =
+        among != nullptr ? among : detail::NcclClique::of(test_case.devices);
+    const std::optional<detail::NcclReduction> reduction = detail::nccl_reduction(
+        test_case.op, test_case.dtype, clique->api().version(), clique->compute_capability());
     if (!reduction.has_value()) return std::nullopt;
     return RawNccl(std::move(clique), *reduction);
   } catch (const UnavailableError&) {
@@ -109,23 +98,19 @@ std::optional<RawNccl> RawNccl::make(const Case& test_case) {
   }
 }
 
-void RawNccl::run(const CaseBuffers& buffers, Placement placement) const {
+void RawNccl::enqueue(const CaseBuffers& buffers, Placement placement) const {
   const std::span<const Tensor> inputs = buffers.inputs()[0].values();
   const std::span<const Tensor> outputs = buffers.outputs(placement)[0].values();
-  {
-    detail::NcclClique::Launch launch(*clique_);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const int place = static_cast<int>(i);
-      launch.require(
-          clique_->api().all_reduce(inputs[i].data(), outputs[i].data(),
-                                    inputs[i].num_elements() * reduction_.parts, reduction_.type,
-                                    reduction_.op, clique_->communicator(place),
-                                    clique_->device(place).own_stream()),
-          "ncclAllReduce");
-    }
-    launch.end();
+  detail::NcclClique::Launch launch(*clique_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const int place = static_cast<int>(i);
+    launch.require(clique_->api().all_reduce(
+                       inputs[i].data(), outputs[i].data(),
+                       inputs[i].num_elements() * reduction_.parts, reduction_.type, reduction_.op,
+                       clique_->communicator(place), clique_->device(place).own_stream()),
+                   "ncclAllReduce");
   }
-  wait_for_gpus(clique_->devices());
+  launch.end();
 }
 
 }  // namespace crossdevice::bench

@@ -31,18 +31,17 @@ void wait_for_gpus(const Devices& devices);
 class GpuCopyLimit {
  public:
   /// Memory   as much again as the inputs.
-  GpuCopyLimit(const Case& test_case, const CaseBuffers& buffers);
+  explicit GpuCopyLimit(const CaseBuffers& buffers);
   static constexpr const char* kName = "flat_device_copy";
-  /// Bytes read plus bytes written by run().
+  /// Bytes read plus bytes written by one round of copies.
   [[nodiscard]] std::size_t traffic_bytes() const { return traffic_bytes_; }
-  void run() const;
+  void enqueue() const;
 
  private:
   struct Pair {
     Tensor source;
     Tensor target;
   };
-  Devices devices_;
   std::vector<Pair> pairs_;
   std::size_t traffic_bytes_ = 0;
 };
@@ -50,9 +49,10 @@ class GpuCopyLimit {
 /// ncclAllReduce over a case's buffers, by the library's table and communicators and with nothing else of it: of MEAN the sum.
 class RawNccl {
  public:
-  /// Nothing: the case is no all-reduce of one tensor, or NCCL cannot work there.
-  [[nodiscard]] static std::optional<RawNccl> make(const Case& test_case);
-  void run(const CaseBuffers& buffers, Placement placement) const;
+  /// Nothing: the case is no all-reduce of one tensor, or NCCL cannot work there. `among`: of all workers' GPUs, where there are several workers.
+  [[nodiscard]] static std::optional<RawNccl> make(
+      const Case& test_case, const std::shared_ptr<detail::NcclClique>& among = nullptr);
+  void enqueue(const CaseBuffers& buffers, Placement placement) const;
 
  private:
   RawNccl(std::shared_ptr<detail::NcclClique> clique, detail::NcclReduction reduction)

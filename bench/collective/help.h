@@ -42,8 +42,9 @@ With --workers all workers run the loops at once, each over its own buffers, and
 Before each timed call the inputs are rewritten, each device's by a thread of its own (a single one's by the caller), as gradients are: nothing is measured on buffers that
 the reducing cores have left in their caches. So calls on small buffers show how long data takes to come from other cores' caches.
 
-GPUs: --devices GPU:0,GPU:1 or -g 2, in one process, not together with host devices; several devices on one GPU
-(CROSSDEVICE_LOGICAL_GPUS) too, without NCCL.
+GPUs: --devices GPU:0,GPU:1 or -g 2, not together with host devices; several devices on one GPU (CROSSDEVICE_LOGICAL_GPUS) too, without NCCL.
+A process for each GPU: --workers N --devices GPU, where the worker with local rank r takes every GPU whose index is r modulo N. "raw NCCL" is
+ncclAllReduce on the same buffers, with communicators of its own.
 
 Workers: --workers N starts this program N times as crossdevice-run --bind does; under crossdevice-run, mpirun, srun and others it measures among the
 workers they have started (CROSSDEVICE_LAUNCHER=none: it does not). A time is the slowest worker's. The workers line up before each sample;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include <fmt/core.h>
 
+#include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/version.h"
 
@@ -51,13 +53,14 @@ int measure_with(const Arguments& arguments, TeamOps& together, std::vector<Case
       .check = arguments.check ? CheckValues::YES : CheckValues::NO,
       .placing = {.num_hosts = team.num_hosts(),
                   .num_namespaces = arguments.workers.num_namespaces,
-                  .rate = arguments.workers.rate}};
+                  .rate = arguments.workers.rate},
+      .raw_nccl = together.raw_nccl};
   return measure_and_report(fmt::format("crossdevice-bench {}", library_version_string()),
                             arguments, options, team, std::move(groups), json);
 }
 
 int run(int argc, char** argv) {
-  const std::optional<Arguments> arguments =
+  std::optional<Arguments> arguments =
       parse_arguments(argc, argv, [] { return detect_cluster_resolver()->identity().num_workers; });
   if (!arguments) return programs::kExitOk;
   std::vector<CaseGroup> groups = plan_cases(*arguments);
@@ -68,7 +71,10 @@ int run(int argc, char** argv) {
   if (arguments->workers.num_workers > 1 && !is_one_of_several) {
     return start_workers(arguments->workers, argc, argv);
   }
-  TeamOps together = make_team_ops(*arguments);
+  std::shared_ptr<Cluster> cluster;
+  if (arguments->workers.num_workers > 0) cluster = meet_workers(*arguments);
+  if (arguments->takes_own_gpus) groups = plan_cases(*arguments);
+  TeamOps together = make_team_ops(*arguments, cluster);
   if (!is_one_of_several) return measure_with(*arguments, together, std::move(groups), json);
   const int code = programs::run_program("crossdevice-bench", [&] {
     return measure_with(*arguments, together, std::move(groups), json);

@@ -119,7 +119,7 @@ Contender contender_on_gpus(const Case& test_case, Sets& sets, Placement placeme
   });
 }
 
-/// The rows of all cases in one placement, on the GPUs of this process.
+/// The rows of all cases in one placement, on GPUs.
 std::vector<Row> measure_on_gpus(std::span<const Case> cases, std::span<Sets> sets,
                                  Placement placement, const std::string& relative_limit,
                                  const MeasureOptions& options, Team& team) {
@@ -132,20 +132,27 @@ std::vector<Row> measure_on_gpus(std::span<const Case> cases, std::span<Sets> se
     rows.push_back(make_row(cases[c], sets[c], placement, options, team));
     contenders.push_back(contender_on_gpus(cases[c], sets[c], placement, options));
   }
-  const GpuCopyLimit copies(cases[0], sets[0][0]);
-  contenders.push_back(contender_on_gpus(cases[0], sets[0], [&copies] { copies.run(); }));
-  const std::optional<RawNccl> nccl = RawNccl::make(cases[0]);
+  const GpuCopyLimit copies(sets[0][0]);
+  contenders.push_back(contender_on_gpus(cases[0], sets[0], [&copies, &sets, &cases] {
+    for (std::size_t i = 0; i < sets[0].size(); ++i) copies.enqueue();
+    wait_for_gpus(cases[0].devices);
+  }));
+  const std::optional<RawNccl> nccl = RawNccl::make(cases[0], options.raw_nccl);
   if (nccl.has_value()) {
-    contenders.push_back(contender_on_gpus(
-        cases[0], sets[0], [&nccl, &sets, placement] { nccl->run(sets[0][0], placement); }));
+    contenders.push_back(contender_on_gpus(cases[0], sets[0], [&nccl, &sets, &cases, placement] {
+      for (const CaseBuffers& buffers : sets[0]) nccl->enqueue(buffers, placement);
+      wait_for_gpus(cases[0].devices);
+    }));
   }
   const std::vector<TimeStatistics> times = time_interleaved(contenders, options.timing, team);
   for (std::size_t c = 0; c < cases.size(); ++c) {
     rows[c].time = times[c];
     rows[c].limit = c == 0 ? GpuCopyLimit::kName : relative_limit;
-    rows[c].limit_gbs = c > 0 ? rows[0].traffic_gbs()
-                              : gigabytes_per_second(static_cast<double>(copies.traffic_bytes()),
-                                                     times[cases.size()].median_us);
+    rows[c].limit_gbs =
+        c > 0
+            ? rows[0].traffic_gbs()
+            : gigabytes_per_second(static_cast<double>(copies.traffic_bytes() * team.num_workers()),
+                                   times[cases.size()].median_us);
   }
   if (nccl.has_value()) rows[0].raw_nccl_us = times.back().median_us;
   return rows;

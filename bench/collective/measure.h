@@ -2,9 +2,12 @@
 /// Measures one case: checks the values, then times the operation and its limit in turns.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "crossdevice/comm/nccl_clique.h"
 
 #include "collective/case_buffers.h"
 #include "collective/case_runner.h"
@@ -23,6 +26,8 @@ struct MeasureOptions {
   InterleaveOptions timing;
   CheckValues check = CheckValues::YES;
   Placing placing{};
+  /// Among workers: by which raw NCCL is measured; null: it is not. One process has cliques of its own.
+  std::shared_ptr<detail::NcclClique> raw_nccl{};
 };
 
 /// How many calls of one case a sample times: one where a call takes long enough, or nobody else takes part.

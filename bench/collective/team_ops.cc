@@ -7,6 +7,8 @@
 #include <fmt/core.h>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/comm/default_devices.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "support/program.h"
@@ -25,14 +27,36 @@ TeamOps alone(const Arguments& arguments) {
           .algorithm = std::move(algorithm),
           .team = Team(),
           .explain = {},
-          .explain_packs = {}};
+          .explain_packs = {},
+          .raw_nccl = nullptr};
+}
+
+std::shared_ptr<detail::NcclClique> raw_nccl_among(const std::shared_ptr<Cluster>& cluster,
+                                                   const Devices& devices) {
+  if (devices.all_host()) return nullptr;
+  try {
+    return detail::NcclClique::among(cluster, devices);
+  } catch (const UnavailableError&) {
+    return nullptr;  // the ops have said why, once
+  }
 }
 
 }  // namespace
 
-TeamOps make_team_ops(const Arguments& arguments) {
-  if (arguments.workers.num_workers == 0) return alone(arguments);
-  const std::shared_ptr<Cluster> cluster = Cluster::join();
+std::shared_ptr<Cluster> meet_workers(Arguments& arguments) {
+  std::shared_ptr<Cluster> cluster = Cluster::join();
+  if (!arguments.takes_own_gpus) return cluster;
+  arguments.devices = default_devices(*cluster);
+  if (arguments.devices.all_host()) {
+    throw programs::ArgumentError(
+        fmt::format("--devices GPU: rank {} of {} gets no GPU of this machine", cluster->rank(),
+                    cluster->num_workers()));
+  }
+  return cluster;
+}
+
+TeamOps make_team_ops(const Arguments& arguments, const std::shared_ptr<Cluster>& cluster) {
+  if (cluster == nullptr) return alone(arguments);
   const int group_size = cluster->num_workers() * static_cast<int>(arguments.devices.size());
   auto ops = std::make_shared<CollectiveAllReduce>(arguments.devices, group_size,
                                                    arguments.communication, cluster);
@@ -44,13 +68,15 @@ TeamOps make_team_ops(const Arguments& arguments) {
                     "crossdevice-bench makes the namespaces itself",
                     num_namespaces, team.num_hosts()));
   }
-  const std::string algorithm = team.num_hosts() == 1 ? "direct" : "auto";
+  const bool is_direct = team.num_hosts() == 1 && arguments.devices.all_host();
+  const std::string algorithm = is_direct ? "direct" : "auto";
   auto explain = [ops](std::size_t size_bytes) { return ops->explain(size_bytes); };
   return {.ops = {.ops = ops, .name = "collective_all_reduce"},
           .algorithm = algorithm,
           .team = std::move(team),
           .explain = std::move(explain),
-          .explain_packs = [ops] { return ops->explain_packs(); }};
+          .explain_packs = [ops] { return ops->explain_packs(); },
+          .raw_nccl = raw_nccl_among(cluster, arguments.devices)};
 }
 
 }  // namespace crossdevice::bench

@@ -105,11 +105,20 @@ TEST(BenchArgumentsTest, TakesTheirLongNames) {
   EXPECT_EQ(a.collective, Collective::REDUCE);
 }
 
+TEST(BenchArgumentsTest, WorkersShareOutTheMachinesGpus) {
+  const Arguments a = parse({"--workers", "2", "--devices", "GPU"});
+  EXPECT_TRUE(a.takes_own_gpus);
+  EXPECT_FALSE(parse({"--workers", "2"}).takes_own_gpus);
+  EXPECT_NE(refusal({"--devices", "GPU"}).find("GPU"), std::string::npos);
+  EXPECT_EQ(refusal({"--workers", "2", "--devices", "GPU", "--foreign"}),
+            "--foreign: on GPUs the memory is always the library's");
+}
+
 TEST(BenchArgumentsTest, TakesItsOwnFlags) {
   const Arguments a =
       parse({"--op", "batch_reduce", "--ops", "hierarchical_copy", "--devices", "CPU:2,CPU:0",
-             "--num-packs", "3", "--bytes-per-pack", "1M", "--deterministic", "--json", "x.json",
-             "--all-reduce-spec", "xring#2:1k:nccl"});
+             "--num-packs", "3", "--bytes-per-pack", "1M", "--deterministic",
+             "--grouping-independent", "--json", "x.json", "--all-reduce-spec", "xring#2:1k:nccl"});
   EXPECT_EQ(a.collective, Collective::BATCH_REDUCE);
   EXPECT_EQ(a.ops, "hierarchical_copy");
   EXPECT_EQ(a.devices, (Devices{"CPU:2", "CPU:0"}));
@@ -117,6 +126,7 @@ TEST(BenchArgumentsTest, TakesItsOwnFlags) {
   EXPECT_EQ(a.all_reduce_spec.to_string(), "xring#2:1024:nccl");
   EXPECT_EQ(a.communication.bytes_per_pack.value(), 1 << 20);
   EXPECT_TRUE(a.communication.deterministic);
+  EXPECT_TRUE(a.communication.grouping_independent);
   EXPECT_EQ(a.json, "x.json");
 }
 

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
-//   faulty_worker FAULT RANK HEARTBEAT      FAULT: none, cut (its network), kill. HEARTBEAT: how many seconds it may be missed. Prints what ended the worker, and
-//                                           after how many milliseconds; then it stays until SIGUSR1, for the others are not to hear of its end.
+//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), kill; cut-amid, kill-amid: not before a call, but from another thread while one
+//                                               is under way, or the next. HEARTBEAT: how many seconds it may be missed. COUNT: floats of the calls at that time.
+//                                               Prints what ended the worker, and after how many milliseconds; then it stays until SIGUSR1, for the others are not
+//                                               to hear of its end.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <net/if.h>
@@ -56,8 +60,20 @@ void await_word(const sigset_t& word) {
 }
 
 void suffer(const std::string& fault) {
-  if (fault == "cut") cut_network();
-  if (fault == "kill") ::kill(::getpid(), SIGKILL);
+  if (fault.starts_with("cut")) cut_network();
+  if (fault.starts_with("kill")) ::kill(::getpid(), SIGKILL);
+}
+
+/// Now, or a little later than the call that follows begins.
+std::future<void> begin_to_suffer(const std::string& fault) {
+  if (!fault.ends_with("-amid")) {
+    suffer(fault);
+    return {};
+  }
+  return std::async(std::launch::async, [fault] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    suffer(fault);
+  });
 }
 
 std::string names_of(const cd::OpError& error) {
@@ -71,23 +87,27 @@ std::string names_of(const cd::OpError& error) {
 
 const char* kind_of(const cd::OpError& error) { return cd::to_string(error.code()).data(); }
 
-int run(const std::string& fault, int faulty_rank, double heartbeat_seconds) {
+int run(const std::string& fault, int faulty_rank, double heartbeat_seconds,
+        std::size_t last_count) {
   const sigset_t word = blocked_word();
   const std::shared_ptr<cd::Cluster> cluster =
       cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = heartbeat_seconds});
   cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
-  for (const std::size_t count : {std::size_t{3}, std::size_t{1000}, std::size_t{1} << 20}) {
+  std::future<void> suffering;
+  for (const std::size_t count : {std::size_t{3}, std::size_t{1001}, last_count}) {
     std::vector<float> mine(count);
     const cd::PerReplica value{cd::Tensor::view(std::span(mine), "CPU:0")};
     const int n = cluster->num_workers();
-    const bool is_last = count == std::size_t{1} << 20 && fault != "none";
+    const bool is_last = count == last_count && fault != "none";
     for (int round = 0; is_last || round < kRoundsBefore; ++round) {
       for (std::size_t i = 0; i < count; ++i) {
         mine[i] = static_cast<float>(cluster->rank() + static_cast<int>(i % 7) + round % 5);
       }
-      if (is_last && round == kRoundsBefore && cluster->rank() == faulty_rank) suffer(fault);
+      if (is_last && round == kRoundsBefore && cluster->rank() == faulty_rank) {
+        suffering = begin_to_suffer(fault);
+      }
       before = Clock::now();
       try {
         ops.reduce_into(cd::ReduceOp::SUM, value, value);
@@ -117,7 +137,9 @@ int run(const std::string& fault, int faulty_rank, double heartbeat_seconds) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 4) return run(argv[1], std::stoi(argv[2]), std::stod(argv[3]));
+    if (argc == 5) {
+      return run(argv[1], std::stoi(argv[2]), std::stod(argv[3]), std::stoul(argv[4]));
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

@@ -3,12 +3,15 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/nccl_clique.h"
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
 #include "collective/gpu_contenders.h"
@@ -16,6 +19,7 @@
 #include "collective/report_json.h"
 #include "collective/report_table.h"
 #include "support/emulated_gpus.h"
+#include "support/threaded_cluster.h"
 
 namespace crossdevice::bench {
 namespace {
@@ -91,6 +95,44 @@ TEST_F(MeasureGpuTest, EveryTypeAndReductionIsRightAndRawNcclIsThereWhereNcclCan
                 detail::nccl_reduction(op, dtype, emulated_nccl().version(), 90).has_value());
     }
   }
+}
+
+/// Workers as threads, which have emulated GPUs of their own: values of all of them, in many calls in a row, beside raw NCCL among them.
+TEST_F(MeasureGpuTest, WorkersMeasureTogether) {
+  constexpr std::size_t kWorkers = 2;
+  const Devices of_worker[kWorkers] = {{"GPU:0", "GPU:2"}, {"GPU:1", "GPU:3"}};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    const Devices& devices = of_worker[cluster->rank()];
+    const auto ops =
+        std::make_shared<CollectiveAllReduce>(devices, 4, CommunicationOptions(), cluster);
+    Team team(cluster, ops, devices);
+    team.line_up();
+    MeasureOptions options{
+        .runner = run_with({.ops = ops, .name = "collective_all_reduce"}, "auto"),
+        .timing = {.iterations = 5, .warmup = 1, .rounds = 5},
+        .raw_nccl = detail::NcclClique::among(cluster, devices)};
+    OwnerThreads owners(devices.size());
+    for (const Collective collective : {Collective::ALL_REDUCE, Collective::BATCH_REDUCE}) {
+      Case test_case = make_case(collective, devices);
+      test_case.num_workers = kWorkers;
+      test_case.worker = team.rank();
+      EXPECT_GT(calls_per_sample(test_case, team), 1U);
+      const std::vector<RowPair> rows =
+          measure_cases(std::span<const Case>(&test_case, 1), "flat_buffer", options, owners, team);
+      EXPECT_EQ(rows[0].out_of_place.wrong, 0U);
+      EXPECT_EQ(rows[0].in_place->wrong, 0U);
+      EXPECT_EQ(rows[0].out_of_place.limit, "flat_device_copy");
+      EXPECT_EQ(rows[0].out_of_place.raw_nccl_us.has_value(), collective == Collective::ALL_REDUCE);
+      options.runner.run = [](const Case&, const CaseBuffers&, Placement) {};  // none is reduced
+      EXPECT_GT(measure_cases(std::span<const Case>(&test_case, 1), "flat_buffer", options, owners,
+                              team)[0]
+                    .out_of_place.wrong,
+                0U);
+      options.runner = run_with({.ops = ops, .name = "collective_all_reduce"}, "auto");
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(kWorkers, work), testing::no_errors(kWorkers));
 }
 
 TEST_F(MeasureGpuTest, ABatchIsHeldAgainstTheFlatBuffer) {

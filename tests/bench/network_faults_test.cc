@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -33,16 +34,29 @@ constexpr int kHeartbeatSeconds = 4;
 /// How much later than the heartbeat's limit a worker may speak: who is silent is looked for after every quarter of it, and the others are told.
 constexpr int kSlackMilliseconds = 1500;
 
-/// The last line of each rank. `tuning`: the file that says by which algorithm they reduce; empty: by what they measure.
-std::map<int, std::string> run_job(int workers, const std::string& fault, int faulty_rank,
-                                   int& status, const std::string& tuning = "") {
+constexpr std::size_t kManyFloats = std::size_t{1} << 20;
+constexpr std::size_t kFewFloats = 1000;
+
+struct NetworkJob {
+  int workers = 3;
+  int namespaces = 3;
+  /// The file that says by which algorithm they reduce; empty: by what they measure.
+  std::string tuning{};
+  std::size_t count = kManyFloats;  // when it happens
+};
+
+/// The last line of each rank.
+std::map<int, std::string> run_job(const NetworkJob& how, const std::string& fault, int faulty_rank,
+                                   int& status) {
+  const auto& [workers, namespaces, tuning, count] = how;
   const std::string program =
       tuning.empty() ? "exec \"$@\"" : "export CROSSDEVICE_TUNING_FILE=\"$0\"; exec \"$@\"";
-  RunningJob job({"-n", std::to_string(workers), "--netns", std::to_string(workers), "--keep-going",
-                  "--", "sh", "-c", program, tuning, CROSSDEVICE_FAULTY_WORKER, fault,
-                  std::to_string(faulty_rank), std::to_string(kHeartbeatSeconds)});
+  RunningJob job({"-n", std::to_string(workers), "--netns", std::to_string(namespaces),
+                  "--keep-going", "--", "sh", "-c", program, tuning, CROSSDEVICE_FAULTY_WORKER,
+                  fault, std::to_string(faulty_rank), std::to_string(kHeartbeatSeconds),
+                  std::to_string(count)});
   if (fault != "none") {  // each has said what it has heard, and may leave
-    EXPECT_TRUE(job.read_until("\n", fault == "kill" ? workers - 1 : workers)) << job.err;
+    EXPECT_TRUE(job.read_until("\n", fault.starts_with("kill") ? workers - 1 : workers)) << job.err;
     job.send(SIGUSR1);
   }
   status = job.finish();
@@ -70,33 +84,51 @@ void expect_named_in_time(const std::string& line, int culprit) {
 TEST_F(NetworkFaultsTest, ReducesAcrossHosts) {
   for (const int workers : {2, 3, 4}) {
     int status = -1;
-    const std::map<int, std::string> lines = run_job(workers, "none", 0, status);
+    const std::map<int, std::string> lines =
+        run_job({.workers = workers, .namespaces = workers}, "none", 0, status);
     EXPECT_EQ(status, 0);
     for (int rank = 0; rank < workers; ++rank) EXPECT_EQ(lines.at(rank), "all right");
   }
 }
 
-/// By an algorithm that is pinned for all sizes: whom each of them waits for differs.
+struct Algorithm {
+  const char* name;
+  std::size_t count;
+  friend std::ostream& operator<<(std::ostream& out, const Algorithm& algorithm) {
+    return out << algorithm.name;
+  }
+};
+
+/// By an algorithm that is pinned for all sizes that it can: whom each of them waits for differs.
 class NetworkFaultsByAlgorithmTest : public NetworkFaultsTest,
-                                     public ::testing::WithParamInterface<const char*> {
+                                     public ::testing::WithParamInterface<Algorithm> {
  protected:
   void SetUp() override {
-    std::ofstream(tuning_) << R"({"all_reduce": [{"algorithm": ")" << GetParam() << "\"}]}";
+    const bool is_for_few = GetParam().count == kFewFloats;
+    std::ofstream(tuning_) << R"({"all_reduce": [)"
+                           << (is_for_few ? R"({"up_to_bytes": 4096, "algorithm": ")" : "")
+                           << (is_for_few ? GetParam().name : "") << (is_for_few ? R"("}, )" : "")
+                           << R"({"algorithm": ")" << (is_for_few ? "ring" : GetParam().name)
+                           << R"("}]})";
     NetworkFaultsTest::SetUp();
   }
   void TearDown() override { ::unlink(tuning_.c_str()); }
 
   [[nodiscard]] std::map<int, std::string> run(const std::string& fault, int faulty_rank) const {
     int status = -1;
-    return run_job(3, fault, faulty_rank, status, tuning_);
+    return run_job({.tuning = tuning_, .count = GetParam().count}, fault, faulty_rank, status);
   }
 
  private:
   std::string tuning_ = ::testing::TempDir() + "network_faults_" + std::to_string(::getpid());
 };
 INSTANTIATE_TEST_SUITE_P(By, NetworkFaultsByAlgorithmTest,
-                         ::testing::Values("ring", "shuffle", "rechd"),
-                         [](const auto& tested) { return std::string(tested.param); });
+                         ::testing::Values(Algorithm{"ring", kManyFloats},
+                                           Algorithm{"shuffle", kManyFloats},
+                                           Algorithm{"rechd", kManyFloats},
+                                           Algorithm{"exchange", kFewFloats},
+                                           Algorithm{"doubling", kFewFloats}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_P(NetworkFaultsByAlgorithmTest, AKilledWorkerIsNamed) {
   for (const int faulty : {1, 2}) {
@@ -115,6 +147,17 @@ TEST_P(NetworkFaultsByAlgorithmTest, AKilledChiefIsNamed) {
   expect_named_in_time(lines[2], 0);
 }
 
+/// Wherever the call is just then.
+TEST_P(NetworkFaultsByAlgorithmTest, SoIsOneThatIsKilledOrCutAmidACall) {
+  std::map<int, std::string> killed = run("kill-amid", 1);
+  expect_named_in_time(killed[0], 1);
+  expect_named_in_time(killed[2], 1);
+  std::map<int, std::string> cut = run("cut-amid", 1);
+  expect_named_in_time(cut[0], 1);
+  expect_named_in_time(cut[2], 1);
+  expect_named_in_time(cut[1], -1);
+}
+
 TEST_P(NetworkFaultsByAlgorithmTest, AWorkerWhoseLinkIsCutIsNamedWhenItsHeartbeatIsMissed) {
   std::map<int, std::string> lines = run("cut", 2);
   expect_named_in_time(lines[0], 2);
@@ -127,6 +170,18 @@ TEST_P(NetworkFaultsByAlgorithmTest, AChiefWhoseLinkIsCutIsNamedToo) {
   expect_named_in_time(lines[1], 0);
   expect_named_in_time(lines[2], 0);
   expect_named_in_time(lines[0], -1);
+}
+
+/// Workers that share memory on each of two hosts: those beside it and those on the other host name it.
+TEST_F(NetworkFaultsTest, InTwoLevelsAKilledWorkerIsNamed) {
+  for (const std::size_t count : {kFewFloats, kManyFloats}) {
+    for (const std::string fault : {"kill", "kill-amid"}) {
+      int status = -1;
+      std::map<int, std::string> lines =
+          run_job({.workers = 4, .namespaces = 2, .count = count}, fault, 1, status);
+      for (const int rank : {0, 2, 3}) expect_named_in_time(lines[rank], 1);
+    }
+  }
 }
 
 }  // namespace
