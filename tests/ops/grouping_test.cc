@@ -62,6 +62,7 @@ void expect_bits_of_one_process(const Group& group, CollectiveAllReduce& ops) {
     for (const std::size_t count : kCounts) {
       values.push_back(components<T>(group.first, group.devices, count));
     }
+    pairs.reserve(values.size());
     for (const PerReplica& value : values) pairs.push_back({value, value});
     const CommunicationOptions options{.bytes_per_pack = 50'000, .grouping_independent = true};
     const std::vector<Mirrored> batch = ops.batch_reduce(op, pairs, options);
