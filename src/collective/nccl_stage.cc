@@ -26,20 +26,34 @@ NcclStage::~NcclStage() {
   }
 }
 
+void NcclStage::release() noexcept {
+  size_bytes_ = 0;
+  for (Side& side : sides_) side.buffers = {};  // in the order of the stage's stream
+}
+
 void NcclStage::require_bytes(std::size_t size_bytes) {
   if (size_bytes <= size_bytes_) return;
-  for (Side& side : sides_) {
-    const CurrentCudaDevice current(side.device->cuda(), side.device->ordinal());
-    side.buffers = {};
-    for (Tensor& buffer : side.buffers) {
-      buffer = Tensor::empty(DType::UINT8, Shape{size_bytes}, side.name, from_cuda(side.stream));
-      // NCCL also adds up what lies between the pieces: nobody reads it, but it is not to be uninitialised.
-      require_cuda(side.device->cuda(),
-                   side.device->cuda().memset_async(buffer.data(), 0, size_bytes, side.stream),
-                   "cudaMemsetAsync");
-    }
+  // The old buffers go first, on all devices: kept until the new ones are there, they would be what these lack room for. So a failure leaves none at all, and the
+  // next call makes its own.
+  release();
+  try {
+    for (Side& side : sides_) fill(side, size_bytes);
+  } catch (...) {
+    release();
+    throw;
   }
   size_bytes_ = size_bytes;
+}
+
+void NcclStage::fill(Side& side, std::size_t size_bytes) {
+  const CurrentCudaDevice current(side.device->cuda(), side.device->ordinal());
+  for (Tensor& buffer : side.buffers) {
+    buffer = Tensor::empty(DType::UINT8, Shape{size_bytes}, side.name, from_cuda(side.stream));
+    // NCCL also adds up what lies between the pieces: nobody reads it, but it is not to be uninitialised.
+    require_cuda(side.device->cuda(),
+                 side.device->cuda().memset_async(buffer.data(), 0, size_bytes, side.stream),
+                 "cudaMemsetAsync");
+  }
 }
 
 void NcclStage::wait_for_memory(const Deadline& deadline) const {

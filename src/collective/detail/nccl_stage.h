@@ -30,7 +30,8 @@ class NcclStage {
 
   /// Two buffers of so many bytes on each device.
   ///
-  /// Errors   ResourceExhaustedError.
+  /// Errors   ResourceExhaustedError: what a growing stage had is given back before it asks for more, so it has nothing then, and the next call begins anew,
+  ///          with as much as that one needs.
   void require_bytes(std::size_t size_bytes);
   /// Blocks until the buffers exist (they come to be in stream order): for those who cannot wait in their streams, because these are captured.
   void wait_for_memory(const Deadline& deadline) const;
@@ -47,8 +48,11 @@ class NcclStage {
     CudaStream stream = nullptr;
     std::array<Tensor, 2> buffers;
   };
+  void release() noexcept;
+  static void fill(Side& side, std::size_t size_bytes);
+
   std::vector<Side> sides_;
-  std::size_t size_bytes_ = 0;
+  std::size_t size_bytes_ = 0;  // of each buffer; 0: there are none
 };
 
 }  // namespace crossdevice::detail
