@@ -5,7 +5,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
+#include <latch>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -85,10 +88,29 @@ Deadline part_of_grace(int divisor) { return Deadline::after(nccl_grace() / divi
 
 bool has_group_abort(const State& state) { return state.nccl->version() >= kNcclWithGroupAbort; }
 
-/// Who is stuck inside NCCL in a launch comes out by the flags that this sets; before 2.28.7, by the abort itself.
-void revoke(State& state) {
-  if (state.nccl->version() < kNcclWithRevoke) return;
-  for (const NcclComm each : state.communicators) (void)state.nccl->comm_revoke(each);
+/// On a thread of its own, or here where there is none to be had.
+template <class Work>
+void run_beside(const char* name, const Work& work) {
+  try {
+    start_service_thread(name, work).detach();
+  } catch (const OpError&) {
+    work();
+  }
+}
+
+/// Who is stuck inside NCCL in a launch comes out by the flags that this sets; before 2.28.7, by the abort itself. Each beside the others: NCCL returns from one
+/// only when the communicator's streams have left its kernels, which a stream that somebody blocks never does, and the kernels of the other ranks then wait
+/// for that one's until they are revoked too. Without threads the later ones wait for the earlier.
+void revoke(const StatePtr& state) {
+  if (state->nccl->version() < kNcclWithRevoke) return;
+  const auto num_left = std::make_shared<std::latch>(std::ssize(state->communicators));
+  for (const NcclComm each : state->communicators) {
+    run_beside("xdev-nccl-revoke", [state, each, num_left] {
+      (void)state->nccl->comm_revoke(each);
+      num_left->count_down();
+    });
+  }
+  num_left->wait();  // as long as NCCL takes: supervise() has the deadline
 }
 
 /// The last of the threads that abort says that it is over, also when nobody waits for that any more.
@@ -108,27 +130,21 @@ void finish_aborting(State& state) {
   }
 }
 
-/// On a thread of its own, or here where there is none to be had.
 void abort_beside(const StatePtr& state, NcclComm communicator) {
   {
     const std::lock_guard lock(state->mutex);
     ++state->num_aborting;
   }
-  const auto end_it = [state, communicator] {
+  run_beside("xdev-nccl-abort", [state, communicator] {
     (void)state->nccl->comm_abort(communicator);
     finish_aborting(*state);
-  };
-  try {
-    start_service_thread("xdev-nccl-abort", end_it).detach();
-  } catch (const OpError&) {
-    end_it();
-  }
+  });
 }
 
 void start_aborting(const StatePtr& state) {
   state->num_aborting = 1;  // the thread below
   start_service_thread("xdev-nccl-abort", [state] {
-    revoke(*state);
+    revoke(state);
     state->give_up_communicators(part_of_grace(4));
     if (state->is_adopted) {
       // Their owner aborts them.

@@ -41,6 +41,8 @@ using testing::watched;
 const bool is_installed = (testing::install_emulated_gpus(4), true);
 
 const Devices kThree{"GPU:0", "GPU:1", "GPU:2"};
+/// For what comes soon, where it comes at all.
+constexpr std::chrono::seconds kLimit{5};
 
 std::exception_ptr error(const std::string& text) {
   return std::make_exception_ptr(InternalError(text));
@@ -224,35 +226,43 @@ TEST_F(NcclCliqueFailureTest, NcclsAsyncErrorIsTheOperationsFailure) {
   EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
 }
 
-TEST_F(NcclCliqueFailureTest, AStreamThatTheUserBlocksKeepsTheAbortFromComingBack) {
+class NcclCliqueBlockedStreamTest : public NcclCliqueFailureTest,
+                                    public ::testing::WithParamInterface<int> {};
+
+TEST_P(NcclCliqueBlockedStreamTest, KeepsTheAbortFromComingBackAndFreesTheOthers) {
+  const int blocked = GetParam();
+  const Devices with_it{kThree[static_cast<std::size_t>(blocked)], "GPU:3"};
   const testing::LogKeeper log;
   detail::set_nccl_grace(std::chrono::milliseconds(200));
   const auto clique = NcclClique::of(kThree);
   Lanes lanes(*clique);
   Failure failure;
   const GpuEvent start = lanes.record(0);
-  emulated_cuda().block_stream(lanes.stream(2));
+  emulated_cuda().block_stream(lanes.stream(blocked));
   all_reduce(*clique, lanes);
   detail::watch(watched(clique, lanes, 1, 0.1, start, failure));
   ASSERT_TRUE(failure.await());
   EXPECT_THAT(failure.text(), HasSubstr("waiting for GPU:0, GPU:1, GPU:2"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(i == blocked || emulated_cuda().synchronize(lanes.stream(i), kLimit)) << i;
+  }
   ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORT_INCOMPLETE));
   EXPECT_TRUE(log.await("has not come back within 0.2 s", Deadline::after(kLong)));
   EXPECT_THAT(log.texts(), HasSubstr("only the process's end is safe"));
   EXPECT_NE(thrown<DeadlineExceededError>([&] { clique->require_usable(); }), "");
   EXPECT_THAT(thrown<FailedPreconditionError>([&] { clique->require_usable(); }),
               HasSubstr("only the process's end is safe"));
-  EXPECT_THAT(thrown<UnavailableError>([] {
-                (void)NcclClique::of({"GPU:2", "GPU:3"});
-              }),
+  EXPECT_THAT(thrown<UnavailableError>([&] { (void)NcclClique::of(with_it); }),
               HasSubstr("only the process's end is safe"));
   EXPECT_EQ(NcclClique::of({"GPU:3"})->size(), 1);  // has no part in it
   // When the user's kernel ends after all, so does the abort, and the GPU can be used again.
-  emulated_cuda().release_stream(lanes.stream(2));
+  emulated_cuda().release_stream(lanes.stream(blocked));
   ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORTED));
   EXPECT_TRUE(log.await("came back late", Deadline::after(kLong)));
-  EXPECT_EQ(NcclClique::of({"GPU:2", "GPU:3"})->size(), 2);
+  EXPECT_EQ(NcclClique::of(with_it)->size(), 2);
 }
+
+INSTANTIATE_TEST_SUITE_P(OfEachRank, NcclCliqueBlockedStreamTest, ::testing::Values(0, 1, 2));
 
 // ---------------------------------------------------------------------------------------------- aborts
 
