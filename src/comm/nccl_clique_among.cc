@@ -35,7 +35,8 @@ constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
 
 /// What a worker says: how many GPUs it brings, what the least of them can, and which NCCL, or what is wrong.
 struct Word {
-  std::string trouble;  // empty: nothing
+  std::string trouble;            // empty: nothing
+  std::uint32_t are_gpus_held = 0;  // 1: the trouble is that NCCL has not let go of its GPUs, which nobody is to use then
   std::uint32_t num_gpus = 0;
   std::uint32_t version = 0;
   std::uint32_t compute_capability = 0;
@@ -43,6 +44,7 @@ struct Word {
   [[nodiscard]] std::string pack() const {
     return WireWriter()
         .text(trouble.substr(0, kMaxTroubleBytes))
+        .number(are_gpus_held)
         .number(num_gpus)
         .number(version)
         .number(compute_capability)
@@ -52,6 +54,7 @@ struct Word {
     WireReader reader(bytes);
     Word word;
     word.trouble = reader.text();
+    word.are_gpus_held = reader.number<std::uint32_t>();
     word.num_gpus = reader.number<std::uint32_t>();
     word.version = reader.number<std::uint32_t>();
     word.compute_capability = reader.number<std::uint32_t>();
@@ -61,11 +64,12 @@ struct Word {
 
 /// Everybody's.
 ///
-/// Errors   UnavailableError: somebody is in trouble; on all workers.
+/// Errors   UnavailableError: somebody is in trouble; FailedPreconditionError: its GPUs are held. Either on all workers.
 std::vector<Word> exchange(Cluster& cluster, const Word& mine, const Deadline& deadline) {
   std::vector<Word> words;
   std::string troubles;
   std::vector<RankInfo> culprits;
+  bool are_gpus_held = false;
   for (const std::string& bytes : cluster.all_gather_bytes(mine.pack(), deadline)) {
     words.push_back(Word::unpack(bytes));
     if (words.back().trouble.empty()) continue;
@@ -73,7 +77,9 @@ std::vector<Word> exchange(Cluster& cluster, const Word& mine, const Deadline& d
     troubles +=
         fmt::format("{}{}: {}", troubles.empty() ? "" : "; ", to_string(who), words.back().trouble);
     culprits.push_back(who);
+    are_gpus_held = are_gpus_held || words.back().are_gpus_held != 0;
   }
+  if (are_gpus_held) throw FailedPreconditionError(troubles, {.culprits = std::move(culprits)});
   if (!troubles.empty()) throw UnavailableError(troubles, {.culprits = std::move(culprits)});
   return words;
 }
@@ -161,7 +167,9 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
   std::shared_ptr<State> state;
   try {
     state = prepare_clique(local);
+    mine.are_gpus_held = 1;
     await_reapers(state->gpus, deadline);
+    mine.are_gpus_held = 0;
     mine.num_gpus = static_cast<std::uint32_t>(local.size());
     mine.version = static_cast<std::uint32_t>(state->nccl->version());
     mine.compute_capability = static_cast<std::uint32_t>(state->compute_capability);

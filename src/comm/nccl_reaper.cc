@@ -363,7 +363,7 @@ void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline
   const std::string text =
       fmt::format("the end of NCCL's former communicators on CUDA device {} has not come{}",
                   waits_for->ordinal(), is_stuck ? ": only the process's end is safe" : "");
-  if (is_stuck) throw UnavailableError(text);
+  if (is_stuck) throw FailedPreconditionError(text);
   throw DeadlineExceededError(text);
 }
 

@@ -26,7 +26,7 @@ std::unique_ptr<NcclReducer> make_reducer(const Devices& devices, std::string& r
   } catch (const InternalError& error) {
     reason = error.what();
   }
-  // One that comes to no end in time is thrown: it may still hold the GPUs.
+  // What is thrown: one that comes to no end in time, and an abort that has not come back. NCCL holds the GPUs then, and our kernels are not to wait behind it.
   return nullptr;
 }
 

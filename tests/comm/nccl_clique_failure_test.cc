@@ -252,7 +252,7 @@ TEST_P(NcclCliqueBlockedStreamTest, KeepsTheAbortFromComingBackAndFreesTheOthers
   EXPECT_NE(thrown<DeadlineExceededError>([&] { clique->require_usable(); }), "");
   EXPECT_THAT(thrown<FailedPreconditionError>([&] { clique->require_usable(); }),
               HasSubstr("only the process's end is safe"));
-  EXPECT_THAT(thrown<UnavailableError>([&] { (void)NcclClique::of(with_it); }),
+  EXPECT_THAT(thrown<FailedPreconditionError>([&] { (void)NcclClique::of(with_it); }),
               HasSubstr("only the process's end is safe"));
   EXPECT_EQ(NcclClique::of({"GPU:3"})->size(), 1);  // has no part in it
   // When the user's kernel ends after all, so does the abort, and the GPU can be used again.
@@ -273,7 +273,7 @@ TEST_F(NcclCliqueFailureTest, AnAbortThatNeverReturnsHoldsUpNobody) {
   inject({.function = "nccl.comm_abort", .kind = FaultKind::HANG_CALL});
   clique->break_with(error("enough"));
   ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORT_INCOMPLETE));
-  EXPECT_THAT(thrown<UnavailableError>([] { (void)NcclClique::of(kThree); }),
+  EXPECT_THAT(thrown<FailedPreconditionError>([] { (void)NcclClique::of(kThree); }),
               HasSubstr("CUDA device 0 has not come"));
   emulated_cuda().calls().release_hangs();
   ASSERT_TRUE(await_state(*clique, NcclCliqueState::ABORTED));

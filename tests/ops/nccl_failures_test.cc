@@ -2,6 +2,7 @@
 // What NcclAllReduce is like after something has failed: the same object, and new ones.
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,14 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 
+#include "comm/detail/nccl_reaper.h"
 #include "support/gpu_fixture.h"
 #include "support/gpu_values.h"
+#include "support/log_keeper.h"
+#include "support/threaded_cluster.h"
 #include "support/thrown.h"
 
 namespace crossdevice {
@@ -23,7 +28,10 @@ using crossdevice::testing::emulated_cuda;
 using crossdevice::testing::gpu;
 using crossdevice::testing::thrown;
 using crossdevice::testing::vector_of;
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 [[maybe_unused]] const bool kInstalled = (crossdevice::testing::install_emulated_gpus(), true);
 
@@ -76,6 +84,63 @@ TEST_F(NcclFailures, PacksForWhichThereIsNoMemoryLeaveSmallerOnesWorking) {
     expect_means(large);
     ops.check();
   }
+}
+
+/// An operation on two GPUs times out behind a stream that is blocked, so that NCCL does not come back from the abort.
+class NcclStuckAbort : public NcclFailures {
+ protected:
+  void SetUp() override {
+    detail::set_nccl_grace(std::chrono::milliseconds(200));
+    NcclAllReduce ops(1);
+    const PerReplica value{
+        Tensor::empty(DType::FLOAT32, {64}, gpu(0)),
+        Tensor::empty(DType::FLOAT32, {64}, gpu(1), from_cuda(blocked_.get()))};
+    emulated_cuda().block_stream(blocked_.get());
+    ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.1});
+    ASSERT_TRUE(log_.await("only the process's end is safe", Deadline::after(kLong)));
+    emulated_cuda().calls().clear();
+  }
+  void TearDown() override {
+    detail::set_nccl_grace(std::chrono::seconds(10));
+    NcclFailures::TearDown();
+  }
+  static constexpr std::chrono::seconds kLong{30};
+  const testing::LogKeeper log_;
+  const testing::GpuStream blocked_{1};
+};
+
+TEST_F(NcclStuckAbort, IsNoReasonToReduceWithoutNccl) {
+  const std::vector<PerReplica> batch = batch_of(3);
+  for (int i = 0; i < 2; ++i) {  // also where the same object is asked again
+    NcclAllReduce ops(1);
+    for (int k = 0; k < 2; ++k) {
+      EXPECT_THAT(thrown<FailedPreconditionError>(
+                      [&] { ops.batch_reduce_into(ReduceOp::MEAN, batch); }),
+                  AllOf(HasSubstr("CUDA device 0"), HasSubstr("only the process's end is safe")));
+    }
+  }
+  EXPECT_EQ(emulated_cuda().calls().count("kernels.reduce"), 0U);
+  EXPECT_EQ(emulated_cuda().calls().count("kernels.reduce_many"), 0U);
+  EXPECT_THAT(log_.texts(), Not(HasSubstr("kernels reduce instead")));
+  emulated_cuda().release_stream(blocked_.get());
+  ASSERT_TRUE(log_.await("came back late", Deadline::after(kLong)));
+  NcclAllReduce ops(1);
+  ops.batch_reduce_into(ReduceOp::MEAN, batch);
+  expect_means(batch);
+  EXPECT_EQ(emulated_cuda().calls().count("kernels.reduce_many"), 0U);
+}
+
+TEST_F(NcclStuckAbort, IsAnErrorForEveryWorkerOfACollective) {
+  const std::vector<std::string> errors =
+      testing::run_clusters(2, [](const std::shared_ptr<Cluster>& cluster) {
+        const Device own = gpu(static_cast<std::size_t>(cluster->rank()) + 1);  // GPU:2 is well
+        CollectiveAllReduce ops(Devices(own), 2, {}, cluster);
+        const PerReplica value(vector_of(std::vector<float>(100, 1), own));
+        ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+      });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 0 "), HasSubstr("CUDA device 1"),
+                                 HasSubstr("only the process's end is safe"))));
+  EXPECT_THAT(log_.texts(), Not(HasSubstr("instead")));
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ class CROSSDEVICE_EXPORT NcclReducer {
  public:
   /// Makes, or finds, the communicators.
   ///
-  /// Errors   UnavailableError: NCCL cannot reduce over these devices, says why.
+  /// Errors   UnavailableError: NCCL cannot reduce over these devices, says why. FailedPreconditionError: nothing is to be done on them, since NCCL has not come
+  ///          back from an abort there.
   explicit NcclReducer(const Devices& devices);
   /// For the GPUs of all workers, of which `local` are this one's: every worker makes the same calls in the same order, with equal ops, dtypes, numbers of
   /// elements and packs. Collective. Where their calls differ, that is InternalError on every worker, which says who differs and how: it breaks the communicators

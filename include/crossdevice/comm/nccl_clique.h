@@ -58,7 +58,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// aborted; who holds the old one hears of the failure there.
   ///
   /// `timeout_seconds`: for making it, which takes NCCL some seconds; nothing: CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s.
-  /// Errors   UnavailableError: why NCCL cannot: no library, too old, two devices on one GPU, NCCL refuses, an abort on these GPUs has not come back.
+  /// Errors   UnavailableError: why NCCL cannot: no library, too old, two devices on one GPU, NCCL refuses; others may reduce on these GPUs.
+  ///          FailedPreconditionError: an abort on these GPUs has not come back, and nobody is to use them until the process ends.
   ///          DeadlineExceededError: it took NCCL too long; what it goes on doing is undone when it comes back. ValueError: no devices, a host device.
   [[nodiscard]] static std::shared_ptr<NcclClique> of(
       const Devices& devices, std::optional<double> timeout_seconds = std::nullopt);

@@ -46,7 +46,7 @@ void await_reapers_before_cuda_ends(bool has_made);
 
 /// Until nothing on these GPUs is being aborted or destroyed.
 ///
-/// Errors   UnavailableError: one has not come back. DeadlineExceededError.
+/// Errors   FailedPreconditionError: one has not come back, and nobody is to use the GPU. DeadlineExceededError.
 void await_reapers(const std::vector<GpuDevice*>& gpus, const Deadline& deadline);
 
 }  // namespace crossdevice::detail
