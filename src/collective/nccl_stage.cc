@@ -11,24 +11,33 @@ NcclStage::NcclStage(const Devices& devices) {
   for (const Device& name : devices) {
     sides_.push_back({.name = name, .device = &GpuDevice::of(name), .buffers = {}});
   }
-  for (Side& side : sides_) {
-    CudaApi& cuda = side.device->cuda();
-    const CurrentCudaDevice current(cuda, side.device->ordinal());
-    require_cuda(cuda, cuda.stream_create(&side.stream), "cudaStreamCreateWithPriority");
+  try {
+    for (Side& side : sides_) {
+      CudaApi& cuda = side.device->cuda();
+      const CurrentCudaDevice current(cuda, side.device->ordinal());
+      require_cuda(cuda, cuda.stream_create(&side.stream), "cudaStreamCreateWithPriority");
+    }
+  } catch (...) {
+    end_streams();  // of an object that does not come to be, nobody calls the destructor
+    throw;
   }
 }
 
 NcclStage::~NcclStage() {
   if (are_gpus_closed()) return;
+  release();
+  end_streams();
+}
+
+void NcclStage::end_streams() noexcept {
   for (Side& side : sides_) {
-    side.buffers = {};  // freed in the order of the stream that ends next
     if (side.stream != nullptr) (void)side.device->cuda().stream_destroy(side.stream);
   }
 }
 
 void NcclStage::release() noexcept {
   size_bytes_ = 0;
-  for (Side& side : sides_) side.buffers = {};  // in the order of the stage's stream
+  for (Side& side : sides_) side.buffers = {};  // freed in the order of the stage's stream
 }
 
 void NcclStage::require_bytes(std::size_t size_bytes) {

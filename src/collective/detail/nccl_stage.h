@@ -49,6 +49,7 @@ class NcclStage {
     std::array<Tensor, 2> buffers;
   };
   void release() noexcept;
+  void end_streams() noexcept;
   static void fill(Side& side, std::size_t size_bytes);
 
   std::vector<Side> sides_;
