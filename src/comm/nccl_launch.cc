@@ -52,8 +52,10 @@ void NcclClique::Launch::open() {
   state_->require_usable();
   lock();
   try {
+    begin_watch();  // before anything of NCCL's is called
     require_nccl(*state_->nccl, nullptr, state_->nccl->group_start(), "ncclGroupStart");
   } catch (...) {
+    end_watch();
     unlock();
     throw;
   }
@@ -121,16 +123,9 @@ void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
   has_calls_ = true;
 }
 
-NcclStatus NcclClique::Launch::end_group() {
-  is_open_ = false;
-  const NcclStatus status = state_->nccl->group_end();
-  if (watched_ != 0) state_->launches_over.store(watched_, std::memory_order_release);
-  return status;
-}
-
-NcclStatus NcclClique::Launch::end_watched_group() {
-  if (!timeout_seconds_.has_value()) return end_group();
-  watched_ = ++state_->last_launch;
+void NcclClique::Launch::begin_watch() {
+  if (!timeout_seconds_.has_value()) return;
+  const std::uint64_t number = ++state_->last_launch;
   WatchedOperation launch{.record = operation_,
                           .detail = "(launch)",
                           .size_bytes = operation_.size_bytes,
@@ -138,18 +133,29 @@ NcclStatus NcclClique::Launch::end_watched_group() {
                           .listener = state_,
                           .devices = state_->devices,
                           .launches_over = &state_->launches_over,
-                          .launch = watched_,
+                          .launch = number,
                           .inputs_intact = true};  // who launches knows what it has written
   {
     const std::lock_guard lock(state_->mutex);
     launch.witness = state_->witness;
   }
   watch(std::move(launch));
-  return end_group();
+  watched_ = number;
+}
+
+void NcclClique::Launch::end_watch() {
+  if (watched_ != 0) state_->launches_over.store(watched_, std::memory_order_release);
+}
+
+NcclStatus NcclClique::Launch::end_group() {
+  is_open_ = false;
+  const NcclStatus status = state_->nccl->group_end();
+  end_watch();
+  return status;
 }
 
 void NcclClique::Launch::end() {
-  const NcclStatus status = end_watched_group();
+  const NcclStatus status = end_group();
   std::exception_ptr failure;
   try {
     if (status == NcclStatus::IN_PROGRESS) {

@@ -141,8 +141,8 @@ class CROSSDEVICE_EXPORT NcclClique {
 class CROSSDEVICE_EXPORT NcclClique::Launch {
  public:
   explicit Launch(NcclClique& clique);
-  /// `timeout_seconds` (nothing or 0: none) for end() to come back: NCCL makes connections there, and waits for other workers. When that has passed the clique
-  /// breaks with DeadlineExceededError, which names the operation, and the abort lets end() go on. Costs a watched operation. For the GPUs' launch locks, before
+  /// `timeout_seconds` (nothing or 0: none) for the calls inside, and for end(), to come back: NCCL makes connections there, and waits for other workers. When that
+  /// has passed the clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch locks, before
   /// that, as long and a second more, so that a launch that holds one and is stuck has said why.
   ///
   /// Errors   DeadlineExceededError: another launch holds a GPU's lock; this does not break the clique.
@@ -169,8 +169,9 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   void lock();
   void lock(GpuDevice& gpu, const Deadline& deadline) const;
   void unlock();
+  void begin_watch();
+  void end_watch();
   NcclStatus end_group();
-  NcclStatus end_watched_group();
 
   const std::shared_ptr<State> state_;
   OperationRecord operation_{};
