@@ -216,9 +216,7 @@ std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices,
 std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadline& deadline) {
   const std::shared_ptr<State> state = prepare_clique(devices);
   await_reapers(state->gpus, deadline);
-  NcclUniqueId id;
-  require_nccl(*state->nccl, nullptr, state->nccl->get_unique_id(&id), "ncclGetUniqueId");
-  make_communicators(state, id, deadline);
+  make_communicators(state, make_unique_id(state, deadline), deadline);
   auto clique = std::make_shared<NcclClique>(Passkey(), state);
   await_reapers_before_cuda_ends(/*has_made=*/true);
   warm_up(*clique, deadline);

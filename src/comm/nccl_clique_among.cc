@@ -19,7 +19,6 @@
 
 #include "comm/detail/nccl_clique_making.h"
 #include "comm/detail/nccl_clique_state.h"
-#include "comm/detail/nccl_error.h"
 #include "comm/detail/nccl_loader.h"
 #include "comm/detail/nccl_reaper.h"
 #include "comm/detail/wire.h"
@@ -35,8 +34,9 @@ constexpr std::size_t kMaxTroubleBytes = std::size_t{16} << 10;
 
 /// What a worker says: how many GPUs it brings, what the least of them can, and which NCCL, or what is wrong.
 struct Word {
-  std::string trouble;            // empty: nothing
-  std::uint32_t are_gpus_held = 0;  // 1: the trouble is that NCCL has not let go of its GPUs, which nobody is to use then
+  std::string trouble;  // empty: nothing
+  std::uint32_t are_gpus_held =
+      0;  // 1: the trouble is that NCCL has not let go of its GPUs, which nobody is to use then
   std::uint32_t num_gpus = 0;
   std::uint32_t version = 0;
   std::uint32_t compute_capability = 0;
@@ -98,19 +98,21 @@ void require_one_version(const Cluster& cluster, const std::vector<Word>& words)
                                      cluster.num_workers(), versions));
 }
 
-NcclUniqueId share_id(Cluster& cluster, NcclApi& nccl, const Deadline& deadline) {
+/// `patience`: how long the others wait to hear of it.
+NcclUniqueId share_id(Cluster& cluster, const std::shared_ptr<State>& state,
+                      const Deadline& deadline, const Deadline& patience) {
   NcclUniqueId id;
   std::string bytes;
   Word word;
   if (cluster.rank() == 0) {
     try {
-      require_nccl(nccl, nullptr, nccl.get_unique_id(&id), "ncclGetUniqueId");
+      id = make_unique_id(state, deadline);
     } catch (const OpError& error) {
       word.trouble = error.what();
     }
     bytes = WireWriter().text(word.trouble).raw({id.bytes.data(), id.bytes.size()}).take();
   }
-  const std::string told = cluster.broadcast_bytes(bytes, 0, deadline);
+  const std::string told = cluster.broadcast_bytes(bytes, 0, patience);
   WireReader reader(told);
   const std::string trouble = reader.text();
   if (!trouble.empty()) throw UnavailableError("rank 0: " + trouble);
@@ -185,7 +187,7 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
     state->compute_capability =
         std::min(state->compute_capability, static_cast<int>(words[rank].compute_capability));
   }
-  const NcclUniqueId id = share_id(*cluster, *state->nccl, patience);
+  const NcclUniqueId id = share_id(*cluster, state, deadline, patience);
   std::shared_ptr<NcclClique> clique;
   try {
     make_communicators(state, id, deadline);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_platform.h"
+#include "crossdevice/device/tensor.h"
 
 #include "comm/detail/nccl_error.h"
 #include "comm/detail/nccl_loader.h"
@@ -30,7 +32,7 @@ namespace {
 using State = NcclClique::State;
 using StatePtr = std::shared_ptr<State>;
 
-/// One try to make communicators, shared by the thread that is inside NCCL and the one that waits.
+/// One try to have something from NCCL, shared by the thread that is inside NCCL and the one that waits.
 struct Attempt {
   std::mutex mutex;  // guards the rest
   std::condition_variable changed;
@@ -39,10 +41,16 @@ struct Attempt {
   std::exception_ptr error;
 };
 
+/// Of an open group in which not all ranks have come: a call that NCCL refuses makes it give the group up at its end, where it would else wait for the others.
+void spoil_group(const State& state, const NcclUniqueId& id) {
+  NcclComm none = nullptr;
+  (void)state.nccl->comm_init_rank(&none, state.num_ranks, id, /*rank=*/-1, state.name.c_str());
+}
+
 /// All ranks of this process in one group. CUDA's current device says whose each is.
 void init_ranks(State& state, const NcclUniqueId& id, const Deadline& deadline) {
   NcclApi& nccl = *state.nccl;
-  // A device that cannot be made current must be found before the group: NCCL would wait for its rank.
+  // A device that cannot be made current is better found before the group.
   for (GpuDevice* const gpu : state.gpus)
     const CurrentCudaDevice current(gpu->cuda(), gpu->ordinal());
   require_nccl(nccl, nullptr, nccl.group_start(), "ncclGroupStart");
@@ -56,6 +64,7 @@ void init_ranks(State& state, const NcclUniqueId& id, const Deadline& deadline) 
                    "ncclCommInitRankConfig");
     } catch (...) {
       error = std::current_exception();
+      spoil_group(state, id);
     }
   }
   const NcclStatus status = nccl.group_end();  // also after an error: a thread's group must end
@@ -64,77 +73,50 @@ void init_ranks(State& state, const NcclUniqueId& id, const Deadline& deadline) 
   if (status == NcclStatus::IN_PROGRESS) state.await_progress(deadline);
 }
 
-void attempt(const StatePtr& state, const NcclUniqueId& id, const Deadline& deadline,
-             Attempt& shared) {
-  std::exception_ptr error;
-  try {
-    init_ranks(*state, id, deadline);
-  } catch (...) {
-    error = std::current_exception();
+/// `work`, which enters NCCL, on a thread of its own, until the deadline; throws what it throws, or DeadlineExceededError with that text. After a failure, and where
+/// nobody waits any more, `undo` follows there, and until then the GPUs count as those of communicators that end.
+void run_in_time(const StatePtr& state, const Deadline& deadline, const std::string& late,
+                 std::function<void()> work, std::function<void()> undo) {
+  const auto shared = std::make_shared<Attempt>();
+  start_service_thread("xdev-nccl-init", [state, shared, work = std::move(work),
+                                          undo = std::move(undo)] {
+    std::exception_ptr error;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    bool is_abandoned = false;
+    {
+      const std::lock_guard lock(shared->mutex);
+      shared->is_over = true;
+      shared->error = error;
+      is_abandoned = shared->is_abandoned;
+      if (error != nullptr && !is_abandoned) begin_reaping(*state);
+    }
+    shared->changed.notify_all();
+    if (error == nullptr && !is_abandoned) return;
+    undo();
+    end_reaping(*state);
+  }).detach();
+  std::unique_lock lock(shared->mutex);
+  if (!shared->changed.wait_until(lock, deadline.moment(), [&shared] { return shared->is_over; })) {
+    shared->is_abandoned = true;
+    begin_reaping(*state);  // ends on the thread
+    throw DeadlineExceededError(late);
   }
-  bool is_abandoned = false;
-  {
-    const std::lock_guard lock(shared.mutex);
-    shared.is_over = true;
-    shared.error = error;
-    is_abandoned = shared.is_abandoned;
-    if (error != nullptr && !is_abandoned) begin_reaping(*state);
-  }
-  shared.changed.notify_all();
-  if (error == nullptr && !is_abandoned) return;
-  // Those that were made nobody else has seen.
-  abort_communicators(*state->nccl, state->communicators);
-  end_reaping(*state);
+  if (shared->error != nullptr) std::rethrow_exception(shared->error);
 }
 
-/// Its memory on each GPU of a clique, for as long as it lives.
-class WarmUpBuffers {
- public:
-  static constexpr std::size_t kBytes = 256;
-
-  explicit WarmUpBuffers(NcclClique& clique) : clique_(clique) {
-    pointers_.reserve(static_cast<std::size_t>(clique.size()));
-    try {
-      for (int i = 0; i < clique.size(); ++i) add(clique.device(i));
-    } catch (...) {
-      free();
-      throw;
-    }
+/// On each GPU of a clique, in the order of its own stream.
+std::vector<Tensor> make_warm_up_buffers(const NcclClique& clique) {
+  std::vector<Tensor> buffers;
+  buffers.reserve(clique.devices().size());
+  for (const Device& device : clique.devices()) {
+    buffers.push_back(Tensor::zeros(DType::FLOAT32, {1}, device));
   }
-  ~WarmUpBuffers() { free(); }
-  WarmUpBuffers(const WarmUpBuffers&) = delete;
-  WarmUpBuffers& operator=(const WarmUpBuffers&) = delete;
-
-  [[nodiscard]] void* operator[](int i) const { return pointers_[static_cast<std::size_t>(i)]; }
-
- private:
-  void add(GpuDevice& gpu) {
-    const CurrentCudaDevice current(gpu.cuda(), gpu.ordinal());
-    void* pointer = nullptr;
-    require_cuda(
-        gpu.cuda(),
-        gpu.cuda().malloc_from_pool_async(&pointer, kBytes, gpu.memory_pool(), gpu.own_stream()),
-        "cudaMallocFromPoolAsync");
-    pointers_.push_back(pointer);
-    require_cuda(gpu.cuda(), gpu.cuda().memset_async(pointer, 0, kBytes, gpu.own_stream()),
-                 "cudaMemsetAsync");
-  }
-  void free() noexcept {
-    for (std::size_t i = 0; i < pointers_.size(); ++i) {
-      GpuDevice& gpu = clique_.device(static_cast<int>(i));
-      try {
-        const CurrentCudaDevice current(gpu.cuda(), gpu.ordinal());
-        (void)gpu.cuda().free_async(pointers_[i], gpu.own_stream());
-      } catch (const OpError&) {
-        // A GPU that cannot be made current takes nothing back either.
-      }
-    }
-    pointers_.clear();
-  }
-
-  NcclClique& clique_;
-  std::vector<void*> pointers_;
-};
+  return buffers;
+}
 
 void await_warm_up(NcclClique& clique, const std::vector<GpuEvent>& ends,
                    const Deadline& deadline) {
@@ -193,24 +175,32 @@ std::shared_ptr<NcclClique::State> prepare_clique(const Devices& devices) {
   return state;
 }
 
+NcclUniqueId make_unique_id(const std::shared_ptr<NcclClique::State>& state,
+                            const Deadline& deadline) {
+  const auto id = std::make_shared<NcclUniqueId>();
+  run_in_time(
+      state, deadline,
+      fmt::format("NCCL did not come to the end of making an id for communicators of {}",
+                  state->devices.to_string()),
+      [state, id] {
+        require_nccl(*state->nccl, nullptr, state->nccl->get_unique_id(id.get()),
+                     "ncclGetUniqueId");
+      },
+      [] {});
+  return *id;
+}
+
 void make_communicators(const std::shared_ptr<NcclClique::State>& state, const NcclUniqueId& id,
                         const Deadline& deadline) {
   state->communicators.assign(state->gpus.size(), nullptr);
-  const auto shared = std::make_shared<Attempt>();
-  start_service_thread("xdev-nccl-init", [state, id, deadline, shared] {
-    attempt(state, id, deadline, *shared);
-  }).detach();
-  std::unique_lock lock(shared->mutex);
-  if (!shared->changed.wait_until(lock, deadline.moment(), [&shared] { return shared->is_over; })) {
-    shared->is_abandoned = true;
-    begin_reaping(*state);  // ends in attempt()
-    throw DeadlineExceededError(
-        fmt::format("NCCL did not come to the end of making communicators of {} ({} ranks)",
-                    state->devices.to_string(), state->num_ranks));
-  }
-  if (shared->error == nullptr) return;
   try {
-    std::rethrow_exception(shared->error);
+    run_in_time(
+        state, deadline,
+        fmt::format("NCCL did not come to the end of making communicators of {} ({} ranks)",
+                    state->devices.to_string(), state->num_ranks),
+        [state, id, deadline] { init_ranks(*state, id, deadline); },
+        // Those that were made nobody else has seen.
+        [state] { abort_communicators(*state->nccl, state->communicators); });
   } catch (const DeadlineExceededError&) {
     throw;
   } catch (const OpError& error) {
@@ -234,12 +224,13 @@ std::optional<double> seconds_until(const Deadline& deadline) {
 void warm_up(NcclClique& clique, const Deadline& deadline) {
   if (clique.num_ranks() == 1) return;  // nothing to connect
   try {
-    const WarmUpBuffers buffers(clique);
+    const std::vector<Tensor> buffers = make_warm_up_buffers(clique);
     NcclClique::Launch launch(clique, {.kind = "warm-up", .num_values = 1, .size_bytes = 4},
                               seconds_until(deadline));
     for (int i = 0; i < clique.size(); ++i) {
+      void* const buffer = buffers[static_cast<std::size_t>(i)].data();
       launch.require(
-          clique.api().all_reduce(buffers[i], buffers[i], 1, NcclDataType::FLOAT32, NcclRedOp::SUM,
+          clique.api().all_reduce(buffer, buffer, 1, NcclDataType::FLOAT32, NcclRedOp::SUM,
                                   clique.communicator(i), clique.device(i).own_stream()),
           "ncclAllReduce");
     }

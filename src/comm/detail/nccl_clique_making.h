@@ -21,6 +21,12 @@ namespace crossdevice::detail {
 /// Errors   UnavailableError: there is no NCCL, or two devices lie on one GPU. ValueError: no devices, or one that is no GPU of this process.
 [[nodiscard]] std::shared_ptr<NcclClique::State> prepare_clique(const Devices& devices);
 
+/// What all ranks of one clique need, in time as below.
+///
+/// Errors   NCCL's. DeadlineExceededError.
+[[nodiscard]] NcclUniqueId make_unique_id(const std::shared_ptr<NcclClique::State>& state,
+                                          const Deadline& deadline);
+
 /// Makes the communicators of `state`, all in one group, on a thread of its own: NCCL offers no way to end that early. When the deadline passes, the
 /// thread goes on alone and aborts what it has made when NCCL comes back.
 ///
