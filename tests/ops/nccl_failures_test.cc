@@ -71,9 +71,8 @@ TEST_F(NcclFailures, PacksForWhichThereIsNoMemoryLeaveSmallerOnesWorking) {
                                     .skip = skip,
                                     .count = 1000,
                                     .status = kOutOfMemory});
-    EXPECT_THAT(thrown<ResourceExhaustedError>([&] {
-                  ops.batch_reduce_into(ReduceOp::MEAN, large, options);
-                }),
+    EXPECT_THAT(thrown<ResourceExhaustedError>(
+                    [&] { ops.batch_reduce_into(ReduceOp::MEAN, large, options); }),
                 HasSubstr("GPU:"))
         << skip;
     emulated_cuda().calls().clear_faults();
@@ -92,9 +91,8 @@ class NcclStuckAbort : public NcclFailures {
   void SetUp() override {
     detail::set_nccl_grace(std::chrono::milliseconds(200));
     NcclAllReduce ops(1);
-    const PerReplica value{
-        Tensor::empty(DType::FLOAT32, {64}, gpu(0)),
-        Tensor::empty(DType::FLOAT32, {64}, gpu(1), from_cuda(blocked_.get()))};
+    const PerReplica value{Tensor::empty(DType::FLOAT32, {64}, gpu(0)),
+                           Tensor::empty(DType::FLOAT32, {64}, gpu(1), from_cuda(blocked_.get()))};
     emulated_cuda().block_stream(blocked_.get());
     ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 0.1});
     ASSERT_TRUE(log_.await("only the process's end is safe", Deadline::after(kLong)));
@@ -114,9 +112,9 @@ TEST_F(NcclStuckAbort, IsNoReasonToReduceWithoutNccl) {
   for (int i = 0; i < 2; ++i) {  // also where the same object is asked again
     NcclAllReduce ops(1);
     for (int k = 0; k < 2; ++k) {
-      EXPECT_THAT(thrown<FailedPreconditionError>(
-                      [&] { ops.batch_reduce_into(ReduceOp::MEAN, batch); }),
-                  AllOf(HasSubstr("CUDA device 0"), HasSubstr("only the process's end is safe")));
+      EXPECT_THAT(
+          thrown<FailedPreconditionError>([&] { ops.batch_reduce_into(ReduceOp::MEAN, batch); }),
+          AllOf(HasSubstr("CUDA device 0"), HasSubstr("only the process's end is safe")));
     }
   }
   EXPECT_EQ(emulated_cuda().calls().count("kernels.reduce"), 0U);

@@ -24,6 +24,11 @@ std::size_t EmulatedCalls::count(std::string_view function) const {
   return found == counts_.end() ? 0 : found->second;
 }
 
+std::map<std::string, std::size_t, std::less<>> EmulatedCalls::counts() const {
+  const auto lock = machine_.lock();
+  return counts_;
+}
+
 void EmulatedCalls::clear() {
   const auto lock = machine_.lock();
   calls_.clear();

@@ -54,6 +54,8 @@ class EmulatedCalls {
   /// The names alone.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::size_t count(std::string_view function) const;
+  /// Of every function that was called since clear(), queries too.
+  [[nodiscard]] std::map<std::string, std::size_t, std::less<>> counts() const;
   void clear();
   void list_queries();
   /// Until `function` has been called so often since clear(); false when the limit passes.

@@ -244,11 +244,15 @@ CudaStatus EmulatedCuda::launch_host_function(detail::CudaStream stream, void (*
 // ---- what there is
 
 CudaStatus EmulatedCuda::driver_version(int* version) {
+  Call call(*this, "cuda.driver_version");
+  if (const auto refused = call.begin_query(-1)) return *refused;
   *version = kCudaVersion;
   return CudaStatus::SUCCESS;
 }
 
 CudaStatus EmulatedCuda::runtime_version(int* version) {
+  Call call(*this, "cuda.runtime_version");
+  if (const auto refused = call.begin_query(-1)) return *refused;
   *version = kCudaVersion;
   return CudaStatus::SUCCESS;
 }

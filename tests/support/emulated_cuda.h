@@ -92,6 +92,8 @@ class EmulatedCuda final : public detail::CudaApi {
   void fail_device(int device, detail::CudaStatus status);
   /// Allocations that were not given back, pinned memory too.
   [[nodiscard]] std::size_t num_allocations();
+  /// Of these, the host's.
+  [[nodiscard]] std::size_t num_pinned();
   /// Whether two uses of memory that no event, no stream and nothing that the host has waited for puts in an order are violations, one of them being a
   /// write: by the order of calls, whenever they happen to run. On at first.
   void set_checks_order(bool checks);

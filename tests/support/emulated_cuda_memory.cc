@@ -295,4 +295,9 @@ std::size_t EmulatedCuda::num_allocations() {
   return memory_.num_allocations();
 }
 
+std::size_t EmulatedCuda::num_pinned() {
+  const auto lock = machine_.lock();
+  return memory_.num_pinned();
+}
+
 }  // namespace crossdevice::testing

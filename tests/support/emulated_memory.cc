@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/emulated_memory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -208,6 +209,12 @@ std::string EmulatedMemory::check_now(const ResolvedUse& use, int device, bool b
   if (is_open) return "";
   return fmt::format("a kernel of device {} used memory of device {} without access", device,
                      allocation.device);
+}
+
+std::size_t EmulatedMemory::num_pinned() const {
+  return static_cast<std::size_t>(std::count_if(
+      allocations_.begin(), allocations_.end(),
+      [](const auto& each) { return each.second->kind == detail::CudaMemoryKind::HOST; }));
 }
 
 }  // namespace crossdevice::testing

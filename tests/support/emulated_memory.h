@@ -111,6 +111,7 @@ class EmulatedMemory {
   [[nodiscard]] std::string check_now(const ResolvedUse& use, int device, bool by_kernel) const;
 
   [[nodiscard]] std::size_t num_allocations() const { return allocations_.size(); }
+  [[nodiscard]] std::size_t num_pinned() const;
 
   /// From the first to the second.
   void allow_access(int device, int peer) { access_.emplace(device, peer); }

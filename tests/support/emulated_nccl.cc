@@ -125,8 +125,8 @@ NcclStatus EmulatedNccl::comm_init_rank(NcclComm* comm, int num_ranks,
   const UncountedAllocations uncounted;
   auto lock = machine_.lock();
   *comm = nullptr;
-  if (const auto refused = begin(lock, "nccl.comm_init_rank", nullptr)) return *refused;
   Group& group = this->group();
+  if (const auto refused = begin(lock, "nccl.comm_init_rank", nullptr)) return group.keep(*refused);
   if (num_ranks < 1 || rank < 0 || rank >= num_ranks) {
     return group.keep(fail(NcclStatus::INVALID_ARGUMENT,
                            fmt::format("Invalid rank requested : {}/{}", rank, num_ranks)));
