@@ -120,8 +120,7 @@ const Form kForms[] = {
      }},
     {"broadcast_async",
      [](Case& c) { c.pending.push_back(c.ops.broadcast_async(c.value.values()[0], c.value)); }},
-    {"gather_async",
-     [](Case& c) { c.pending.push_back(c.ops.gather_async(c.value, c.value, 0)); }},
+    {"gather_async", [](Case& c) { c.pending.push_back(c.ops.gather_async(c.value, c.value, 0)); }},
 };
 
 /// The call, and of what is asynchronous the end, which comes when all is enqueued.

@@ -26,11 +26,11 @@
 namespace crossdevice {
 namespace {
 
+using ::testing::AnyOf;
 using testing::emulated_cuda;
+using ::testing::HasSubstr;
 using testing::thrown;
 using testing::vector_of;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 
 std::size_t count_of(std::string_view part, const std::string& text) {
   std::size_t count = 0;
@@ -72,8 +72,9 @@ void expect_hosts_to_reduce(const std::string& why_no_gpu) {
   EXPECT_THAT(thrown([] { (void)Tensor::empty(DType::FLOAT32, {1}, "GPU:0"); }),
               HasSubstr(why_no_gpu));
   expect_right_values({"CPU:0", "CPU:1"});
-  expect_said_once(log, "NcclAllReduce over [CPU:0, CPU:1]: NCCL reduces on GPUs, these are host "
-                        "devices; the host reduces instead");
+  expect_said_once(log,
+                   "NcclAllReduce over [CPU:0, CPU:1]: NCCL reduces on GPUs, these are host "
+                   "devices; the host reduces instead");
   EXPECT_EQ(dynamic_cast<NcclAllReduce*>(select_cross_device_ops({"CPU:0", "CPU:1"}).get()),
             nullptr);
 }
