@@ -39,6 +39,14 @@ class GpuSide {
                  "cudaMemcpyAsync");
   }
   [[nodiscard]] GpuEvent record() const { return GpuEvent::record(gpu_, stream_); }
+  /// The same between the GPU and `window`, which is one of the two.
+  void copy_by(PinnedWindow& window, void* destination, const void* source,
+               std::size_t size_bytes) const {
+    copy(destination, source, size_bytes);
+    window.is_last_use_known = false;
+    window.last_use = record();
+    window.is_last_use_known = true;
+  }
 
  private:
   GpuDevice& gpu_;
@@ -149,8 +157,7 @@ void copy_to_gpu(const Tensor& destination, const void* source) {
     const std::size_t part = std::min(PinnedWindow::kSizeBytes, size_bytes - begin);
     wait_for(now->last_use, deadline, destination, "from the host to");
     copy_host_memory(now->data, from + begin, part);
-    side.copy(to + begin, now->data, part);
-    now->last_use = side.record();
+    side.copy_by(*now, to + begin, now->data, part);
     std::swap(now, next);
   }
   wait_for(next->last_use, deadline, destination, "from the host to");
@@ -178,8 +185,7 @@ void copy_from_gpu(void* destination, const Tensor& source) {
     return std::min(PinnedWindow::kSizeBytes, size_bytes - begin);
   };
   const auto fetch = [&](PinnedWindow& window, std::size_t begin) {
-    side.copy(window.data, from + begin, part_at(begin));
-    window.last_use = side.record();
+    side.copy_by(window, window.data, from + begin, part_at(begin));
   };
   fetch(*now, 0);
   for (std::size_t begin = 0; begin < size_bytes; begin += PinnedWindow::kSizeBytes) {

@@ -43,7 +43,7 @@ class WindowShelf {
   }
 
   void put_back(std::unique_ptr<PinnedWindow> window) noexcept {
-    if (is_forked_child()) return (void)window.release();
+    if (is_forked_child() || !window->is_last_use_known) return (void)window.release();
     const std::lock_guard lock(mutex_);
     spare_.push_back(std::move(window));
   }

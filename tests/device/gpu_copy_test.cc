@@ -199,6 +199,22 @@ TEST_F(GpuCopyTest, HostMemoryIsFreeOnReturn) {
   EXPECT_TRUE(got == pattern(3 * kWindow, 8));
 }
 
+TEST_F(GpuCopyTest, AWindowThatACopyMayStillComeToIsNobodyElses) {
+  const detail::CudaStream stream = make_cuda_stream(0);
+  const Tensor late = Tensor::empty(DType::UINT8, {100}, "GPU:0", from_cuda(stream));
+  copy(late, filled(DType::UINT8, {100}, "CPU:0", 1));
+  const Tensor host = Tensor::zeros(DType::UINT8, {100}, "CPU:0");
+  emulated_cuda().block_stream(stream);
+  // The copy to the window is enqueued, and nobody will know when it has come.
+  emulated_cuda().calls().inject({.function = "cuda.event_record"});
+  EXPECT_NE(thrown<InternalError>([&] { copy(host, late); }), "");
+  const Tensor other = copy_to_device(filled(DType::UINT8, {100}, "CPU:0", 2), "GPU:1");
+  emulated_cuda().release_stream(stream);
+  ASSERT_TRUE(emulated_cuda().synchronize());
+  EXPECT_EQ(bytes_of(other),
+            pattern(100, 2));  // and no order of the two was needed: see TearDown()
+}
+
 TEST_F(GpuCopyTest, BadCopiesAreRefused) {
   const Tensor there = filled(DType::FLOAT32, {8}, "GPU:0", 1);
   const Tensor host = Tensor::zeros(DType::FLOAT32, {8}, "CPU:0");

@@ -12,11 +12,13 @@ namespace crossdevice::detail {
 
 class GpuDevice;
 
-/// A window for one user at a time. `last_use` is the GPU's last copy from or to it: it may be written, or lent to the next, when that has come.
+/// A window for one user at a time. `last_use` is the GPU's last copy from or to it: it may be written, or lent to the next, when that has come. Where a copy has
+/// been enqueued and no event follows it, because CUDA refused to record one, nobody knows when that is, so the window is nobody's any more.
 struct PinnedWindow {
   static constexpr std::size_t kSizeBytes = std::size_t{4} << 20;
   std::byte* data = nullptr;
   GpuEvent last_use{};
+  bool is_last_use_known = true;
 };
 
 /// A window until the lease ends. Every GPU reaches it.
