@@ -125,6 +125,8 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       // Programs under crossdevice-run.
       {"is set here, but not there", "tests/bench/tls_job_test.cc"},
       {"the remote shell to host ", "tests/bench/remote_hosts_test.cc"},
+      // GPUs, and an NCCL that does not come back.
+      {"only the process's end is safe", "tests/ops/nccl_failures_test.cc"},
       // A process stays what it has joined as.
       {"those of another process", "tests/comm/logical_workers_test.cc"},
   };
