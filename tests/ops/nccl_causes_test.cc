@@ -44,8 +44,9 @@ std::size_t count_of(std::string_view part, const std::string& text) {
 void expect_right_values(const Devices& devices) {
   for (int object = 0; object < 2; ++object) {
     NcclAllReduce ops(1);
-    for (float base = 1; base < 3; ++base) {
+    for (const float base : {1.0F, 2.0F}) {
       std::vector<PerReplica> batch;
+      batch.reserve(3);
       for (int i = 0; i < 3; ++i) {
         batch.push_back({vector_of(std::vector<float>(50, base), devices[0]),
                          vector_of(std::vector<float>(50, base + 2), devices[1])});
