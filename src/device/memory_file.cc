@@ -44,14 +44,14 @@ int make_memory_file(std::size_t size_bytes, std::string_view name) {
   int fd = memfd_create(shown.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (fd < 0) fd = memfd_create(shown.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);  // an older kernel
   if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(size_bytes)) != 0) {
+  // A process that maps the file must not be able to shrink it: our next access would raise SIGBUS. So no file is better than one without seals.
+  if (ftruncate(fd, static_cast<off_t>(size_bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int why = errno;
     close(fd);
     errno = why;
     return -1;
   }
-  // A process that maps the file must not be able to shrink it: our next access would raise SIGBUS.
-  (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return fd;
 }
 
