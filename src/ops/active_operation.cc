@@ -32,6 +32,7 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
   if (outer_ != nullptr) {
     in_place_ |= outer_->in_place_;
     outputs_written_ = outer_->outputs_written_;
+    has_written_part_ = outer_->has_written_part_;
     record_ = outer_->record_;
     pending_ = outer_->pending_;
     deadline_ = Deadline::after_timeout_seconds(timeout_seconds_);
@@ -71,7 +72,9 @@ std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const
     std::rethrow_exception(error);
   } catch (const OpError& known) {
     if (!known.operation().kind.empty()) return error;
-    return said_anew(known, known.what(), record_, known.inputs_intact());
+    // Whoever says it knows only of the part that failed.
+    const bool is_intact = known.inputs_intact() && !(in_place_ && has_written_part_);
+    return said_anew(known, known.what(), record_, is_intact);
   } catch (...) {
     return error;
   }
@@ -80,6 +83,7 @@ std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const
 ActiveOperation::~ActiveOperation() {
   if (outer_ != nullptr) {
     outer_->outputs_written_ |= outputs_written_;
+    outer_->has_written_part_ |= has_written_part_;
     queue_.set_active(outer_);
   } else {
     count();

@@ -191,7 +191,8 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   /// Every worker has come to all that a part of a call does together: however it ends here now, all are behind the same parts.
   void set_known() { --num_unknown; }
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
-  void complete(const detail::ActiveOperation& active) const {
+  void complete(detail::ActiveOperation& active, bool has_written = true) const {
+    if (has_written) active.set_part_written();
     if (cluster) cluster->set_completed(active.record().sequence);
   }
   /// Nothing where NCCL has its own links, which nobody has measured.
@@ -385,7 +386,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   if (state_->alone.has_value()) {
     std::vector<Mirrored> results =
         state_->alone->batch_reduce(op, pairs, state_->options.merge(options), active);
-    state_->complete(active);
+    state_->complete(active, !pairs.empty());
     return results;
   }
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
@@ -427,7 +428,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     if (has_written && active.is_in_place()) throw_with_inputs_changed(error);
     throw;
   }
-  state_->complete(active);
+  state_->complete(active, !pairs.empty());
   return results;
 }
 

@@ -102,6 +102,8 @@ class ActiveOperation {
   [[nodiscard]] bool reports_progress() const { return pending_ != nullptr; }
   /// Whether buffers of the caller may have been written when the operation fails.
   void set_written() { outputs_written_ = true; }
+  /// A part of what it does has come to its end, and buffers of the caller have been written in it: a hook may hand others on after it.
+  void set_part_written() { has_written_part_ = true; }
 
   /// Errors   DeadlineExceededError, CancelledError.
   void require_time_left() const;
@@ -116,6 +118,7 @@ class ActiveOperation {
   OperationTime time_;  // not of a nested one
   bool in_place_;
   bool outputs_written_ = false;
+  bool has_written_part_ = false;
   OperationRecord record_;
   std::optional<TraceSpan> span_;  // while it has its turn; none of a nested one
   Deadline deadline_ = Deadline::never();
