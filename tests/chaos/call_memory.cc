@@ -125,4 +125,17 @@ std::string CallMemory::wrong_inputs() const {
   return "";
 }
 
+std::vector<std::byte> CallMemory::bytes() const {
+  std::vector<std::byte> all;
+  for (const auto& values : {inputs_, outputs_}) {
+    for (const std::vector<Tensor>& devices : values) {
+      for (const Tensor& tensor : devices) {
+        const std::span<const std::byte> each = bytes_of(tensor);
+        all.insert(all.end(), each.begin(), each.end());
+      }
+    }
+  }
+  return all;
+}
+
 }  // namespace crossdevice::chaos

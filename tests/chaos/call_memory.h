@@ -41,6 +41,9 @@ class CallMemory {
   /// What is wrong with the inputs, if nothing may have written them; empty: nothing.
   [[nodiscard]] std::string wrong_inputs() const;
 
+  /// All of it as it is now.
+  [[nodiscard]] std::vector<std::byte> bytes() const;
+
  private:
   [[nodiscard]] Tensor make(DType dtype, std::size_t count, std::size_t device);
   [[nodiscard]] Tile own_tile(std::size_t value, std::size_t device) const;

@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -35,6 +36,11 @@ namespace crossdevice::chaos {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+      .count();
+}
 
 std::runtime_error failure(const std::string& what) {
   return std::runtime_error(fmt::format("cannot {}: {}", what, std::strerror(errno)));  // NOLINT
@@ -109,6 +115,7 @@ class Run {
 
   RunResult conduct() {
     const Clock::time_point begun = Clock::now();
+    isolate_shared_memory();
     prepare();
     for (int rank = 0; rank < plan_.num_workers; ++rank) start(rank);
     while (!all_ended()) {
@@ -124,6 +131,13 @@ class Run {
   }
 
  private:
+  /// A /dev/shm of this run's own, where that may be made: what is in it at the end is of its workers.
+  void isolate_shared_memory() {
+    if (::unshare(CLONE_NEWNS) != 0) return;
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    has_own_shared_memory_ = ::mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "") == 0;
+  }
+
   void prepare() {
     (void)::prctl(PR_SET_CHILD_SUBREAPER,
                   1);  // what workers leave behind becomes a child of this process
@@ -254,9 +268,7 @@ class Run {
       if (count == 0) {
         ::close(worker.report);
         worker.report = -1;
-        result_.reports[rank].closed_us =
-            std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
-                .count();
+        result_.reports[rank].closed_us = now_us();
         break;
       }
       worker.unread.append(buffer.data(), static_cast<std::size_t>(count));
@@ -319,6 +331,7 @@ class Run {
     if (!loses_worker(plan_.fault) || plan_.fault == Fault::KILL) return;
     if (are_ready && victim.is_stopped) {
       victim.is_stopped = false;
+      result_.reports[static_cast<std::size_t>(plan_.victim)].continued_us = now_us();
       (void)::kill(victim.pid, SIGCONT);
     }
     const bool are_late_back =
@@ -372,7 +385,7 @@ class Run {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
       const std::string name = entry.path().filename().string();
-      if (name.find("crossdevice") != std::string::npos) {
+      if (has_own_shared_memory_ || name.find("crossdevice") != std::string::npos) {
         result_.leftovers.push_back("shared memory " + name);
       }
     }
@@ -422,6 +435,7 @@ class Run {
   std::optional<LinkTrouble> trouble_;
   std::vector<Worker> workers_;
   RunResult result_;
+  bool has_own_shared_memory_ = false;
   bool is_over_ = false;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chaos/engines.h"
 
+#include <functional>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -33,12 +35,49 @@ std::vector<Tensor> tensors_of(const Mirrored& result) {
   return {result.values().begin(), result.values().end()};
 }
 
+/// Ops whose hooks reduce a batch in two halves, and may throw between them.
+class OpsOfHalves : public CollectiveAllReduce {
+ public:
+  using CollectiveAllReduce::CollectiveAllReduce;
+  bool halves = false;              // on all workers, or on none
+  std::function<void()> on_half{};  // empty: nothing
+
+ protected:
+  Mirrored reduce_implementation(ReduceOp op, const PerReplica& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options) override {
+    if (on_half) on_half();
+    return CollectiveAllReduce::reduce_implementation(op, value, destinations, options);
+  }
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override {
+    if (!halves) return CollectiveAllReduce::batch_reduce_implementation(op, pairs, options);
+    const std::size_t half = pairs.size() / 2;
+    std::vector<Mirrored> results =
+        CollectiveAllReduce::batch_reduce_implementation(op, pairs.first(half), options);
+    if (on_half) on_half();
+    for (Mirrored& each :
+         CollectiveAllReduce::batch_reduce_implementation(op, pairs.subspan(half), options)) {
+      results.push_back(std::move(each));
+    }
+    return results;
+  }
+  Mirrored gather_implementation(const PerReplica& value, const Destinations& destinations,
+                                 int axis, const CommunicationOptions& options) override {
+    if (on_half) on_half();
+    return CollectiveAllReduce::gather_implementation(value, destinations, axis, options);
+  }
+};
+
 class OpsCalls : public CallMaker {
  public:
   OpsCalls(const Plan& plan, std::shared_ptr<Cluster> cluster)
       : cluster_(std::move(cluster)),
         ops_(devices_of(plan), cluster_->num_workers() * static_cast<int>(plan.num_devices),
-             {.timeout_seconds = plan.times.join}, cluster_) {}
+             {.timeout_seconds = plan.times.join}, cluster_) {
+    ops_.halves = plan.fault == Fault::THROW && plan.amount == kInHook;
+  }
 
   void make(CallMemory& memory, double timeout_seconds) override {
     const Call& call = memory.call();
@@ -78,6 +117,21 @@ class OpsCalls : public CallMaker {
 
   void give_up(const std::string& text) override { cluster_->abort_collective_ops(text); }
 
+  void make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how) override {
+    if (!how.in_hook) return CallMaker::make_and_give_up(memory, timeout_seconds, how);
+    ops_.on_half = [how] {
+      how.on_giving_up();
+      throw std::runtime_error(how.text);
+    };
+    try {
+      make(memory, timeout_seconds);
+    } catch (const std::runtime_error& error) {
+      // What a program does whose call has failed for a reason of its own.
+      cluster_->abort_collective_ops(error.what());
+      throw;
+    }
+  }
+
  private:
   void batch(CallMemory& memory, const std::vector<PerReplica>& values,
              const std::vector<PerReplica>& outputs, const CommunicationOptions& options) {
@@ -95,7 +149,7 @@ class OpsCalls : public CallMaker {
   }
 
   std::shared_ptr<Cluster> cluster_;
-  CollectiveAllReduce ops_;
+  OpsOfHalves ops_;
 };
 
 class CommunicatorCalls : public CallMaker {
@@ -155,9 +209,10 @@ class StrategyCalls : public CallMaker {
       const std::size_t device =
           context.replica_id_in_sync_group() -
           static_cast<std::size_t>(memory.caller().rank) * memory.caller().num_devices;
-      if (device == 0 && !leaves_with_.empty()) {
-        std::this_thread::sleep_for(leaves_after_);
-        throw std::runtime_error(leaves_with_);
+      if (device == 0 && !leaves_.text.empty()) {
+        std::this_thread::sleep_for(leaves_.after);
+        leaves_.on_giving_up();
+        throw std::runtime_error(leaves_.text);
       }
       std::vector<Tensor> values;
       values.reserve(call.num_values);
@@ -197,26 +252,23 @@ class StrategyCalls : public CallMaker {
     strategy_.run([&](ReplicaContext&) { throw std::runtime_error(text); });
   }
 
-  void make_and_give_up(CallMemory& memory, double timeout_seconds, std::chrono::microseconds after,
-                        const std::string& text) override {
-    leaves_with_ = text;
-    leaves_after_ = after;
+  void make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how) override {
+    leaves_ = how;
     make(memory, timeout_seconds);
   }
 
  private:
-  std::string leaves_with_;  // what the first replica leaves run() with; empty: it does not
-  std::chrono::microseconds leaves_after_{};
+  GivingUp leaves_;  // how the first replica leaves run(); no text: it does not
   MultiWorkerMirroredStrategy strategy_;
 };
 
 }  // namespace
 
-void CallMaker::make_and_give_up(CallMemory& memory, double timeout_seconds,
-                                 std::chrono::microseconds after, const std::string& text) {
+void CallMaker::make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how) {
   const std::jthread other([&] {
-    std::this_thread::sleep_for(after);
-    give_up(text);
+    std::this_thread::sleep_for(how.after);
+    how.on_giving_up();
+    give_up(how.text);
   });
   make(memory, timeout_seconds);
 }

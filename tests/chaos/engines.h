@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,15 @@
 #include "chaos/plan.h"
 
 namespace crossdevice::chaos {
+
+/// How a worker gives up in a call.
+struct GivingUp {
+  std::chrono::microseconds after{};
+  bool in_hook = false;  ///< of ops: a hook of the program's own throws
+  std::string text{};    ///< what the others are to hear
+  /// Hears of it just before; on any thread.
+  std::function<void()> on_giving_up{};
+};
 
 class CallMaker {
  public:
@@ -24,9 +34,8 @@ class CallMaker {
   virtual void make(CallMemory& memory, double timeout_seconds) = 0;
   /// Gives up in the middle of something, so that the others hear of `text`; may throw.
   virtual void give_up(const std::string& text) = 0;
-  /// The same while the call is under way: another thread does it, or of the replicas of a strategy the first one, whereas the others make the call.
-  virtual void make_and_give_up(CallMemory& memory, double timeout_seconds,
-                                std::chrono::microseconds after, const std::string& text);
+  /// The same while the call is under way: another thread does it; or of the replicas of a strategy the first one, whereas the others make the call; or a hook.
+  virtual void make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how);
 };
 
 /// Collective. Throws what the constructors throw.

@@ -29,6 +29,10 @@ constexpr std::uint64_t kMinFileBytes = std::uint64_t{64} << 10;  // for what a 
 constexpr std::uint64_t kToTheEndUs = 3'600'000'000;
 /// A call with this deadline has time for whatever a link does to its packets, unless it loses them.
 constexpr double kLongCallSeconds = 20;
+/// So long before the deadline whoever waits for one that gives up must hear of it.
+constexpr double kCallOfOneThatGivesUpSeconds = 10;
+/// Who is but a half waits in vain.
+constexpr double kRebuildOfAHalfSeconds = 5;
 
 /// Numbers from a seed; not those of <random>'s distributions, which differ between libraries.
 class Dice {
@@ -142,11 +146,11 @@ std::vector<Call> draw_calls(Dice& dice, const Plan& plan, std::size_t count) {
 }
 
 /// With fewer it cannot be carried out. Who is only silent, or gives up in a rebuild, must not be half of them, together with who is lost before it: of two
-/// halves neither may go on without the other.
+/// halves neither may go on without the other, of which there are two workers enough.
 int min_workers(Fault fault, Phase phase) {
   const bool may_be_out = fault == Fault::STOP || fault == Fault::LINK_CUT || is_of_limits(fault);
   if (phase == Phase::REBUILD) return may_be_out ? 5 : 3;
-  return fault == Fault::STOP || fault == Fault::LINK_CUT ? 3 : 2;
+  return 2;
 }
 
 /// Those that come more often come several times; but the rebuild, which not all numbers of workers can have.
@@ -271,7 +275,9 @@ std::uint64_t draw_amount(Dice& dice, const Plan& plan) {
     case Fault::SHARED_MEMORY:
       return kMinFileBytes + dice.magnitude(std::uint64_t{16} << 20);
     case Fault::THROW:
-      return plan.phase == Phase::CALL ? dice.one_of<std::uint64_t>({kInPlaceOfIt, kUnderWay}) : 0;
+      if (plan.phase != Phase::CALL) return 0;
+      if (plan.engine != Engine::OPS) return dice.one_of({kInPlaceOfIt, kUnderWay});
+      return dice.one_of({kInPlaceOfIt, kUnderWay, kInHook});
     case Fault::CLOCK:
       return dice.from_to(1, 1'000'000);  // s
     case Fault::CLOCK_JUMP:
@@ -629,6 +635,10 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   if (is_of_link(plan.fault) && !silences_link(plan.fault) && dice.happens(75)) {
     plan.times.call = kLongCallSeconds * abilities.slowness;
   }
+  if (plan.fault == Fault::THROW) {
+    plan.times.call = kCallOfOneThatGivesUpSeconds * abilities.slowness;
+  }
+  if (!can_go_on(plan)) plan.times.rebuild = kRebuildOfAHalfSeconds * abilities.slowness;
   if (is_mismatch(plan.fault)) make_distinguishable(dice, plan);
   return plan;
 }
@@ -659,6 +669,12 @@ bool is_hit(const Plan& plan, int rank) {
   return host_of(plan, rank) == host_of(plan, plan.victim);
 }
 
+bool can_go_on(const Plan& plan) {
+  if (plan.fault == Fault::KILL) return true;
+  const auto num_lost = static_cast<int>(lost_workers(plan).size());
+  return 2 * (plan.num_workers - num_lost) > plan.num_workers;
+}
+
 std::vector<int> lost_workers(const Plan& plan) {
   std::vector<int> lost;
   for (int rank = 0; rank < plan.num_workers; ++rank) {
@@ -682,6 +698,7 @@ std::string to_string(const Plan& plan) {
     amount = fmt::format(" ({})", to_string(static_cast<DType>(plan.amount)));
   }
   if (plan.fault == Fault::THROW && plan.amount == kUnderWay) amount = " (under way)";
+  if (plan.fault == Fault::THROW && plan.amount == kInHook) amount = " (in a hook)";
   if (plan.fault == Fault::LINK_PARTED) amount = fmt::format(" (from {})", plan.amount);
   const std::string lasting =
       plan.lasting_us == 0

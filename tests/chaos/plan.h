@@ -48,6 +48,10 @@ inline constexpr std::size_t kNumFaults = 24;
 inline constexpr std::uint64_t kInPlaceOfIt = 0;
 inline constexpr std::uint64_t kUnderWay =
     1;  ///< one of its threads, or of a strategy's replicas the first one
+inline constexpr std::uint64_t kInHook =
+    2;  ///< of ops: a hook of the program's own throws, after a part of what it is to reduce
+/// What they say.
+inline constexpr std::string_view kGivesUpBecause = "on purpose";
 /// Amounts of a link that is down one way only.
 inline constexpr std::uint64_t kIsDeaf = 1;  ///< its worker hears nothing
 inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
@@ -177,6 +181,8 @@ struct Abilities {
 [[nodiscard]] int num_hosts(const Plan& plan);
 /// Whether what happens happens to this worker: the victim; of a link all that are on its host.
 [[nodiscard]] bool is_hit(const Plan& plan, int rank);
+/// Whether those that are not lost may make a cluster without the lost ones: more than half of all, or the others are dead.
+[[nodiscard]] bool can_go_on(const Plan& plan);
 /// The workers that are not in the last cluster, ascending.
 [[nodiscard]] std::vector<int> lost_workers(const Plan& plan);
 

@@ -75,10 +75,7 @@ TEST(PlanTest, PlansCanBeCarriedOut) {
     }
     EXPECT_EQ(plan.first_lost.has_value(), plan.phase == Phase::REBUILD);
     EXPECT_NE(plan.first_lost.value_or(-1), plan.victim);
-    if (plan.fault == Fault::LINK_CUT || plan.fault == Fault::STOP) {
-      EXPECT_GT(2 * (plan.num_workers - static_cast<int>(lost_workers(plan).size())),
-                plan.num_workers);  // who goes on is more than half
-    }
+    EXPECT_TRUE(can_go_on(plan) || plan.num_workers == 2);
     for (const Call& call : plan.calls) {
       EXPECT_TRUE(is_supported(call.op, call.dtype));
       EXPECT_GE(call.num_values, 1U);
@@ -228,6 +225,30 @@ TEST(PlanTest, OnlyWhatIsAskedFor) {
   for (std::uint64_t number = 0; number < 100; ++number) {
     EXPECT_EQ(draw_plan(1, number, {.faults = {Fault::MEMORY}}).fault, Fault::MEMORY);
   }
+}
+
+TEST(PlanTest, WhoIsSilentMayBeOneOfTwo) {
+  for (const Fault fault : {Fault::STOP, Fault::LINK_CUT}) {
+    int of_two = 0;
+    for (std::uint64_t number = 0; number < 200; ++number) {
+      const Plan plan = draw_plan(6, number, {.has_namespaces = true, .faults = {fault}});
+      if (plan.num_workers == 2) ++of_two;
+      EXPECT_EQ(can_go_on(plan), plan.num_workers > 2) << to_string(plan);
+    }
+    EXPECT_GT(of_two, 10);
+  }
+  EXPECT_TRUE(can_go_on({.num_workers = 2, .fault = Fault::KILL}));
+}
+
+TEST(PlanTest, WhoGivesUpDoesSoInEveryWay) {
+  std::set<std::uint64_t> ways;
+  for (std::uint64_t number = 0; number < 200; ++number) {
+    const Plan plan = draw_plan(6, number, {.faults = {Fault::THROW}});
+    if (plan.phase == Phase::CALL) ways.insert(plan.amount);
+    EXPECT_TRUE(plan.amount != kInHook || plan.engine == Engine::OPS);
+    EXPECT_GT(plan.times.call, 4 * plan.times.death);  // so that at once is long before
+  }
+  EXPECT_EQ(ways, (std::set<std::uint64_t>{kInPlaceOfIt, kUnderWay, kInHook}));
 }
 
 TEST(PlanTest, LostWorkersAreThoseThatDoNotComeBack) {

@@ -17,7 +17,7 @@ enum class EventKind : std::uint8_t {
   WRONG,   ///< what must never be: a value, memory that should have been left alone
   MEMBER,  ///< `ranks` are in the new cluster, by their first ranks
   AWAIT,   ///< waits for the conductor
-  FAULT,  ///< the fault has been done by the worker itself; or is to be done to its link, for which it waits
+  FAULT,  ///< the fault is being done by the worker itself; or is to be done to its link, for which it waits
   END,  ///< all threads and descriptors of the library should be gone
 };
 
@@ -28,7 +28,9 @@ struct Event {
   std::string code{};         ///< FAIL: "UNAVAILABLE", "ValueError", ...
   bool inputs_intact = true;  ///< FAIL
   std::vector<int> ranks{};   ///< FAIL: culprits, by their first ranks; MEMBER
-  std::vector<int> counts{};  ///< END: threads, descriptors, mappings that were not there before
+  /// END: threads, descriptors, mappings that were not there before. MEMBER: the cluster's epoch, the worker's rank, number of workers, epoch and number of the
+  /// operation that was the last one to complete on all.
+  std::vector<int> counts{};
   std::string text{};
   friend bool operator==(const Event&, const Event&) = default;
 };
@@ -44,6 +46,8 @@ struct WorkerReport {
   std::optional<int> status{};
   /// When its end of the report was closed, of the events' clock: of a process that is killed as the kernel closes all it had open, sockets among it.
   std::optional<std::int64_t> closed_us{};
+  /// When it was let go on after it had been stopped, of that clock.
+  std::optional<std::int64_t> continued_us{};
 };
 
 }  // namespace crossdevice::chaos

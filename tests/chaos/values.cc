@@ -10,7 +10,9 @@
 namespace crossdevice::chaos {
 namespace {
 
-constexpr std::size_t kTileElements = 61;
+constexpr std::size_t kBlockElements = 61;
+constexpr std::size_t kNumBlocks = 16;
+constexpr std::size_t kTileElements = kBlockElements * kNumBlocks;
 
 std::uint64_t mixed(std::uint64_t x) {
   x ^= x >> 33U;
@@ -18,6 +20,25 @@ std::uint64_t mixed(std::uint64_t x) {
   x ^= x >> 33U;
   x *= 0xc4ceb9fe1a85ec53ULL;
   return x ^ (x >> 33U);
+}
+
+/// Which one comes `index`-th in a tensor.
+std::size_t block_at(std::size_t index) { return mixed(index + 1) % kNumBlocks; }
+
+/// Calls `use(offset, count, from)` for each piece of `size` bytes that lies in one block: where it is, and where in the tile.
+template <class Use>
+bool for_each_piece(std::size_t size, std::size_t element_bytes, std::size_t first,
+                    const Use& use) {
+  const std::size_t block_bytes = kBlockElements * element_bytes;
+  std::size_t at = first * element_bytes;  // in the row
+  for (std::size_t done = 0; done < size;) {
+    const std::size_t inside = at % block_bytes;
+    const std::size_t count = std::min(size - done, block_bytes - inside);
+    if (!use(done, count, block_at(at / block_bytes) * block_bytes + inside)) return false;
+    done += count;
+    at += count;
+  }
+  return true;
 }
 
 /// 0 or 1, of a product 1 or 2. With 8 workers of 2 devices no sum is more than 16, and none of the smallest floats, which hold all integers up to 8, and no
@@ -112,27 +133,21 @@ Tile reduced_tile(ReduceOp op, DType dtype, std::uint64_t salt, std::size_t valu
 
 void fill(std::span<std::byte> bytes, std::size_t element_bytes, const Tile& tile,
           std::size_t first) {
-  std::size_t at = first * element_bytes % tile.size();
-  while (!bytes.empty()) {
-    const std::size_t count = std::min(bytes.size(), tile.size() - at);
-    std::memcpy(bytes.data(), tile.data() + at, count);
-    bytes = bytes.subspan(count);
-    at = 0;
-  }
+  (void)for_each_piece(bytes.size(), element_bytes, first,
+                       [&](std::size_t offset, std::size_t count, std::size_t from) {
+                         std::memcpy(bytes.data() + offset, tile.data() + from, count);
+                         return true;
+                       });
 }
 
 void poison(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0xA5}); }
 
 bool matches(std::span<const std::byte> bytes, std::size_t element_bytes, const Tile& tile,
              std::size_t first) {
-  std::size_t at = first * element_bytes % tile.size();
-  while (!bytes.empty()) {
-    const std::size_t count = std::min(bytes.size(), tile.size() - at);
-    if (std::memcmp(bytes.data(), tile.data() + at, count) != 0) return false;
-    bytes = bytes.subspan(count);
-    at = 0;
-  }
-  return true;
+  return for_each_piece(bytes.size(), element_bytes, first,
+                        [&](std::size_t offset, std::size_t count, std::size_t from) {
+                          return std::memcmp(bytes.data() + offset, tile.data() + from, count) == 0;
+                        });
 }
 
 std::span<std::byte> bytes_of(const Tensor& tensor) {

@@ -21,7 +21,8 @@ struct Origin {
   std::size_t device = 0;
 };
 
-/// A prime number of elements, which a tensor repeats.
+/// Blocks of a prime number of elements, all different. A tensor is a row of them in an order that never repeats, the same for all values, so that what is
+/// displaced by any number of elements shows.
 using Tile = std::vector<std::byte>;
 
 [[nodiscard]] Tile input_tile(ReduceOp op, DType dtype, const Origin& origin);
@@ -29,7 +30,7 @@ using Tile = std::vector<std::byte>;
 [[nodiscard]] Tile reduced_tile(ReduceOp op, DType dtype, std::uint64_t salt, std::size_t value,
                                 int num_workers, std::size_t num_devices);
 
-/// Element i of `bytes` becomes element `first` + i of the tile's repetition.
+/// Element i of `bytes` becomes element `first` + i of the row.
 void fill(std::span<std::byte> bytes, std::size_t element_bytes, const Tile& tile,
           std::size_t first = 0);
 /// Bytes that no result has.

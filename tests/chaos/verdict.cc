@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "chaos/views.h"
+
 namespace crossdevice::chaos {
 namespace {
 
@@ -85,6 +87,7 @@ class Judge {
       judge_times(rank);
     }
     judge_first_failures();
+    judge_news_of_giving_up();
     judge_news_of_deaths();
     judge_recovery();
     judge_late_ones();
@@ -223,13 +226,19 @@ class Judge {
         if (report(rank).status.has_value()) complain(rank, "{} has no end", step.name);
         continue;
       }
-      if (plan_.fault == Fault::STOP && rank == plan_.victim) continue;  // it stood still meanwhile
+      // Of who was stopped meanwhile, time counts from when it went on.
+      const double end = step.begun + *step.seconds;
+      const bool stood_still = step.begun <= went_on(rank) && went_on(rank) <= end;
+      const double seconds = stood_still ? end - went_on(rank) : *step.seconds;
       const double limit = limit_of(step) + late_seconds_;
-      if (*step.seconds > limit) {
-        complain(rank, "{} took {:.3f} s, more than {:.3f} s{}", step.name, *step.seconds, limit,
+      if (seconds > limit) {
+        complain(rank, "{} took {:.3f} s, more than {:.3f} s{}", step.name, seconds, limit,
                  step.failure == nullptr ? std::string() : ": " + step.failure->text);
       }
     }
+  }
+  [[nodiscard]] double went_on(int rank) const {
+    return static_cast<double>(report(rank).continued_us.value_or(0)) / 1e6;
   }
 
   [[nodiscard]] static bool tells_of(const Event& failure, int rank) {
@@ -269,6 +278,22 @@ class Judge {
       is_earliest = false;
       to_blame.push_back(first.rank);
     }
+    if (plan_.fault != Fault::LINK_PARTED || plan_.first_lost.has_value() || firsts.empty()) return;
+    const bool is_named = std::any_of(firsts.begin(), firsts.end(), [&](const First& first) {
+      return names_parted(*first.step->failure);
+    });
+    if (!is_named) {
+      complain(firsts.front().rank, "{}: no first error names a worker of the parted link: {}",
+               firsts.front().step->name, firsts.front().step->failure->text);
+    }
+  }
+  /// Whether it blames a worker at an end of the link that is parted.
+  [[nodiscard]] bool names_parted(const Event& failure) const {
+    const int one = host_of(plan_, plan_.victim);
+    const int other = host_of(plan_, static_cast<int>(plan_.amount));
+    return std::any_of(failure.ranks.begin(), failure.ranks.end(), [&](int culprit) {
+      return host_of(plan_, culprit) == one || host_of(plan_, culprit) == other;
+    });
   }
 
   void judge_first_failure(int rank, const Step& step, const std::vector<int>& to_blame,
@@ -299,8 +324,11 @@ class Judge {
       }
       judge_versions(rank, step);
     }
-    if (plan_.fault == Fault::THROW && plan_.phase != Phase::REBUILD && failure.code != "ABORTED") {
-      complain(rank, "{}: who gives up causes a {}: {}", step.name, failure.code, failure.text);
+    if (plan_.fault == Fault::THROW && plan_.phase != Phase::REBUILD) {
+      const bool is_told = failure.text.find(kGivesUpBecause) != std::string::npos;
+      if (failure.code != "ABORTED" || !is_told) {
+        complain(rank, "{}: who gives up causes a {}: {}", step.name, failure.code, failure.text);
+      }
     }
     // In a network that fails, or while they meet, workers may believe different ones to be gone.
     if (is_mismatch(plan_.fault) || is_of_link(plan_.fault) || plan_.phase == Phase::JOIN) return;
@@ -345,6 +373,28 @@ class Judge {
       first = std::min(first.value_or(death), death);
     }
     return first;
+  }
+
+  /// Who gives up is heard at once, long before a deadline.
+  void judge_news_of_giving_up() {
+    if (plan_.fault != Fault::THROW || plan_.phase == Phase::REBUILD) return;
+    const std::optional<double> given_up = time_of_giving_up();
+    if (!given_up.has_value()) return;
+    const double limit = std::max(plan_.times.death, late_seconds_);
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      const Step* step = first_failure(rank);
+      if (rank == plan_.victim || step == nullptr) continue;
+      const double after = step->begun + *step->seconds - std::max(step->begun, *given_up);
+      if (after <= limit) continue;
+      complain(rank, "{} ended {:.3f} s after rank {} gave up, more than {:.3f} s", step->name,
+               after, plan_.victim, limit);
+    }
+  }
+  [[nodiscard]] std::optional<double> time_of_giving_up() const {
+    for (const Event& event : report(plan_.victim).events) {
+      if (event.kind == EventKind::FAULT) return static_cast<double>(event.time_us) / 1e6;
+    }
+    return std::nullopt;
   }
 
   /// The kernel of the machine on which somebody dies tells the others at once, for which a second leaves room enough; across machines they may have to miss
@@ -402,6 +452,10 @@ class Judge {
     const bool is_early = plan_.phase == Phase::JOIN || plan_.phase == Phase::MAKE;
     if (is_early && !all_joined) return;
     for (const int rank : left) {
+      if (!can_go_on(plan_)) {
+        judge_half(rank);
+        continue;
+      }
       if (plan_.phase == Phase::LEAVE) {
         judge_calls_before_leaving(rank);
         continue;
@@ -418,6 +472,19 @@ class Judge {
         continue;
       }
       judge_members(rank, left);
+    }
+  }
+
+  /// Who is left is no more than half: it may not go on, and hears for whom it has waited.
+  void judge_half(int rank) {
+    if (is_member(rank)) complain(rank, "goes on, without more than half");
+    for (const Step& step : steps(rank)) {
+      if (!step.is_a("rebuild") || step.failure == nullptr) continue;
+      const bool is_told =
+          step.failure->code == "DEADLINE_EXCEEDED" || step.failure->code == "UNAVAILABLE";
+      if (is_told && names(*step.failure, plan_.victim)) continue;
+      complain(rank, "{}: who is but a half gets a {}: {}", step.name, step.failure->code,
+               step.failure->text);
     }
   }
 
@@ -454,6 +521,10 @@ class Judge {
   void judge_late_one(int late) {
     if (plan_.fault == Fault::KILL) return;
     if (plan_.phase == Phase::JOIN || plan_.phase == Phase::LEAVE || is_after_the_end()) return;
+    if (!can_go_on(plan_)) {
+      if (is_member(late)) complain(late, "goes on, without more than half");
+      return;
+    }
     bool finds_out = false;
     for (const Step& step : steps(late)) {
       if (step.is_a("rebuild") && step.failure != nullptr) {
@@ -462,6 +533,10 @@ class Judge {
                     (!loses_worker(plan_.fault) && step.failure->code == "UNAVAILABLE");
         if (!finds_out) {
           complain(late, "{}: who was left out gets a {}: {}", step.name, step.failure->code,
+                   step.failure->text);
+        }
+        if (step.failure->code == "ABORTED" && !tells_of_epoch(reports_, *step.failure)) {
+          complain(late, "{}: who was left out does not hear of which epoch: {}", step.name,
                    step.failure->text);
         }
       }
@@ -487,6 +562,7 @@ std::vector<std::string> violations(const Plan& plan, const std::vector<WorkerRe
                                     const std::vector<std::string>& leftovers,
                                     double late_seconds) {
   std::vector<std::string> found = Judge(plan, reports, late_seconds).judge();
+  for (std::string& view : differing_views(plan, reports)) found.push_back(std::move(view));
   for (const std::string& leftover : leftovers) found.push_back("left behind: " + leftover);
   return found;
 }

@@ -30,7 +30,11 @@ class Story {
   }
   Story& failed(const std::string& step, const std::string& code, std::vector<int> culprits,
                 const std::string& text = "failed", double seconds = 0.001) {
-    begin(step);
+    return begin(step).fails(step, code, std::move(culprits), text, seconds);
+  }
+  /// What has begun.
+  Story& fails(const std::string& step, const std::string& code, std::vector<int> culprits,
+               const std::string& text = "failed", double seconds = 0.001) {
     time_us_ += static_cast<std::int64_t>(seconds * 1e6);
     report_.events.push_back({.kind = EventKind::FAIL,
                               .time_us = time_us_,
@@ -53,8 +57,27 @@ class Story {
     return *this;
   }
   Story& member(std::vector<int> ranks) {
-    report_.events.push_back(
-        {.kind = EventKind::MEMBER, .time_us = time_us_, .ranks = std::move(ranks)});
+    report_.events.push_back({.kind = EventKind::MEMBER,
+                              .time_us = time_us_,
+                              .ranks = std::move(ranks),
+                              .counts = {++epoch_}});
+    return *this;
+  }
+  /// The same with all that it knows of its cluster: its epoch, its own rank, and what had completed.
+  Story& member(std::vector<int> ranks, int epoch, int rank, std::vector<int> completed = {1, 1}) {
+    const auto num_workers = static_cast<int>(ranks.size());
+    member(std::move(ranks));
+    report_.events.back().counts = {epoch, rank, num_workers, completed[0], completed[1]};
+    return *this;
+  }
+  /// It is stopped in the next step, so many seconds after which it goes on.
+  Story& stands_still(double seconds) {
+    report_.continued_us = time_us_ + static_cast<std::int64_t>(seconds * 1e6);
+    return *this;
+  }
+  /// It gives up.
+  Story& fault() {
+    report_.events.push_back({.kind = EventKind::FAULT, .time_us = time_us_});
     return *this;
   }
   WorkerReport ended(int status = 0, std::vector<int> left_over = {0, 0, 0}) {
@@ -73,6 +96,7 @@ class Story {
 
  private:
   std::int64_t time_us_ = 1'000'000;
+  int epoch_ = 1;
   WorkerReport report_;
 };
 
@@ -297,11 +321,13 @@ TEST(VerdictTest, WhoFailsBecauseOfAnotherMayNameThatOne) {
       recovered(joined().failed("call 1 1", "ABORTED", {0}, "rank 0 aborted", 0.5))
           .done("leave")
           .ended();
-  const WorkerReport late = joined()
-                                .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", 9)
-                                .failed("rebuild 1", "ABORTED", {}, "this worker was left out")
-                                .done("leave")
-                                .ended();
+  const WorkerReport late =
+      joined()
+          .stands_still(8.9)
+          .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", 9)
+          .failed("rebuild 1", "ABORTED", {}, "this worker was left out of epoch 2")
+          .done("leave")
+          .ended();
   EXPECT_THAT(verdict(plan, survivor(), later, late), IsEmpty());
 }
 
@@ -343,8 +369,9 @@ TEST(VerdictTest, WhoIsLateMustFindOut) {
   const auto late = [](Story story) { return story.done("leave").ended(); };
   const WorkerReport finds_out =
       late(joined()
+               .stands_still(8.9)
                .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", 9)
-               .failed("rebuild 1", "ABORTED", {}, "this worker was left out"));
+               .failed("rebuild 1", "ABORTED", {}, "this worker was left out of epoch 2"));
   EXPECT_THAT(verdict(plan, survivor(), survivor(), finds_out), IsEmpty());
   EXPECT_THAT(
       verdict(plan, survivor(), survivor(), late(joined().done("call 1 1", 9).done("barrier 1"))),
@@ -356,10 +383,10 @@ TEST(VerdictTest, WhoIsLateMustFindOut) {
         .ended();
   };
   EXPECT_THAT(verdict(plan, gives_up_waiting(), gives_up_waiting(),
-                      late(joined().done("call 1 1").done("barrier 1", 9))),
+                      late(joined().done("call 1 1").stands_still(8.9).done("barrier 1", 9))),
               IsEmpty());
   EXPECT_THAT(verdict(plan, gives_up_waiting(), survivor(),
-                      late(joined().done("call 1 1").done("barrier 1", 9))),
+                      late(joined().done("call 1 1").stands_still(8.9).done("barrier 1", 9))),
               Contains(HasSubstr("has not found out")));
   EXPECT_THAT(verdict(plan, survivor(), survivor(), late(recovered(bereaved()))),
               Contains(HasSubstr("is in a new cluster")));
@@ -382,9 +409,10 @@ TEST(VerdictTest, WhoseLinkWasCutMustFindOut) {
   const Plan plan = of_link(Fault::LINK_CUT);
   const auto late = [](Story story) { return story.done("leave").ended(); };
   const Story alone = joined().failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 1);
-  EXPECT_THAT(verdict(plan, survivor(), survivor(),
-                      late(Story(alone).failed("rebuild 1", "ABORTED", {}, "left out", 9))),
-              IsEmpty());
+  EXPECT_THAT(
+      verdict(plan, survivor(), survivor(),
+              late(Story(alone).failed("rebuild 1", "ABORTED", {}, "left out of epoch 2", 9))),
+      IsEmpty());
   EXPECT_THAT(verdict(plan, survivor(), survivor(),
                       late(Story(alone).failed("rebuild 1", "DEADLINE_EXCEEDED", {}, "", 9))),
               Contains(HasSubstr("who was left out gets a DEADLINE_EXCEEDED")));
@@ -394,7 +422,7 @@ TEST(VerdictTest, WhoseLinkWasCutMustFindOut) {
   EXPECT_THAT(verdict(plan, survivor(), survivor(),
                       late(joined()
                                .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 5)
-                               .failed("rebuild 1", "ABORTED", {}))),
+                               .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2"))),
               Contains(HasSubstr("rank 2: call 1 1 took 5.000 s")));
 }
 
@@ -412,8 +440,10 @@ TEST(VerdictTest, AllOfAHostFindOutThatItsLinkWasCut) {
         .ended();
   };
   const Story alone = joined().failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat", 1);
-  const WorkerReport is_out =
-      Story(alone).failed("rebuild 1", "ABORTED", {}, "left out", 9).done("leave").ended();
+  const WorkerReport is_out = Story(alone)
+                                  .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2", 9)
+                                  .done("leave")
+                                  .ended();
   const WorkerReport stays = recovered(alone).done("leave").ended();
   EXPECT_THAT(violations(plan, {goes_on(2), goes_on(3), is_out, is_out, goes_on(3)}, {}),
               IsEmpty());
@@ -430,7 +460,7 @@ TEST(VerdictTest, WhoseLinkIsDownIsNamed) {
           .ended();
   const WorkerReport late = joined()
                                 .failed("call 1 1", "UNAVAILABLE", {0})
-                                .failed("rebuild 1", "ABORTED", {})
+                                .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2")
                                 .done("leave")
                                 .ended();
   for (const Fault fault : {Fault::LINK_CUT, Fault::LINK_OUTAGE}) {
@@ -519,7 +549,7 @@ TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
   const auto is_out = [](const std::string& code) {
     return joined()
         .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
-        .failed("rebuild 1", code, {}, "left out")
+        .failed("rebuild 1", code, {}, "left out of epoch 2")
         .done("leave")
         .ended();
   };
@@ -598,7 +628,7 @@ TEST(VerdictTest, WhoGivesUpAbortsTheOthers) {
   plan.fault = Fault::THROW;
   const auto told = [](const std::string& code) {
     return joined()
-        .failed("call 1 1", code, {2}, "rank 2 gives up")
+        .failed("call 1 1", code, {2}, "rank 2 gives up on purpose")
         .done("rebuild 1")
         .member({0, 1, 2})
         .done("barrier 2")
@@ -608,6 +638,194 @@ TEST(VerdictTest, WhoGivesUpAbortsTheOthers) {
   EXPECT_THAT(verdict(plan, told("ABORTED"), told("ABORTED"), told("ABORTED")), IsEmpty());
   EXPECT_THAT(verdict(plan, told("ABORTED"), told("DEADLINE_EXCEEDED"), told("ABORTED")),
               Contains(HasSubstr("who gives up causes a DEADLINE_EXCEEDED")));
+}
+
+TEST(VerdictTest, WhatWasThrownIsHeardAtOnceWithItsText) {
+  Plan plan = killing();
+  plan.fault = Fault::THROW;
+  plan.times.call = 9;
+  const auto told = [](const std::string& text, double seconds) {
+    return joined()
+        .failed("call 1 1", "ABORTED", {2}, text, seconds)
+        .done("rebuild 1")
+        .member({0, 1, 2})
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport gives_up = joined()
+                                    .begin("call 1 1")
+                                    .busy(2)
+                                    .fault()
+                                    .fails("call 1 1", "exception", {}, "on purpose")
+                                    .done("rebuild 1")
+                                    .member({0, 1, 2})
+                                    .done("barrier 2")
+                                    .done("leave")
+                                    .ended();
+  const WorkerReport well = told("rank 2 gave up: on purpose", 2.1);
+  const auto found = [&](const WorkerReport& second) {
+    return verdict(plan, well, second, gives_up);
+  };
+  EXPECT_THAT(found(well), IsEmpty());
+  EXPECT_THAT(found(told("rank 2 gave up", 2.1)),
+              Contains(HasSubstr("rank 1: call 1 1: who gives up causes a ABORTED")));
+  EXPECT_THAT(found(told("rank 2 gave up: on purpose", 3.01)),
+              Contains(HasSubstr("rank 1: call 1 1 ended 1.010 s after rank 2 gave up")));
+}
+
+TEST(VerdictTest, WhoWasStoppedHasItsDeadlineFromThenOn) {
+  Plan plan = killing();
+  plan.fault = Fault::STOP;
+  const auto stopped = [](double until, double seconds) {
+    return joined()
+        .stands_still(until)
+        .failed("call 1 1", "ABORTED", {}, "epoch 2 has begun", seconds)
+        .failed("rebuild 1", "ABORTED", {}, "this worker was left out of epoch 2")
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), stopped(9, 10.9)), IsEmpty());
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), stopped(9, 11.1)),
+              Contains(HasSubstr("rank 2: call 1 1 took 2.100 s")));
+  // What ended before, or began afterwards, took its own time.
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), stopped(9, 8)),
+              Contains(HasSubstr("rank 2: call 1 1 took 8.000 s")));
+  EXPECT_THAT(verdict(plan, survivor(), survivor(), stopped(-0.5, 8)),
+              Contains(HasSubstr("rank 2: call 1 1 took 8.000 s")));
+}
+
+TEST(VerdictTest, OfAPartedLinkOneEndIsNamed) {
+  Plan plan = of_link(Fault::LINK_PARTED);
+  plan.num_workers = 4;
+  plan.amount = 3;
+  const auto told = [](int culprit) {
+    return joined()
+        .failed("call 1 1", "DEADLINE_EXCEEDED", {culprit}, "waits")
+        .done("rebuild 1")
+        .member({0, 1, 2, 3})
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const auto is_unnamed = Contains(HasSubstr("no first error names a worker of the parted link"));
+  EXPECT_THAT(violations(plan, {told(1), told(0), told(0), told(2)}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {told(3), told(0), told(0), told(0)}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {told(1), told(0), told(0), told(1)}, {}), is_unnamed);
+  const WorkerReport well = joined().done("barrier 1").done("leave").ended();
+  EXPECT_THAT(violations(plan, {well, well, well, well}, {}), IsEmpty());
+  plan.fault = Fault::LINK_LOSS;
+  EXPECT_THAT(violations(plan, {told(1), told(0), told(0), told(1)}, {}), Not(is_unnamed));
+}
+
+TEST(VerdictTest, WhoIsLeftOutHearsOfWhichEpoch) {
+  Plan plan = killing();
+  plan.fault = Fault::STOP;
+  const auto survives = [](int rank) {
+    return bereaved()
+        .done("rebuild 1")
+        .member({0, 1}, 2, rank)
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const auto late = [](const std::string& text) {
+    return joined()
+        .failed("call 1 1", "ABORTED", {}, "over")
+        .failed("rebuild 1", "ABORTED", {}, text)
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, survives(0), survives(1), late("epoch 2 has begun")), IsEmpty());
+  EXPECT_THAT(verdict(plan, survives(0), survives(1), late("epoch 3 has begun")),
+              Contains(HasSubstr("who was left out does not hear of which epoch")));
+}
+
+TEST(VerdictTest, TwoViewsOfAnEpochAreFound) {
+  const auto found = [](Story first, Story second) {
+    return verdict(killing(), first.done("barrier 2").done("leave").ended(),
+                   second.done("barrier 2").done("leave").ended(), victim());
+  };
+  const auto in = [](std::vector<int> ranks, int epoch, int rank,
+                     std::vector<int> completed = {1, 1}) {
+    return bereaved().done("rebuild 1").member(std::move(ranks), epoch, rank, std::move(completed));
+  };
+  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 1)), IsEmpty());
+  EXPECT_THAT(found(in({0, 1}, 2, 0), in({1}, 2, 0)),
+              Contains("epoch 2 is of 0, 1 for rank 0, but of 1 for rank 1"));
+  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 0)),
+              Contains("rank 1: is rank 0 of 2 of epoch 2, whose members are 0, 1"));
+  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 1, 1)),
+              Contains("rank 1: comes to epoch 1 after epoch 1"));
+  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 1, {1, 2})),
+              Contains("epoch 2 begins after #1 of epoch 1 for rank 0, but after #2 of epoch 1 for "
+                       "rank 1"));
+}
+
+TEST(VerdictTest, WhatHadCompletedOnAllIsTold) {
+  // Rank 1 has come to the end of a call more.
+  const auto found = [](std::vector<int> completed) {
+    const WorkerReport first = bereaved()
+                                   .done("rebuild 1")
+                                   .member({0, 1}, 2, 0, completed)
+                                   .done("barrier 2")
+                                   .done("leave")
+                                   .ended();
+    const WorkerReport second = joined()
+                                    .done("call 1 1")
+                                    .failed("call 1 2", "UNAVAILABLE", {2}, "rank 2 is gone")
+                                    .done("rebuild 1")
+                                    .member({0, 1}, 2, 1, completed)
+                                    .done("barrier 2")
+                                    .done("leave")
+                                    .ended();
+    return verdict(killing(), first, second, victim());
+  };
+  EXPECT_THAT(found({1, 1}), IsEmpty());
+  EXPECT_THAT(found({1, 2}), IsEmpty());  // rank 0's call may have come to its end before it failed
+  EXPECT_THAT(found({1, 3}),
+              Contains("rank 0: epoch 2 begins after #3 of epoch 1, not after #1 of epoch 1"));
+  EXPECT_THAT(found({0, 0}),
+              Contains("rank 0: epoch 2 begins after #0 of epoch 0, not after #1 of epoch 1"));
+}
+
+TEST(VerdictTest, AHalfDoesNotGoOn) {
+  Plan plan = killing();
+  plan.num_workers = 2;
+  plan.fault = Fault::STOP;
+  plan.victim = 1;
+  const auto told = [](const std::string& code, std::vector<int> culprits) {
+    return joined()
+        .failed("call 1 1", "DEADLINE_EXCEEDED", {1}, "waits for rank 1")
+        .failed("rebuild 1", code, std::move(culprits), "not enough")
+        .done("leave")
+        .ended();
+  };
+  const auto goes_on = [](int culprit, std::vector<int> ranks) {
+    return joined()
+        .failed("call 1 1", "DEADLINE_EXCEEDED", {culprit}, "waits")
+        .done("rebuild 1")
+        .member(std::move(ranks))
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  const WorkerReport late = joined()
+                                .failed("call 1 1", "UNAVAILABLE", {0}, "rank 0 is gone")
+                                .failed("rebuild 1", "UNAVAILABLE", {0}, "rank 0 is gone")
+                                .done("leave")
+                                .ended();
+  const auto found = [&](const WorkerReport& first, const WorkerReport& second) {
+    return violations(plan, {first, second}, {});
+  };
+  EXPECT_THAT(found(told("DEADLINE_EXCEEDED", {1}), late), IsEmpty());
+  EXPECT_THAT(found(told("UNAVAILABLE", {1}), late), IsEmpty());
+  EXPECT_THAT(found(told("DEADLINE_EXCEEDED", {}), late),
+              Contains(HasSubstr("who is but a half gets a DEADLINE_EXCEEDED")));
+  EXPECT_THAT(found(told("INTERNAL", {1}), late), Contains(HasSubstr("gets a INTERNAL")));
+  EXPECT_THAT(found(goes_on(1, {0}), late), Contains("rank 0: goes on, without more than half"));
+  EXPECT_THAT(found(told("UNAVAILABLE", {1}), goes_on(0, {1})),
+              Contains("rank 1: goes on, without more than half"));
 }
 
 TEST(ReportTest, LinesAreReadAgain) {

@@ -178,11 +178,12 @@ class Worker {
   }
   void lift_limits() { resources_.lift_limits(); }
   /// Where it does so in another phase than a call: by a thread, which ends soon.
-  [[nodiscard]] std::jthread give_up_later(Phase phase) const {
+  [[nodiscard]] std::jthread give_up_later(Phase phase) {
     if (plan_.fault != Fault::THROW || !suffers(phase)) return {};
-    return std::jthread([cluster = cluster_, delay_us = plan_.delay_us] {
+    return std::jthread([this, cluster = cluster_, delay_us = plan_.delay_us] {
       std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
-      cluster->abort_collective_ops("on purpose");
+      tell({.kind = EventKind::FAULT});
+      cluster->abort_collective_ops(std::string(kGivesUpBecause));
     });
   }
 
@@ -261,10 +262,11 @@ class Worker {
       case Fault::TWICE:
         return one_call(index, call, "") && one_call(index, call, " again");
       case Fault::THROW:
-        gives_up_under_way_ = plan_.amount == kUnderWay;
+        gives_up_under_way_ = plan_.amount != kInPlaceOfIt;
         if (gives_up_under_way_) break;
+        tell({.kind = EventKind::FAULT});
         (void)attempt(fmt::format("throw {} {}", generation_, index),
-                      [&] { maker_->give_up("on purpose"); });
+                      [&] { maker_->give_up(std::string(kGivesUpBecause)); });
         return false;
       case Fault::NONE:
       case Fault::KILL:
@@ -315,13 +317,12 @@ class Worker {
     const auto work = [&] {
       strike_in_call();
       if (std::exchange(gives_up_under_way_, false)) {
-        const std::chrono::microseconds delay(plan_.delay_us);
-        return maker_->make_and_give_up(*memory, plan_.times.call, delay, "on purpose");
+        return maker_->make_and_give_up(*memory, plan_.times.call, how_to_give_up());
       }
       maker_->make(*memory, plan_.times.call);
     };
     if (!attempt(step, work, look_at_inputs)) {
-      kept_ = std::move(memory);
+      keep_failed(step, std::move(memory));
       give_up("does not go on");
       return false;
     }
@@ -330,6 +331,26 @@ class Worker {
     kept_ = std::move(memory);
     cluster_->set_completed(static_cast<std::uint64_t>(index) + 1);
     return true;
+  }
+
+  [[nodiscard]] GivingUp how_to_give_up() {
+    return {.after = std::chrono::microseconds(plan_.delay_us),
+            .in_hook = plan_.amount == kInHook,
+            .text = std::string(kGivesUpBecause),
+            .on_giving_up = [this] { tell({.kind = EventKind::FAULT}); }};
+  }
+
+  /// Nobody may write to it any more. In half of the runs; in the others it is free for what comes next, which a late worker then might write to.
+  void keep_failed(const std::string& step, std::unique_ptr<CallMemory> memory) {
+    if (plan_.number / 2 % 2 != 0) return;
+    failed_step_ = step;
+    failed_bytes_ = memory->bytes();
+    failed_ = std::move(memory);
+  }
+  void look_at_failed() {
+    if (failed_ == nullptr || failed_->bytes() == failed_bytes_) return;
+    wrong(failed_step_, "memory was written after the call had failed");
+    failed_.reset();
   }
 
   /// What a program does that cannot make the calls that others wait for, for a reason of its own.
@@ -342,6 +363,7 @@ class Worker {
     await_conductor();
     const std::string what = kept_ ? kept_->wrong_results() : "";
     if (!what.empty()) wrong("await", "the late worker has changed a result: " + what);
+    look_at_failed();
   }
 
   void await_conductor() const {
@@ -378,7 +400,9 @@ class Worker {
     tell({.kind = EventKind::MEMBER,
           .step = fmt::format("rebuild {}", generation_),
           .ranks = origins_,
-          .counts = {static_cast<int>(rebuilt.epoch), cluster_->rank(), cluster_->num_workers()}});
+          .counts = {static_cast<int>(rebuilt.epoch), cluster_->rank(), cluster_->num_workers(),
+                     static_cast<int>(rebuilt.last_completed.epoch),
+                     static_cast<int>(rebuilt.last_completed.sequence)}});
     return true;
   }
 
@@ -387,6 +411,8 @@ class Worker {
       if (suffers(Phase::LEAVE)) begin_phase(Phase::LEAVE);
       maker_.reset();
       kept_.reset();
+      look_at_failed();
+      failed_.reset();
       cluster_.reset();
       shutdown();
     });
@@ -408,7 +434,10 @@ class Worker {
   std::vector<int> origins_;  // first ranks, by those of the cluster
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<CallMaker> maker_;
-  std::unique_ptr<CallMemory> kept_;  // of the last call
+  std::unique_ptr<CallMemory> kept_;    // of the last call
+  std::unique_ptr<CallMemory> failed_;  // of the last one that failed
+  std::string failed_step_;
+  std::vector<std::byte> failed_bytes_;  // as they were when it had failed
   timer_t timer_{};
   bool is_armed_ = false;
   bool was_limited_ = false;  // in the last step
