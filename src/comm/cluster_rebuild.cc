@@ -62,7 +62,7 @@ detail::MeetingRequest Cluster::State::request(Survivors survivors,
       .min_workers = static_cast<std::size_t>(options.min_workers),
       .patience = std::chrono::duration<double>(options.patience_seconds),
       .deadline = detail::join_deadline(options.timeout_seconds),
-      .completed = {},
+      .completed = completed_before,
       .lost = lost(),
       .names = {}};
   if (const std::uint64_t last = last_completed.load(); last != 0) {
@@ -164,6 +164,7 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
       continue;
     }
     plane_options.listener.reset();
+    state->completed_before = meeting.completed;
     state->begin(std::move(plane), meeting.epoch);
     state_->is_rebuilt = true;
     Rebuilt rebuilt{.cluster = nullptr,

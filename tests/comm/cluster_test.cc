@@ -373,7 +373,11 @@ TEST(ClusterTest, ASingleWorkerMakesItsClusterAnew) {
   EXPECT_NE(rebuilt.cluster->id(), cluster->id());
   rebuilt.cluster->barrier();
   EXPECT_THROW((void)cluster->rebuild(Survivors::ALL), FailedPreconditionError);
-  EXPECT_EQ(rebuilt.cluster->rebuild(Survivors::ALL).epoch, 3U);
+  const Rebuilt again = rebuilt.cluster->rebuild(Survivors::ALL);
+  EXPECT_EQ(again.epoch, 3U);
+  EXPECT_EQ(again.last_completed, (CompletedOperation{1, 1204}));  // nothing has since
+  again.cluster->set_completed(1);
+  EXPECT_EQ(again.cluster->rebuild(Survivors::ALL).last_completed, (CompletedOperation{3, 1}));
 }
 
 TEST(ClusterTest, ARebuildThatCannotBeIsRefused) {

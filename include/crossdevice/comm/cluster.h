@@ -80,7 +80,7 @@ struct CROSSDEVICE_EXPORT RoundListener {
 /// What rebuild() has made.
 struct CROSSDEVICE_EXPORT Rebuilt {
   std::shared_ptr<Cluster> cluster{};
-  /// The last operation that completed on all of its members.
+  /// The last operation that completed on all of its members, whether of the epoch before or, where none has since, of an earlier one.
   CompletedOperation last_completed{};
   /// Members of the old cluster that are not in the new one, with their old ranks.
   std::vector<RankInfo> left_out{};

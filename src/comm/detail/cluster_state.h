@@ -43,7 +43,8 @@ struct Cluster::State {
   detail::Epoch epoch;             // of the plane: ranks of the job, by the plane's
   std::vector<int> members;        // the plane's ranks, by this cluster's
   int rank = 0;
-  std::atomic<std::uint64_t> last_completed{0};
+  std::atomic<std::uint64_t> last_completed{0};  // 0: none since it was made
+  detail::Completed completed_before;            // on all members, in an earlier epoch
   std::atomic<bool> is_rebuilt{false};
   std::uint64_t group = 0;
   bool is_everybody = true;
