@@ -23,6 +23,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/cpu_relax.h"
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
@@ -93,9 +94,16 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   opening.file_process = theirs.number<std::uint64_t>();
   usable_cores.push_back(detail::get_cores(theirs));
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
-  if (opened->get() < 0 || !(identity_of(opened->get()) == announced)) {
-    return fmt::format("the memory of {} cannot be opened: {}", to_string(opening.info),
-                       opened->get() < 0 ? error_text() : "it is another file");
+  const int error = opened->get() < 0 ? errno : 0;
+  if (error != 0 || !(identity_of(opened->get()) == announced)) {
+    const bool is_forbidden = error == EACCES || error == EPERM;
+    return fmt::format(
+        "the memory of {} cannot be opened: {}{}", to_string(opening.info),
+        error != 0 ? std::generic_category().message(error) : "it is another file",
+        is_forbidden ? fmt::format("; only processes of one user share memory, and a worker of "
+                                   "another one needs a {} of its own",
+                                   kHostIdVariable)
+                     : "");
   }
   opening.memory = std::make_unique<Mapping>(opened->get(), size_bytes);
   return opening.memory->begin() == nullptr ? "no address space for shared memory" : "";

@@ -318,5 +318,31 @@ TEST(SegmentsTest, AreNotForAnotherUser) {
   EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
 }
 
+/// It has the secret, so it is no stranger.
+TEST(SegmentsTest, AWorkerOfAnotherUserIsToldWhyItSharesNone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  constexpr unsigned kNobody = 65534;
+  for (const int rank : {0, 1, 2}) {
+    Job job({.apart = false, .user_of = {{rank, kNobody}}});
+    EXPECT_EQ(job.wait(), (std::vector<int>{3, 3, 3})) << job.printed();
+    for (int each = 0; each < 3; ++each) {
+      EXPECT_THAT(job.printed(each),
+                  HasSubstr(fmt::format("rank {}: rank {}: the memory of rank ", each, rank)));
+      EXPECT_THAT(job.printed(each),
+                  HasSubstr("cannot be opened: Permission denied; only processes of one user share "
+                            "memory, and a worker of another one needs a CROSSDEVICE_HOST_ID of "
+                            "its own"));
+    }
+  }
+}
+
+TEST(SegmentsTest, AWorkerOfAnotherUserTalksOverTcpWithAHostIdOfItsOwn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  constexpr unsigned kNobody = 65534;
+  Job job({.apart = true, .user_of = {{1, kNobody}}});
+  EXPECT_TRUE(job.await_rounds(3)) << job.printed();
+  EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
+}
+
 }  // namespace
 }  // namespace crossdevice::strangers

@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,13 +163,12 @@ Job::Job(JobOptions options) : options_(std::move(options)) {
   require(::mkdtemp(pattern.data()) != nullptr, pattern);
   directory_ = pattern;
   progress_ = map_progress(path("progress"));
-  if (!options_.secret.empty()) {
-    const int fd =
-        ::open(path("secret").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    require(::write(fd, options_.secret.data(), options_.secret.size()) ==
-                static_cast<ssize_t>(options_.secret.size()),
-            "the secret");
-    ::close(fd);
+  if (!options_.secret.empty()) write_secret("secret", ::geteuid());
+  for (const auto& [rank, user] : options_.user_of) {
+    write_secret(fmt::format("secret.{}", rank), user);
+    require(::chmod(directory_.c_str(), S_IRWXU | S_IXGRP | S_IXOTH) == 0, directory_);
+    require(::chmod(path("progress").c_str(), S_IRUSR | S_IWUSR | S_IROTH | S_IWOTH) == 0,
+            "progress");
   }
   if (options_.network_namespaces.empty()) {
     const auto port = std::make_shared<detail::ReservedPort>();
@@ -191,6 +191,15 @@ Job::~Job() {
   std::filesystem::remove_all(directory_, ignored);
 }
 
+void Job::write_secret(const std::string& name, unsigned user) const {
+  const int fd = ::open(path(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  require(::write(fd, options_.secret.data(), options_.secret.size()) ==
+                  static_cast<ssize_t>(options_.secret.size()) &&
+              ::fchown(fd, user, user) == 0,
+          "the secret");
+  ::close(fd);
+}
+
 pid_t Job::start(int rank) {
   std::vector<std::string> variables;
   for (char** each = environ; *each != nullptr; ++each) variables.emplace_back(*each);
@@ -207,7 +216,10 @@ pid_t Job::start(int rank) {
   add(kJoinVariable, std::to_string(options_.join_seconds));
   if (options_.is_last_late) add(kLateVariable, "1");
   if (options_.rebuilds) add(kRebuildVariable, "1");
-  if (!options_.secret.empty()) add(kSecretFileVariable, path("secret"));
+  const auto user = options_.user_of.find(rank);
+  const bool is_of_another_user = user != options_.user_of.end();
+  const std::string secret = is_of_another_user ? fmt::format("secret.{}", rank) : "secret";
+  if (!options_.secret.empty()) add(kSecretFileVariable, path(secret));
   if (options_.apart) add(kHostIdVariable, "machine " + std::to_string(rank));
   variables.insert(variables.end(), options_.variables.begin(), options_.variables.end());
   std::vector<char*> environment;
@@ -234,6 +246,10 @@ pid_t Job::start(int rank) {
     (void)::getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = options_.max_descriptors;
     (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (is_of_another_user && (::setresgid(user->second, user->second, user->second) != 0 ||
+                             ::setresuid(user->second, user->second, user->second) != 0)) {
+    ::_exit(97);
   }
   ::execve(program.c_str(), arguments, environment.data());
   ::_exit(99);

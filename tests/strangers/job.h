@@ -35,7 +35,8 @@ struct JobOptions {
   std::string secret = "what nobody else knows";  // empty: none
   std::string chief_host = "127.0.0.1";
   std::map<int, std::string> chief_address_of{};  // by rank, where it is another than the chief's
-  std::vector<std::string> variables{};           // "NAME=value", for all
+  std::map<int, unsigned> user_of{};  // by rank, where it is another than this process's, which must be root
+  std::vector<std::string> variables{};  // "NAME=value", for all
   std::vector<int> network_namespaces{};          // descriptors, by rank; empty: this one's
   std::size_t max_descriptors = 0;                // of each worker; 0: as it is
   double join_seconds = 60;
@@ -78,6 +79,7 @@ class Job {
 
  private:
   [[nodiscard]] std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  void write_secret(const std::string& name, unsigned user) const;
   pid_t start(int rank);
 
   JobOptions options_;
