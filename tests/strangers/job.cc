@@ -72,6 +72,7 @@ class Worker {
   int run() {
     std::shared_ptr<Cluster> cluster = Cluster::join(
         {.timeout_seconds = std::stod(variable(kJoinVariable)), .heartbeat_timeout_seconds = 20});
+    progress_.cluster.store(cluster->id());
     if (!variable(kLateVariable).empty()) wait_for_the_last(cluster);
     for (;;) {
       try {
@@ -257,6 +258,7 @@ pid_t Job::start(int rank) {
 
 std::uint64_t Job::rounds(int rank) const { return progress_[rank].rounds.load(); }
 std::uint64_t Job::epoch(int rank) const { return progress_[rank].epoch.load(); }
+std::uint64_t Job::cluster_id(int rank) const { return progress_[rank].cluster.load(); }
 
 bool Job::await(const std::function<bool()>& condition) {
   const Clock::time_point limit = Clock::now() + kLongest;

@@ -46,6 +46,7 @@ struct JobOptions {
 struct Progress {
   std::atomic<std::uint64_t> rounds{0};  // all-reduces with exact values
   std::atomic<std::uint64_t> epoch{0};   // 0: has not joined yet
+  std::atomic<std::uint64_t> cluster{0};  // that it has joined
 };
 
 /// Threads  one at a time.
@@ -62,6 +63,8 @@ class Job {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] std::uint64_t rounds(int rank) const;
   [[nodiscard]] std::uint64_t epoch(int rank) const;
+  /// Of the cluster that a worker has joined; 0: none yet.
+  [[nodiscard]] std::uint64_t cluster_id(int rank) const;
   /// Until every worker that lives has made so many more all-reduces; false where that takes minutes, or one has ended.
   [[nodiscard]] bool await_rounds(std::uint64_t more);
   /// Until `condition` holds; false after minutes.

@@ -370,6 +370,18 @@ TEST_F(StrangersTest, TenThousandConnectionsTakeNeitherDescriptorsNorLines) {
   }
   EXPECT_LE(count_of("\n", job_->printed()), 40U) << job_->printed();
   expect_open_files_again(before);
+  // At the transports' doors they wait in the kernel, and cost the job nothing.
+  std::vector<std::uint16_t> transports;
+  for (const Door& each : silent_doors_) transports.push_back(each.port);
+  const std::string printed = job_->printed();
+  most = 0;
+  (void)flood({.ports = transports, .count = 10000, .at_once = 1200}, [&] {
+    if (++turn % 16 == 0) most = std::max(most, open_files_of(job_->pid(0)).size());
+    return false;
+  });
+  expect_going_on();
+  EXPECT_LE(most, before[0]);
+  EXPECT_EQ(job_->printed(), printed);
   expect_a_good_end();
 }
 
