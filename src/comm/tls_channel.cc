@@ -122,7 +122,7 @@ std::shared_ptr<const TlsKey> TlsKey::make(std::string_view secret, std::uint64_
 
 /// authenticate() comes first: it begins with OpenSSL in the way that is this library's.
 TlsKey::TlsKey(Passkey /*key*/, std::string_view secret, std::uint64_t records_per_key)
-    : psk_(authenticate(secret, {"crossdevice tls 1.3 external psk"})),
+    : psk_(authenticate(secret, {kTlsKeyLabel})),
       records_per_key_(records_per_key),
       context_(SSL_CTX_new(TLS_method()), SSL_CTX_free) {
   require(static_cast<bool>(context_));

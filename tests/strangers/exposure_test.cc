@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -19,6 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/reserved_port.h"
+#include "crossdevice/comm/ucx_transport.h"
+
+#include "comm/detail/authentication.h"
+#include "comm/detail/tls_channel.h"
 #include "strangers/caller.h"
 #include "strangers/flood.h"
 #include "strangers/job.h"
@@ -114,12 +120,50 @@ TEST(ExposureTest, TheSecretWouldBeFound) {
   EXPECT_FALSE(shows("something else", kSecret));
 }
 
-class SecretTest : public ::testing::TestWithParam<bool> {};
+/// How the workers of a job talk to each other.
+enum class Way { SHARED_MEMORY, TCP, TLS, UCX };
+
+const char* name_of(Way way) {
+  switch (way) {
+    case Way::SHARED_MEMORY:
+      return "InSharedMemory";
+    case Way::TCP:
+      return "OverTcp";
+    case Way::TLS:
+      return "OverTls";
+    case Way::UCX:
+      return "OverUcx";
+  }
+  return "";
+}
+
+std::vector<std::string> variables_of(Way way) {
+  if (way == Way::TLS) return {"CROSSDEVICE_TLS=1"};
+  if (way == Way::UCX) return {"CROSSDEVICE_TRANSPORT=ucx", "UCX_TLS=tcp,self"};
+  return {};
+}
+
+/// All that must not be seen of a secret: itself, and what channels are keyed with.
+std::vector<std::string> secrets_of(const std::string& secret) {
+  const detail::Mac key = detail::authenticate(secret, {detail::kTlsKeyLabel});
+  return {secret, {reinterpret_cast<const char*>(key.data()), key.size()}};
+}
+void expect_all_hidden(const Job& job, const std::string& secret, std::size_t least_files) {
+  for (const std::string& each : secrets_of(secret)) expect_hidden(job, each, least_files);
+}
+void expect_no_secret_in(const std::string& file, const std::string& secret) {
+  const std::string content = content_of(file);
+  for (const std::string& each : secrets_of(secret)) EXPECT_FALSE(shows(content, each)) << file;
+}
+
+class SecretTest : public ::testing::TestWithParam<Way> {};
 
 TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
-  JobOptions options{.apart = GetParam(), .rebuilds = true, .secret = kSecret};
-  options.variables = {"CROSSDEVICE_LOG_LEVEL=info"};
-  // In the job's directory, wherever that will be.
+  if (GetParam() == Way::UCX && !why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
+  JobOptions options{
+      .apart = GetParam() != Way::SHARED_MEMORY, .rebuilds = true, .secret = kSecret};
+  options.variables = variables_of(GetParam());
+  options.variables.push_back("CROSSDEVICE_LOG_LEVEL=info");
   const std::string traces = ::testing::TempDir() + "strangers_trace_" + std::to_string(::getpid());
   options.variables.push_back("CROSSDEVICE_FLIGHT_RECORD=" + traces + ".record.%p");
   options.variables.push_back("CROSSDEVICE_TRACE=" + traces + ".%r");
@@ -129,6 +173,8 @@ TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
   for (int rank = 0; rank < 3; ++rank) {
     for (const std::uint16_t port : doors_of(job.pid(rank))) ports.push_back(port);
   }
+  // UCX believes who comes to its ports, and ends the process on what it does not understand.
+  if (GetParam() == Way::UCX) ports = {job.chief_port()};
   (void)flood({.ports = ports, .count = 200}, [] { return false; });
   // Processes of another job with another secret, which hear from the first one's chief why they may not come in.
   const std::string other_secret = "another~secret-of_42.letters!and.then-some";
@@ -138,40 +184,90 @@ TEST_P(SecretTest, IsNeitherPrintedNorTracedNorInTheProcessList) {
   wrong.chief_address_of[1] = fmt::format("127.0.0.1:{}", job.chief_port());
   Job stranger(wrong);
   EXPECT_EQ(stranger.wait(), (std::vector<int>{3, 3}));
-  EXPECT_THAT(stranger.printed(1), HasSubstr("secret"));
-  EXPECT_THAT(job.printed(0), HasSubstr("this worker and the chief hold different secrets"));
-  expect_hidden(stranger, other_secret, 2);
-  expect_hidden(stranger, kSecret, 2);
-  expect_hidden(job, other_secret, 3);
-  expect_hidden(job, kSecret, 3);
+  if (GetParam() != Way::TLS) {
+    EXPECT_THAT(stranger.printed(1), HasSubstr("secret"));
+    EXPECT_THAT(job.printed(0), HasSubstr("this worker and the chief hold different secrets"));
+  }
+  expect_all_hidden(stranger, other_secret, 2);
+  expect_all_hidden(stranger, kSecret, 2);
+  expect_all_hidden(job, other_secret, 3);
+  expect_all_hidden(job, kSecret, 3);
   job.kill(1);  // of which the others speak
   EXPECT_TRUE(Job::await([&] { return job.epoch(0) == 2 && job.epoch(2) == 2; })) << job.printed();
   EXPECT_TRUE(job.await_rounds(3)) << job.printed();
-  expect_hidden(job, kSecret, 3);
+  expect_all_hidden(job, kSecret, 3);
   EXPECT_EQ(job.finish(), (std::vector<int>{0, 0, 0})) << job.printed();
   EXPECT_THAT(job.printed(0), HasSubstr("rank 1"));
-  expect_hidden(job, kSecret, 3);
+  expect_all_hidden(job, kSecret, 3);
   EXPECT_TRUE(shows(content_of(job.directory() + "/secret"), kSecret));
   for (const int rank : {0, 2}) {
-    const std::string trace = traces + "." + std::to_string(rank);
-    EXPECT_THAT(content_of(trace), HasSubstr("reduce"));
-    EXPECT_FALSE(shows(content_of(trace), kSecret));
+    EXPECT_THAT(content_of(traces + "." + std::to_string(rank)), HasSubstr("reduce"));
   }
   for (const char* end : {".0", ".1", ".2", ".0.other", ".1.other"}) {
-    EXPECT_FALSE(shows(content_of(traces + end), kSecret));
+    expect_no_secret_in(traces + end, kSecret);
+    expect_no_secret_in(traces + end, other_secret);
     std::filesystem::remove(traces + end);
   }
-  // Records are written where operations of GPUs fail.
+  // Of those whose member was killed, and of those that may not come in.
+  std::size_t num_records = 0;
   for (const auto& entry : std::filesystem::directory_iterator(::testing::TempDir())) {
-    if (!entry.path().string().starts_with(traces + ".record.")) continue;
-    EXPECT_FALSE(shows(content_of(entry.path()), kSecret)) << entry.path();
-    std::filesystem::remove(entry.path());
+    const std::string file = entry.path().string();
+    if (!file.starts_with(traces + ".record.")) continue;
+    EXPECT_THAT(content_of(file), HasSubstr("\"error\": \""));
+    expect_no_secret_in(file, kSecret);
+    expect_no_secret_in(file, other_secret);
+    std::filesystem::remove(file);
+    ++num_records;
   }
+  EXPECT_EQ(num_records, 4U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, SecretTest, ::testing::Bool(), [](const auto& named) {
-  return std::string(named.param ? "OverTcp" : "InSharedMemory");
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, SecretTest,
+                         ::testing::Values(Way::SHARED_MEMORY, Way::TCP, Way::TLS, Way::UCX),
+                         [](const auto& each) { return std::string(name_of(each.param)); });
+
+/// What a command prints, on both of its outputs.
+std::string printed_by(const std::string& command) {
+  std::string text;
+  std::FILE* const pipe = ::popen(("( " + command + " ) 2>&1").c_str(), "r");
+  if (pipe == nullptr) return text;
+  std::array<char, 4096> piece{};
+  for (std::size_t count = 0; (count = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) {
+    text.append(piece.data(), count);
+  }
+  EXPECT_EQ(::pclose(pipe), 0) << text;
+  return text;
+}
+
+TEST(ProgramsTest, DoNotPrintTheSecret) {
+  const std::string file = ::testing::TempDir() + "exposed_" + std::to_string(::getpid());
+  std::ofstream(file) << kSecret;
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  const detail::ReservedPort port;
+  const std::string bench = fmt::format("{} -e 1K -n 1 -w 1", CROSSDEVICE_BENCH_PROGRAM);
+  for (const char* more : {"", "CROSSDEVICE_TLS=1 "}) {
+    const std::string variables =
+        fmt::format("CROSSDEVICE_SECRET_FILE={} CROSSDEVICE_LOG_LEVEL=info {}", file, more);
+    const std::string worker = fmt::format(
+        "{} CROSSDEVICE_NUM_WORKERS=2 CROSSDEVICE_CHIEF_ADDRESS=127.0.0.1:{} CROSSDEVICE_RANK=",
+        variables, port.number());
+    const std::string of_workers =
+        printed_by(fmt::format("{0}1 CROSSDEVICE_HOST_ID=b {1} & {0}0 CROSSDEVICE_HOST_ID=a {1}; "
+                               "status=$?; wait $! && exit $status",
+                               worker, bench));
+    EXPECT_THAT(of_workers, HasSubstr("all_reduce"));
+    const std::string of_doctor =
+        printed_by(fmt::format("{0} {1} --only machine,environment,launcher,shared-memory,network; "
+                               "{0} {1} --json --only environment,launcher; true",
+                               variables, CROSSDEVICE_DOCTOR_PROGRAM));
+    EXPECT_THAT(of_doctor, HasSubstr("CROSSDEVICE_SECRET_FILE"));
+    for (const std::string& each : secrets_of(kSecret)) {
+      EXPECT_FALSE(shows(of_workers, each)) << of_workers;
+      EXPECT_FALSE(shows(of_doctor, each)) << of_doctor;
+    }
+  }
+  std::filesystem::remove(file);
+}
 
 /// Whether a program that it starts has that file open too.
 bool is_inherited(pid_t process, const OpenFile& file) {

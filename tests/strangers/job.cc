@@ -26,6 +26,8 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/crossdevice.h"
 
+#include "comm/detail/flight_recorder.h"
+
 namespace crossdevice::strangers {
 namespace {
 
@@ -59,6 +61,13 @@ Progress* map_progress(const std::string& file) {
   return static_cast<Progress*>(mapped);  // zeros are what they begin with
 }
 
+/// What the GPUs' watchdog does where one of their operations fails, of which these jobs have none.
+void write_flight_record(const std::string& error) {
+  const std::uint64_t number = detail::record_enqueued({.operation = {"reduce", 1, 1, 4}});
+  detail::record_failed(number, error);
+  detail::dump_flight_record();
+}
+
 // ---------------------------------------------------------------------------------------------- a worker
 
 class Worker {
@@ -79,6 +88,7 @@ class Worker {
         return reduce(cluster);
       } catch (const OpError& error) {
         std::fprintf(stderr, "rank %d: %s\n", launched_rank_, error.what());
+        write_flight_record(error.what());
         if (variable(kRebuildVariable).empty()) return 3;
       }
       cluster = cluster->rebuild(Survivors::ONLY, {.timeout_seconds = 90}).cluster;
@@ -144,6 +154,7 @@ std::optional<int> run_as_worker() {
     return Worker().run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    write_flight_record(error.what());
     return 3;
   }
 }

@@ -35,17 +35,18 @@ struct JobOptions {
   std::string secret = "what nobody else knows";  // empty: none
   std::string chief_host = "127.0.0.1";
   std::map<int, std::string> chief_address_of{};  // by rank, where it is another than the chief's
-  std::map<int, unsigned> user_of{};  // by rank, where it is another than this process's, which must be root
-  std::vector<std::string> variables{};  // "NAME=value", for all
-  std::vector<int> network_namespaces{};          // descriptors, by rank; empty: this one's
-  std::size_t max_descriptors = 0;                // of each worker; 0: as it is
+  std::map<int, unsigned>
+      user_of{};  // by rank, where it is another than this process's, which must be root
+  std::vector<std::string> variables{};   // "NAME=value", for all
+  std::vector<int> network_namespaces{};  // descriptors, by rank; empty: this one's
+  std::size_t max_descriptors = 0;        // of each worker; 0: as it is
   double join_seconds = 60;
 };
 
 /// What a worker tells of itself while it runs, in shared memory.
 struct Progress {
-  std::atomic<std::uint64_t> rounds{0};  // all-reduces with exact values
-  std::atomic<std::uint64_t> epoch{0};   // 0: has not joined yet
+  std::atomic<std::uint64_t> rounds{0};   // all-reduces with exact values
+  std::atomic<std::uint64_t> epoch{0};    // 0: has not joined yet
   std::atomic<std::uint64_t> cluster{0};  // that it has joined
 };
 

@@ -218,7 +218,8 @@ TEST_F(TransportDoorTest, WhatIsLongerThanAHelloTakesNoMemory) {
 }
 
 TEST_F(TransportDoorTest, WhoSaysAByteNowAndThenIsDroppedByADeadline) {
-  constexpr std::size_t kCallersOfADoor = 60;  // fewer than there are places for, so that nobody makes room
+  constexpr std::size_t kCallersOfADoor =
+      60;  // fewer than there are places for, so that nobody makes room
   std::vector<Caller> callers;
   std::vector<std::string> words;
   for (std::size_t i = 0; i < doors_.size() * kCallersOfADoor; ++i) {

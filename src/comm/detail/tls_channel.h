@@ -29,6 +29,8 @@ namespace crossdevice::detail {
 
 /// As long as the longest plain greeting that a dialler waits for (kChallengeBytes).
 inline constexpr std::string_view kTlsPreamble = "xdevtls1 CROSSDEVICE_TLS=1 is set here.\n";
+/// What the key is called that is made of a secret.
+inline constexpr std::string_view kTlsKeyLabel = "crossdevice tls 1.3 external psk";
 /// What one with TLS and one without say of each other.
 inline constexpr const char* kTlsOnlyHere =
     "CROSSDEVICE_TLS=1 is set here, but not there: all workers must agree";
