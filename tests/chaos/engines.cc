@@ -266,7 +266,11 @@ class StrategyCalls : public CallMaker {
 
 void CallMaker::make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how) {
   const std::jthread other([&] {
-    std::this_thread::sleep_for(how.after);
+    if (how.await_moment) {
+      how.await_moment();
+    } else {
+      std::this_thread::sleep_for(how.after);
+    }
     how.on_giving_up();
     give_up(how.text);
   });

@@ -17,6 +17,8 @@ namespace crossdevice::chaos {
 /// How a worker gives up in a call.
 struct GivingUp {
   std::chrono::microseconds after{};
+  /// Instead of that time, of who does it in another thread; empty: not.
+  std::function<void()> await_moment{};
   bool in_hook = false;  ///< of ops: a hook of the program's own throws
   std::string text{};    ///< what the others are to hear
   /// Hears of it just before; on any thread.

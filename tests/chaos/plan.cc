@@ -400,6 +400,20 @@ void make_writable_by_others(Call& call) {
   call.count = std::max<std::size_t>(call.count, 1);
 }
 
+/// Whether messages can be counted by which it strikes: over TCP, in a call or while links are measured.
+bool may_strike_at_message(const Plan& plan) {
+  const bool strikes =
+      plan.fault == Fault::KILL || plan.fault == Fault::STOP ||
+      (plan.fault == Fault::THROW && plan.amount == kUnderWay && plan.engine != Engine::STRATEGY);
+  return strikes && (plan.phase == Phase::CALL || plan.phase == Phase::MAKE) &&
+         plan.place != Place::ONE_MACHINE && !plan.over_ucx && !plan.is_encrypted;
+}
+
+/// As many as an algorithm has steps, and a few more for packs and for those that are sent in pieces.
+std::uint64_t max_message(const Plan& plan) {
+  return 4 * static_cast<std::uint64_t>(plan.num_workers);
+}
+
 Fault draw_fault(Dice& dice, const Abilities& abilities) {
   if (!abilities.faults.empty()) return dice.one_of(std::span<const Fault>(abilities.faults));
   if (abilities.has_namespaces && dice.happens(25)) {
@@ -640,6 +654,10 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   }
   if (!can_go_on(plan)) plan.times.rebuild = kRebuildOfAHalfSeconds * abilities.slowness;
   if (is_mismatch(plan.fault)) make_distinguishable(dice, plan);
+  if (may_strike_at_message(plan) && dice.happens(60)) {
+    plan.message = dice.from_to(1, max_message(plan));
+    plan.is_received = dice.happens(50);
+  }
   return plan;
 }
 
@@ -700,13 +718,17 @@ std::string to_string(const Plan& plan) {
   if (plan.fault == Fault::THROW && plan.amount == kUnderWay) amount = " (under way)";
   if (plan.fault == Fault::THROW && plan.amount == kInHook) amount = " (in a hook)";
   if (plan.fault == Fault::LINK_PARTED) amount = fmt::format(" (from {})", plan.amount);
+  const std::string moment =
+      plan.message == 0
+          ? fmt::format("after {} us", plan.delay_us)
+          : fmt::format("at message {} {}", plan.message, plan.is_received ? "received" : "sent");
   const std::string lasting =
       plan.lasting_us == 0
           ? ""
           : fmt::format(" for {:.1f} s", static_cast<double>(plan.lasting_us) / 1e6);
   return fmt::format(
-      "{}{} of rank {} of {} in {} after {} us{}; {} x {} on {}{}, {}{}{}, deadline {} s; {}",
-      to_string(plan.fault), amount, plan.victim, plan.num_workers, when, plan.delay_us, lasting,
+      "{}{} of rank {} of {} in {} {}{}; {} x {} on {}{}, {}{}{}, deadline {} s; {}",
+      to_string(plan.fault), amount, plan.victim, plan.num_workers, when, moment, lasting,
       to_string(plan.engine), plan.num_devices, to_string(plan.place),
       plan.workers_per_host == 1 ? "" : fmt::format(" of {}", plan.workers_per_host),
       plan.algorithm.has_value() ? to_string(*plan.algorithm) : "measured",

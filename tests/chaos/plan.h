@@ -148,6 +148,10 @@ struct Plan {
   Phase phase = Phase::CALL;
   std::size_t call = 0;        ///< Phase::CALL, BETWEEN and REBUILD: which
   std::uint64_t delay_us = 0;  ///< after the phase has begun
+  /// Instead of it, of who is killed, stopped or gives up under way: before so many messages are sent, or behind them where they are received; 0: by the clock.
+  /// What is not reached in its phase comes after it.
+  std::uint64_t message = 0;
+  bool is_received = false;
   std::uint64_t amount =
       0;  ///< bytes, descriptors, seconds, per cent, us, kbit/s, kIsDeaf, kUnderWay, another dtype or worker, as the fault has it
   /// Of a link: how long; 0: until the others have gone on without the worker.

@@ -251,6 +251,24 @@ TEST(PlanTest, WhoGivesUpDoesSoInEveryWay) {
   EXPECT_EQ(ways, (std::set<std::uint64_t>{kInPlaceOfIt, kUnderWay, kInHook}));
 }
 
+TEST(PlanTest, SomeStrikeAtAMessage) {
+  std::set<std::string> kinds;
+  for (std::uint64_t number = 0; number < 1000; ++number) {
+    const Plan plan = draw_plan(8, number, {.has_namespaces = true, .has_ucx = true});
+    if (plan.message == 0) continue;
+    SCOPED_TRACE(to_string(plan));
+    EXPECT_FALSE(plan.over_ucx || plan.is_encrypted);  // whose messages are not counted
+    EXPECT_NE(plan.place, Place::ONE_MACHINE);
+    kinds.insert(std::string(to_string(plan.fault)) + ' ' + std::string(to_string(plan.phase)) +
+                 (plan.is_received ? " received" : " sent"));
+  }
+  EXPECT_THAT(kinds,
+              ::testing::ElementsAre("kill call received", "kill call sent", "kill make received",
+                                     "kill make sent", "stop call received", "stop call sent",
+                                     "stop make received", "stop make sent", "throw call received",
+                                     "throw call sent"));
+}
+
 TEST(PlanTest, LostWorkersAreThoseThatDoNotComeBack) {
   Plan plan{.num_workers = 4, .fault = Fault::KILL, .victim = 2};
   EXPECT_EQ(lost_workers(plan), std::vector<int>{2});

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <semaphore>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -33,6 +34,7 @@
 #include "chaos/jumping_clock.h"
 #include "chaos/own_resources.h"
 #include "chaos/report.h"
+#include "chaos/strike_point.h"
 
 namespace crossdevice::chaos {
 namespace {
@@ -188,6 +190,11 @@ class Worker {
   }
 
   void signal_later(int signal) {
+    if (plan_.message != 0 && signal != kJumpSignal) {
+      signal_at_message_ = signal;
+      return strike_at_message(direction(), plan_.message,
+                               [signal] { (void)::kill(::getpid(), signal); });
+    }
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = signal;
@@ -199,8 +206,12 @@ class Worker {
     if (is_armed_ && ::timer_settime(timer_, 0, &when, nullptr) == 0) return;
     (void)::kill(::getpid(), signal);
   }
-  /// Until the signal has come.
+  [[nodiscard]] Direction direction() const {
+    return plan_.is_received ? Direction::RECEIVE : Direction::SEND;
+  }
+  /// Until the signal has come; what was to come at a message that was not said comes now.
   void await_signal() {
+    if (signal_at_message_ != 0 && disarm_strike()) (void)::kill(::getpid(), signal_at_message_);
     while (is_armed_) {
       itimerspec left{};
       if (::timer_gettime(timer_, &left) != 0) return;
@@ -334,7 +345,17 @@ class Worker {
   }
 
   [[nodiscard]] GivingUp how_to_give_up() {
+    std::function<void()> await_moment;
+    if (plan_.message != 0) {
+      strike_at_message(direction(), plan_.message, [this] { has_struck_.release(); });
+      await_moment = [this] {
+        // Long enough for any call, and much shorter than its deadline.
+        (void)has_struck_.try_acquire_for(std::chrono::seconds(1));
+        (void)disarm_strike();
+      };
+    }
     return {.after = std::chrono::microseconds(plan_.delay_us),
+            .await_moment = std::move(await_moment),
             .in_hook = plan_.amount == kInHook,
             .text = std::string(kGivesUpBecause),
             .on_giving_up = [this] { tell({.kind = EventKind::FAULT}); }};
@@ -438,11 +459,13 @@ class Worker {
   std::unique_ptr<CallMemory> failed_;  // of the last one that failed
   std::string failed_step_;
   std::vector<std::byte> failed_bytes_;  // as they were when it had failed
+  int signal_at_message_ = 0;            // 0: none
   timer_t timer_{};
   bool is_armed_ = false;
   bool was_limited_ = false;  // in the last step
   bool strikes_in_next_call_ = false;
   bool gives_up_under_way_ = false;
+  std::binary_semaphore has_struck_{0};
 };
 
 }  // namespace
