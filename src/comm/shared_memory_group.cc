@@ -297,16 +297,21 @@ bool SharedMemoryGroup::State::is_well(bool is_end) const {
   });
 }
 
+/// All have announced, and whoever sees a difference announces nothing any more: everybody reads the same versions.
 void SharedMemoryGroup::State::require_equal_operations() {
+  std::vector<RankInfo> culprits;
   for (const Peer& each : peers) {
     if (announcement_of(each.flags()).digest == announcement_of(*own_flags).digest) continue;
-    own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
-    break_with(StatusCode::INTERNAL,
-               fmt::format("workers make different calls: rank {} {}, {} {}", peer(rank).info.rank,
-                           to_string(announced(rank, num_announced)), to_string(each.info),
-                           to_string(announced(each.place, num_announced))),
-               {each.info});
+    culprits.push_back(each.info);
   }
+  if (culprits.empty()) return;
+  own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
+  std::string text = "workers make different calls:";
+  for (const Peer& each : peers) {
+    text += fmt::format("{} rank {} {}", each.place == 0 ? "" : ";", each.info.rank,
+                        to_string(announced(each.place, num_announced)));
+  }
+  break_with(StatusCode::INTERNAL, text, std::move(culprits));
 }
 
 SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes,

@@ -587,11 +587,23 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
               Contains(HasSubstr("a difference is a UNAVAILABLE")));
   EXPECT_THAT(verdict(plan, well, told("INTERNAL", false), well),
               Contains(HasSubstr("wrote before it was compared")));
-  for (const char* text : {"workers make different calls", "rank 1 makes different calls",
-                           "workers make different calls: rank 0 a, rank 2 b"}) {
-    EXPECT_THAT(verdict(plan, well, told("INTERNAL", true, text), well),
-                Contains(HasSubstr("rank 1: call 1 1: a difference without both versions")));
+  const auto found = [&](const std::string& text) {
+    return verdict(plan, well, told("INTERNAL", true, text), well);
+  };
+  const auto is_short_of = [](const std::string& what) {
+    return Contains(HasSubstr("rank 1: call 1 1: a difference without " + what + " versions"));
+  };
+  for (const char* text :
+       {"workers make different calls", "workers make different calls: rank 0 a, rank 2 b",
+        "workers make different calls: rank 1 a, rank 2 b"}) {
+    EXPECT_THAT(found(text), is_short_of("all"));
   }
+  // Of those that do not all say so in time.
+  EXPECT_THAT(found("members make different calls: rank 1 #2 a, rank 2 #2 b"), IsEmpty());
+  EXPECT_THAT(found("members make different calls: rank 0 #2 a, rank 2 #2 b"), is_short_of("both"));
+  plan.place = Place::TWO_MACHINES;
+  EXPECT_THAT(found("workers make different calls: rank 1 a, rank 2 b"), IsEmpty());
+  EXPECT_THAT(found("rank 1 makes different calls"), is_short_of("both"));
 }
 
 TEST(VerdictTest, WhoCannotRebuildForWantOfSomethingIsLeftOut) {

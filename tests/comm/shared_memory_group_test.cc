@@ -440,23 +440,33 @@ TEST(SharedMemoryGroupTest, HeadsThatAreTooLongAreRefused) {
   EXPECT_EQ(run_clusters(2, work), no_errors(2));
 }
 
-TEST(SharedMemoryGroupTest, WhatDiffersIsNamed) {
+TEST(SharedMemoryGroupTest, WhatDiffersIsNamedWithEverybodysVersion) {
   const auto work = [](const std::shared_ptr<Cluster>& cluster) {
     SharedMemoryGroup group(cluster);
-    group.announce({.kind = "test", .size_bytes = cluster->rank() == 1 ? 8U : 4U}, 1);
+    const int differing = 1;
+    const int rank = cluster->rank();
+    group.announce({.kind = rank == differing ? "other" : "test", .size_bytes = 4U}, 1);
     try {
       group.await_announcements(soon());
       ADD_FAILURE() << "no error";
-    } catch (const OpError& error) {
-      // Who sees the difference says so; who sees somebody give up before says that.
+    } catch (const InternalError& error) {
       const std::string text = error.what();
-      EXPECT_TRUE(text.find("workers make different calls") != std::string::npos ||
-                  text.find("has given up") != std::string::npos)
-          << text;
+      EXPECT_TRUE(text.find("workers make different calls: rank 0 ") != std::string::npos) << text;
+      for (int each = 0; each < cluster->num_workers(); ++each) {
+        const std::size_t at = text.find("rank " + std::to_string(each) + " ");
+        ASSERT_NE(at, std::string::npos) << text;
+        const std::string version = text.substr(at, text.find(';', at) - at);
+        EXPECT_NE(version.find(each == differing ? "other" : "test"), std::string::npos) << text;
+      }
+      for (const RankInfo& each : error.culprits()) {
+        EXPECT_EQ(each.rank == differing, rank != differing) << text;
+      }
+      EXPECT_EQ(error.culprits().size(),
+                static_cast<std::size_t>(rank == differing ? cluster->num_workers() - 1 : 1));
     }
     cluster->barrier();
   };
-  for (const std::size_t n : {2UL, 3UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
+  for (const std::size_t n : {2UL, 3UL, 5UL}) EXPECT_EQ(run_clusters(n, work), no_errors(n));
 }
 
 }  // namespace
