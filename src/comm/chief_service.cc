@@ -326,12 +326,15 @@ std::optional<Refused> ChiefService::cancel_meeting(const std::vector<int>& gone
                     fmt::join(gone, ", "), options_.num_workers, options_.chief_address),
         gone);
   }
-  return end_meeting(
-      StatusCode::DEADLINE_EXCEEDED,
-      fmt::format("{} of {} workers did not come in time to the chief at {}{}: {}{}", absent.size(),
-                  options_.num_workers, options_.chief_address, describe_address(),
-                  chief_.describe_absent(),
-                  reception_.misfit().empty() ? "" : "; one came, but " + reception_.misfit()));
+  const std::string text = fmt::format(
+      "{} of {} workers did not come in time to the chief at {}{}: {}{}", absent.size(),
+      options_.num_workers, options_.chief_address, describe_address(), chief_.describe_absent(),
+      reception_.misfit().empty() ? "" : "; one came, but " + reception_.misfit());
+  if (reception_.want().empty()) return end_meeting(StatusCode::DEADLINE_EXCEEDED, text);
+  // Then the absent may well be there, and the next meeting must be held by somebody else.
+  return end_meeting(StatusCode::RESOURCE_EXHAUSTED,
+                     text + "; the chief cannot take in who comes: " + reception_.want(),
+                     {self_.rank});
 }
 
 /// Why nobody may reach it; empty: no reason is known.

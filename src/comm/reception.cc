@@ -132,6 +132,7 @@ void Reception::look() {
     tcp::socket socket(io_);
     tcp::endpoint from;
     const std::error_code error = accept_waiting(*acceptor_, socket, from);
+    want_ = is_exhaustion(error) ? error.message() : "";
     if (!error) {
       receive(std::move(socket), from);
     } else if (error == asio::error::would_block || error == asio::error::try_again) {

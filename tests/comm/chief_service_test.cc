@@ -15,6 +15,8 @@
 #include <asio/write.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/version.h"
@@ -287,6 +289,61 @@ TEST_F(ChiefServiceTest, ThatAWorkerCameAndWentIsSaidAtOnceAndAtTheDeadline) {
   ASSERT_EQ(refused->culprits.size(), 2U);
   EXPECT_EQ(refused->culprits[0].rank, 1);
   EXPECT_EQ(refused->culprits[1].rank, 2);
+}
+
+/// This process may open no more descriptors.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    (void)::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::dup(STDERR_FILENO);
+    ::close(next);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(next);
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~NoMoreDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ChiefServiceTest, AChiefThatCannotTakeInWhoComesIsToBlameItself) {
+  open();
+  const auto first = come(1, 100);
+  Client last(port_);  // waits in the kernel
+  std::optional<Refused> refused;
+  {
+    const NoMoreDescriptors limit;
+    int turns = 0;
+    ASSERT_TRUE(await([&] { return ++turns > 100; }));
+    refused = service_->cancel_meeting();
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code, StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused->text, HasSubstr("1 of 3 workers did not come in time"));
+  EXPECT_THAT(refused->text, HasSubstr("the chief cannot take in who comes: Too many open files"));
+  ASSERT_EQ(refused->culprits.size(), 1U);
+  EXPECT_EQ(refused->culprits[0].rank, 0);
+  EXPECT_EQ(Refused::decode(hear(*first, ControlKind::REFUSED)).code,
+            StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame) {
+  open();
+  Client stranger(port_);
+  {
+    const NoMoreDescriptors limit;
+    int turns = 0;
+    ASSERT_TRUE(await([&] { return ++turns > 100; }));
+  }
+  (void)hear(stranger, ControlKind::CHALLENGE);
+  const std::optional<Refused> refused = service_->cancel_meeting();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code, StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(refused->culprits.size(), 2U);
 }
 
 TEST_F(ChiefServiceTest, AClaimantHearsThatAllHaveCome) {

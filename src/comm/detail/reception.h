@@ -60,6 +60,8 @@ class Reception {
   void refuse(const Connection& stranger, std::string_view reason, std::string_view text);
   /// What is said of those who encrypt where this one does not, or the other way round; empty: nobody of that kind has come.
   [[nodiscard]] const std::string& misfit() const { return misfit_; }
+  /// Why whoever comes now cannot be taken in, though there is a place: what this process lacks; empty: nothing.
+  [[nodiscard]] const std::string& want() const { return want_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -92,6 +94,7 @@ class Reception {
   std::size_t max_frame_bytes_ = kMaxStrangerFrameBytes;
   std::shared_ptr<const TlsKey> tls_;
   std::string misfit_;
+  std::string want_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does
