@@ -26,6 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/ucx_transport.h"
+
 #include "chaos/conductor.h"
 #include "chaos/link_relay.h"
 #include "chaos/plan.h"
@@ -322,6 +324,10 @@ int main(int argc, char** argv) {
         std::printf("SKIPPED: no namespaces: %s\n", obstacle.c_str());
         return 0;
       }
+    }
+    if (arguments.abilities.has_ucx && !crossdevice::why_no_ucx().empty()) {
+      std::printf("SKIPPED: no UCX: %s\n", crossdevice::why_no_ucx().c_str());
+      return 0;
     }
     if (arguments.only.has_value()) return run_one(arguments, *arguments.only) & kIsViolation;
     return Campaign(arguments).run();

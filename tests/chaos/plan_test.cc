@@ -142,13 +142,18 @@ std::set<std::string> variety_of(std::uint64_t seed, std::uint64_t count,
     if (!abilities.has_namespaces) all.insert(std::string(to_string(plan.place)));
     if (plan.workers_per_host == 2) all.insert("hosts of two");
     if (plan.is_encrypted) all.insert("encrypted");
+    if (plan.over_ucx) all.insert("ucx");
+    if (plan.num_workers == abilities.max_workers) all.insert("as many workers as may be");
+    if (!can_go_on(plan)) all.insert("a half");
+    if (plan.message != 0) all.insert("at a message");
+    if (plan.fault == Fault::THROW && plan.amount == kInHook) all.insert("in a hook");
     if (plan.phase != Phase::CALL || plan.place == Place::ONE_MACHINE) continue;
     all.insert(plan.algorithm.has_value() ? std::string(to_string(*plan.algorithm)) : "measured");
   }
   return all;
 }
 
-/// The arguments are those of chaos.campaign and chaos.links in CMakeLists.txt.
+/// The arguments are those of chaos.campaign, chaos.links and chaos.ucx in CMakeLists.txt.
 TEST(PlanTest, TheShortCampaignsDrawEveryFaultPhasePlaceAndAlgorithm) {
   constexpr std::size_t kAlgorithmsAndMeasured = 6;
   constexpr std::size_t kPhasesAndEngines = 6 + 3;
@@ -157,12 +162,18 @@ TEST(PlanTest, TheShortCampaignsDrawEveryFaultPhasePlaceAndAlgorithm) {
     links.push_back(static_cast<Fault>(i));
   }
   const std::size_t num_others = kNumFaults - 1 - links.size();  // none is no fault
-  EXPECT_THAT(variety_of(4, 110, {.max_workers = 4}),
-              SizeIs(num_others + kPhasesAndEngines + kAlgorithmsAndMeasured + 3 + 1));
+  EXPECT_THAT(variety_of(19, 200, {}),
+              SizeIs(num_others + kPhasesAndEngines + kAlgorithmsAndMeasured + 3 + 5));
   EXPECT_THAT(
-      variety_of(35, 40,
-                 {.has_namespaces = true, .max_workers = 4, .slowness = 1.5, .faults = links}),
-      SizeIs(links.size() + kPhasesAndEngines + kAlgorithmsAndMeasured + 2));
+      variety_of(59, 50,
+                 {.has_namespaces = true, .max_workers = 6, .slowness = 1.5, .faults = links}),
+      SizeIs(links.size() + kPhasesAndEngines + kAlgorithmsAndMeasured + 4));
+  EXPECT_THAT(variety_of(195, 30,
+                         {.has_ucx = true,
+                          .faults = {Fault::KILL, Fault::STOP, Fault::THROW, Fault::OTHER_COUNT}}),
+              ::testing::IsSupersetOf({"ucx", "as many workers as may be", "kill", "stop", "throw",
+                                       "other-count", "call", "rebuild", "ops", "communicator",
+                                       "strategy"}));
 }
 
 TEST(PlanTest, EncryptionAndHostsOfTwoAreDrawnWhereTheyCanBe) {

@@ -801,6 +801,35 @@ TEST(VerdictTest, WhatHadCompletedOnAllIsTold) {
               Contains("rank 0: epoch 2 begins after #0 of epoch 0, not after #1 of epoch 1"));
 }
 
+TEST(VerdictTest, WhoHasGoneOnFromWhatAllHadCompletedHasCompletedNoMore) {
+  Plan plan = killing();
+  plan.phase = Phase::REBUILD;
+  plan.victim = 0;
+  plan.first_lost = 2;
+  const auto found = [&](std::vector<int> completed) {
+    const WorkerReport dead = joined()
+                                  .failed("call 1 1", "UNAVAILABLE", {2}, "rank 2 is gone")
+                                  .done("rebuild 1")
+                                  .member({0, 1}, 2, 0, {1, 1})
+                                  .killed();
+    const WorkerReport left = joined()
+                                  .done("call 1 1")  // of which rank 0 knows nothing
+                                  .failed("call 1 2", "UNAVAILABLE", {2}, "rank 2 is gone")
+                                  .done("rebuild 1")
+                                  .member({0, 1}, 2, 1, {1, 1})
+                                  .failed("make 2", "UNAVAILABLE", {0}, "rank 0 is gone")
+                                  .done("rebuild 2")
+                                  .member({1}, 3, 0, std::move(completed))
+                                  .done("barrier 3")
+                                  .done("leave")
+                                  .ended();
+    return violations(plan, {dead, left, victim()}, {});
+  };
+  EXPECT_THAT(found({1, 1}), IsEmpty());
+  EXPECT_THAT(found({1, 2}),
+              Contains("rank 1: epoch 3 begins after #2 of epoch 1, not after #1 of epoch 1"));
+}
+
 TEST(VerdictTest, AHalfDoesNotGoOn) {
   Plan plan = killing();
   plan.num_workers = 2;

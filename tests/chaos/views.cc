@@ -43,13 +43,17 @@ std::vector<View> views_of(const std::vector<WorkerReport>& reports) {
   return views;
 }
 
-/// What a worker had completed before an epoch: at least, and at most where the call that failed then had completed on it nevertheless.
+/// What a worker had completed before an epoch: at least, and at most where the call that failed then had completed on it nevertheless. Whoever has come to another
+/// epoch meanwhile has gone on from what all had completed there.
 std::array<Completed, 2> completed_before(const WorkerReport& report, int epoch) {
   std::array<Completed, 2> last{};
   int now = 1;
   for (const Event& event : report.events) {
     if (event.kind == EventKind::MEMBER && !event.counts.empty()) now = event.counts[0];
     if (now >= epoch) break;
+    if (event.kind == EventKind::MEMBER && event.counts.size() == 5) {
+      last.fill({event.counts[3], event.counts[4]});
+    }
     int generation = 0;
     int index = 0;
     if (std::sscanf(event.step.c_str(), "call %d %d", &generation, &index) != 2)

@@ -80,7 +80,7 @@ struct CROSSDEVICE_EXPORT RoundListener {
 /// What rebuild() has made.
 struct CROSSDEVICE_EXPORT Rebuilt {
   std::shared_ptr<Cluster> cluster{};
-  /// The last operation that completed on all of its members, whether of the epoch before or, where none has since, of an earlier one.
+  /// The last operation that completed on all of its members: of the epoch before or, where none did since, of an earlier one.
   CompletedOperation last_completed{};
   /// Members of the old cluster that are not in the new one, with their old ranks.
   std::vector<RankInfo> left_out{};
@@ -187,7 +187,8 @@ class CROSSDEVICE_EXPORT Cluster {
   ///          does with its old objects. It changes nothing in the new cluster.
   /// Errors   DeadlineExceededError: names who did not come. UnavailableError: names who is gone for good, where the rest is too few. AbortedError: the
   ///          others have gone on without this worker. InternalError: the members call it differently. ResourceExhaustedError: this worker lacks
-  ///          descriptors for the others, who go on without it. FailedPreconditionError: this is a subgroup; or has been rebuilt already. ValueError: a negative or NaN time, min_workers outside [0, num_workers()].
+  ///          descriptors for the others, who go on without it. FailedPreconditionError: this is a subgroup; or has been rebuilt already. ValueError: a
+  ///          negative or NaN time, min_workers outside [0, num_workers()].
   /// Time     when everybody comes that is not known to be gone, some milliseconds after the last one; a chief that is silent costs a second.
   [[nodiscard]] Rebuilt rebuild(Survivors survivors, const RebuildOptions& options = {});
   /// The number of the last operation that completed on this worker, for rebuild(). Ops objects report their own numbers, by which errors call them; with
