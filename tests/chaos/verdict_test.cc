@@ -3,13 +3,14 @@
 #include "chaos/verdict.h"
 
 #include <csignal>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "chaos/story.h"
 
 namespace crossdevice::chaos {
 namespace {
@@ -19,109 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// A worker's story, told step by step; each takes 1 ms unless it is said otherwise.
-class Story {
- public:
-  Story& done(const std::string& step, double seconds = 0.001) {
-    begin(step);
-    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
-    report_.events.push_back({.kind = EventKind::DONE, .time_us = time_us_, .step = step});
-    return *this;
-  }
-  Story& failed(const std::string& step, const std::string& code, std::vector<int> culprits,
-                const std::string& text = "failed", double seconds = 0.001) {
-    return begin(step).fails(step, code, std::move(culprits), text, seconds);
-  }
-  /// What has begun.
-  Story& fails(const std::string& step, const std::string& code, std::vector<int> culprits,
-               const std::string& text = "failed", double seconds = 0.001) {
-    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
-    report_.events.push_back({.kind = EventKind::FAIL,
-                              .time_us = time_us_,
-                              .step = step,
-                              .code = code,
-                              .ranks = std::move(culprits),
-                              .text = text});
-    return *this;
-  }
-  Story& begin(const std::string& step) {
-    report_.events.push_back({.kind = EventKind::BEGIN, .time_us = time_us_, .step = step});
-    return *this;
-  }
-  Story& busy(double seconds) {
-    time_us_ += static_cast<std::int64_t>(seconds * 1e6);
-    return *this;
-  }
-  Story& wrong(const std::string& text) {
-    report_.events.push_back({.kind = EventKind::WRONG, .time_us = time_us_, .text = text});
-    return *this;
-  }
-  Story& member(std::vector<int> ranks) {
-    report_.events.push_back({.kind = EventKind::MEMBER,
-                              .time_us = time_us_,
-                              .ranks = std::move(ranks),
-                              .counts = {++epoch_}});
-    return *this;
-  }
-  /// The same with all that it knows of its cluster: its epoch, its own rank, and what had completed.
-  Story& member(std::vector<int> ranks, int epoch, int rank, std::vector<int> completed = {1, 1}) {
-    const auto num_workers = static_cast<int>(ranks.size());
-    member(std::move(ranks));
-    report_.events.back().counts = {epoch, rank, num_workers, completed[0], completed[1]};
-    return *this;
-  }
-  /// It is stopped in the next step, so many seconds after which it goes on.
-  Story& stands_still(double seconds) {
-    report_.continued_us = time_us_ + static_cast<std::int64_t>(seconds * 1e6);
-    return *this;
-  }
-  /// It gives up.
-  Story& fault() {
-    report_.events.push_back({.kind = EventKind::FAULT, .time_us = time_us_});
-    return *this;
-  }
-  WorkerReport ended(int status = 0, std::vector<int> left_over = {0, 0, 0}) {
-    if (status == 0) {
-      report_.events.push_back(
-          {.kind = EventKind::END, .time_us = time_us_, .counts = std::move(left_over)});
-    }
-    report_.status = status;
-    return report_;
-  }
-  WorkerReport killed() {
-    report_.closed_us = time_us_;
-    return ended(-SIGKILL);
-  }
-  WorkerReport hanging() { return report_; }
-
- private:
-  std::int64_t time_us_ = 1'000'000;
-  int epoch_ = 1;
-  WorkerReport report_;
-};
-
-Story joined() { return Story().done("join").done("make 1").done("call 1 0"); }
-/// Of the survivors of rank 2.
-Story bereaved() { return joined().failed("call 1 1", "UNAVAILABLE", {2}, "rank 2 is gone"); }
-Story recovered(Story story) {
-  return story.done("rebuild 1").member({0, 1}).done("make 2").done("call 2 0").done("barrier 2");
-}
-WorkerReport survivor() { return recovered(bereaved()).done("leave").ended(); }
-WorkerReport victim() { return joined().begin("call 1 1").killed(); }
-
-Plan killing() {
-  return {.num_workers = 3,
-          .times = {.join = 10, .call = 1, .heartbeat = 2},
-          .calls = {{}, {}, {}},
-          .fault = Fault::KILL,
-          .victim = 2,
-          .call = 1};
-}
-
-std::vector<std::string> verdict(const Plan& plan, const WorkerReport& first,
-                                 const WorkerReport& second, const WorkerReport& third) {
-  return violations(plan, {first, second, third}, {});
-}
 /// Of a kill, where rank 1 tells something else.
 std::vector<std::string> verdict_with(const WorkerReport& second) {
   return verdict(killing(), survivor(), second, victim());
@@ -730,106 +628,6 @@ TEST(VerdictTest, OfAPartedLinkOneEndIsNamed) {
   EXPECT_THAT(violations(plan, {told(1), told(0), told(0), told(1)}, {}), Not(is_unnamed));
 }
 
-TEST(VerdictTest, WhoIsLeftOutHearsOfWhichEpoch) {
-  Plan plan = killing();
-  plan.fault = Fault::STOP;
-  const auto survives = [](int rank) {
-    return bereaved()
-        .done("rebuild 1")
-        .member({0, 1}, 2, rank)
-        .done("barrier 2")
-        .done("leave")
-        .ended();
-  };
-  const auto late = [](const std::string& text) {
-    return joined()
-        .failed("call 1 1", "ABORTED", {}, "over")
-        .failed("rebuild 1", "ABORTED", {}, text)
-        .done("leave")
-        .ended();
-  };
-  EXPECT_THAT(verdict(plan, survives(0), survives(1), late("epoch 2 has begun")), IsEmpty());
-  EXPECT_THAT(verdict(plan, survives(0), survives(1), late("epoch 3 has begun")),
-              Contains(HasSubstr("who was left out does not hear of which epoch")));
-}
-
-TEST(VerdictTest, TwoViewsOfAnEpochAreFound) {
-  const auto found = [](Story first, Story second) {
-    return verdict(killing(), first.done("barrier 2").done("leave").ended(),
-                   second.done("barrier 2").done("leave").ended(), victim());
-  };
-  const auto in = [](std::vector<int> ranks, int epoch, int rank,
-                     std::vector<int> completed = {1, 1}) {
-    return bereaved().done("rebuild 1").member(std::move(ranks), epoch, rank, std::move(completed));
-  };
-  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 1)), IsEmpty());
-  EXPECT_THAT(found(in({0, 1}, 2, 0), in({1}, 2, 0)),
-              Contains("epoch 2 is of 0, 1 for rank 0, but of 1 for rank 1"));
-  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 0)),
-              Contains("rank 1: is rank 0 of 2 of epoch 2, whose members are 0, 1"));
-  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 1, 1)),
-              Contains("rank 1: comes to epoch 1 after epoch 1"));
-  EXPECT_THAT(found(in({0, 1}, 2, 0), in({0, 1}, 2, 1, {1, 2})),
-              Contains("epoch 2 begins after #1 of epoch 1 for rank 0, but after #2 of epoch 1 for "
-                       "rank 1"));
-}
-
-TEST(VerdictTest, WhatHadCompletedOnAllIsTold) {
-  // Rank 1 has come to the end of a call more.
-  const auto found = [](std::vector<int> completed) {
-    const WorkerReport first = bereaved()
-                                   .done("rebuild 1")
-                                   .member({0, 1}, 2, 0, completed)
-                                   .done("barrier 2")
-                                   .done("leave")
-                                   .ended();
-    const WorkerReport second = joined()
-                                    .done("call 1 1")
-                                    .failed("call 1 2", "UNAVAILABLE", {2}, "rank 2 is gone")
-                                    .done("rebuild 1")
-                                    .member({0, 1}, 2, 1, completed)
-                                    .done("barrier 2")
-                                    .done("leave")
-                                    .ended();
-    return verdict(killing(), first, second, victim());
-  };
-  EXPECT_THAT(found({1, 1}), IsEmpty());
-  EXPECT_THAT(found({1, 2}), IsEmpty());  // rank 0's call may have come to its end before it failed
-  EXPECT_THAT(found({1, 3}),
-              Contains("rank 0: epoch 2 begins after #3 of epoch 1, not after #1 of epoch 1"));
-  EXPECT_THAT(found({0, 0}),
-              Contains("rank 0: epoch 2 begins after #0 of epoch 0, not after #1 of epoch 1"));
-}
-
-TEST(VerdictTest, WhoHasGoneOnFromWhatAllHadCompletedHasCompletedNoMore) {
-  Plan plan = killing();
-  plan.phase = Phase::REBUILD;
-  plan.victim = 0;
-  plan.first_lost = 2;
-  const auto found = [&](std::vector<int> completed) {
-    const WorkerReport dead = joined()
-                                  .failed("call 1 1", "UNAVAILABLE", {2}, "rank 2 is gone")
-                                  .done("rebuild 1")
-                                  .member({0, 1}, 2, 0, {1, 1})
-                                  .killed();
-    const WorkerReport left = joined()
-                                  .done("call 1 1")  // of which rank 0 knows nothing
-                                  .failed("call 1 2", "UNAVAILABLE", {2}, "rank 2 is gone")
-                                  .done("rebuild 1")
-                                  .member({0, 1}, 2, 1, {1, 1})
-                                  .failed("make 2", "UNAVAILABLE", {0}, "rank 0 is gone")
-                                  .done("rebuild 2")
-                                  .member({1}, 3, 0, std::move(completed))
-                                  .done("barrier 3")
-                                  .done("leave")
-                                  .ended();
-    return violations(plan, {dead, left, victim()}, {});
-  };
-  EXPECT_THAT(found({1, 1}), IsEmpty());
-  EXPECT_THAT(found({1, 2}),
-              Contains("rank 1: epoch 3 begins after #2 of epoch 1, not after #1 of epoch 1"));
-}
-
 TEST(VerdictTest, AHalfDoesNotGoOn) {
   Plan plan = killing();
   plan.num_workers = 2;
@@ -867,30 +665,6 @@ TEST(VerdictTest, AHalfDoesNotGoOn) {
   EXPECT_THAT(found(goes_on(1, {0}), late), Contains("rank 0: goes on, without more than half"));
   EXPECT_THAT(found(told("UNAVAILABLE", {1}), goes_on(0, {1})),
               Contains("rank 1: goes on, without more than half"));
-}
-
-TEST(ReportTest, LinesAreReadAgain) {
-  const Event event{.kind = EventKind::FAIL,
-                    .time_us = 123456789012,
-                    .step = "call 1 3",
-                    .code = "UNAVAILABLE",
-                    .inputs_intact = false,
-                    .ranks = {2, -1, 0},
-                    .counts = {1, 0},
-                    .text = "rank 2 (host b, pid 7), last seen in x"};
-  EXPECT_EQ(parse_line(to_line(event)), event);
-  EXPECT_EQ(parse_line(to_line({})), Event{});
-  Event broken = event;
-  broken.text = "two\nlines\tand a tab";
-  EXPECT_EQ(parse_line(to_line(broken))->text, "two lines and a tab");
-}
-
-TEST(ReportTest, OtherLinesAreNotRead) {
-  for (const char* line :
-       {"", "begin", "begin\t1\t\t\t1\t\t", "begin\t1\t\t\t1\t\t\tx\ty", "end\tx\t\t\t1\t\t\t",
-        "other\t1\t\t\t1\t\t\t", "fail\t1\t\t\t1\t1,x\t\t", "fail\t1\t\t\t1\t\t1;2\t"}) {
-    EXPECT_FALSE(parse_line(line).has_value()) << line;
-  }
 }
 
 }  // namespace
