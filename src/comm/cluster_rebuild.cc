@@ -167,9 +167,7 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
     state->completed_before = meeting.completed;
     state->begin(std::move(plane), meeting.epoch);
     state_->is_rebuilt = true;
-    Rebuilt rebuilt{.cluster = nullptr,
-                    .last_completed = {meeting.completed.epoch, meeting.completed.sequence},
-                    .left_out = {},
+    Rebuilt rebuilt{.last_completed = {meeting.completed.epoch, meeting.completed.sequence},
                     .epoch = meeting.epoch.number};
     for (int rank = 0; rank < num_workers(); ++rank) {
       if (!meeting.epoch.has(state_->epoch.members[static_cast<std::size_t>(rank)])) {

@@ -46,7 +46,10 @@ class InTwoParts : public CollectiveAllReduce {
 int give_up_between_parts(Cluster& cluster, std::size_t first_part, bool is_intact) {
   InTwoParts ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 60}, shared(cluster));
   ops.first_part = first_part;
-  if (cluster.rank() == 1) ops.between = [] { throw std::runtime_error("no second part"); };
+  ops.between = [&] {
+    cluster.barrier();  // all have come to the end of the first part
+    if (cluster.rank() == 1) throw std::runtime_error("no second part");
+  };
   const std::vector<PerReplica> values = {PerReplica{vector_of<float>({1, 2, 3}, "CPU:0")},
                                           PerReplica{vector_of<float>({4, 5}, "CPU:0")}};
   int result = 1;
