@@ -47,7 +47,7 @@ int give_up_between_parts(Cluster& cluster, std::size_t first_part, bool is_inta
   InTwoParts ops({"CPU:0"}, cluster.num_workers(), {.timeout_seconds = 60}, shared(cluster));
   ops.first_part = first_part;
   ops.between = [&] {
-    cluster.barrier();  // all have come to the end of the first part
+    cluster.barrier(60.0);  // all have come to the end of the first part
     if (cluster.rank() == 1) throw std::runtime_error("no second part");
   };
   const std::vector<PerReplica> values = {PerReplica{vector_of<float>({1, 2, 3}, "CPU:0")},
