@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "crossdevice/collective/shared_collectives.h"
 #include "crossdevice/collective/transport_collectives.h"
 #include "crossdevice/collective/two_level_collectives.h"
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
@@ -68,11 +70,11 @@ struct Place {
 class Side {
  public:
   enum class Holds : bool { NOTHING, ITS_ELEMENTS };
-  Side(const Place& place, const Tensor& given, Holds holds)
+  Side(const Place& place, const Tensor& given, Holds holds, const detail::WaitLimit& limit)
       : given_(given), is_there_(!given || place.has(given)) {
     if (is_there_) return;
     stand_in_ = holds == Holds::ITS_ELEMENTS
-                    ? copy_to_device(given_, place.device)
+                    ? copy_to_device(given_, place.device, limit)
                     : Tensor::empty(given_.dtype(), given_.shape(), place.device);
   }
   /// An output, which may be the input that `input` stands for.
@@ -87,8 +89,8 @@ class Side {
   }
   [[nodiscard]] const Tensor& tensor() const { return is_there_ ? given_ : stand_in_; }
   /// Whether there was something to wait for.
-  [[nodiscard]] bool put_back() const {
-    if (!is_there_) copy(given_, stand_in_);
+  [[nodiscard]] bool put_back(const detail::WaitLimit& limit) const {
+    if (!is_there_) copy(given_, stand_in_, limit);
     return !is_there_;
   }
 
@@ -103,6 +105,7 @@ class Side {
 struct Communicator::State {
   std::shared_ptr<Cluster> cluster;
   std::unique_ptr<CollectiveEngine> engine;
+  std::optional<detail::JobNews> news;  // set; for copies, which wait for streams
   /// Null, on all workers: everything is done on hosts.
   std::unique_ptr<detail::NcclCollectives> nccl;
   Place hosts;
@@ -143,6 +146,10 @@ struct Communicator::State {
     });
     detail::run_counted(call.kind, size_bytes, body);
   }
+  /// Of the call's copies.
+  [[nodiscard]] detail::WaitLimit limit_of(const Call& call) const {
+    return {.deadline = call.request.deadline, .interrupter = &*news};
+  }
   /// Equal on all workers for equal calls: where tensors lie does not count.
   [[nodiscard]] bool takes_nccl() const { return nccl != nullptr; }
   [[nodiscard]] bool takes_nccl(ReduceOp op, DType dtype,
@@ -173,7 +180,8 @@ struct Communicator::State {
     bool has_waited = false;
     run(call, input, [&] {
       const Place& place = is_by_nccl ? gpu : hosts;
-      const Side from(place, input, Side::Holds::ITS_ELEMENTS);
+      const detail::WaitLimit limit = limit_of(call);
+      const Side from(place, input, Side::Holds::ITS_ELEMENTS, limit);
       const Side to(place, output, from);
       if (is_by_nccl) {
         work(from.tensor(), to.tensor());
@@ -181,7 +189,7 @@ struct Communicator::State {
         on_hosts(call, detail::operation_of(call.request, input, root),
                  [&] { work(from.tensor(), to.tensor()); });
       }
-      has_waited = to.put_back();
+      has_waited = to.put_back(limit);
     });
     require_done(is_by_nccl, has_waited);
   }
@@ -195,6 +203,7 @@ Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Device& devic
     : state_(std::make_unique<State>()) {
   const bool are_gpus = detail::agree_on_gpus(*cluster, device, deadline);
   state_->engine = make_engine(cluster, deadline);
+  state_->news.emplace(*cluster);
   if (are_gpus) {
     state_->nccl = detail::NcclCollectives::make(cluster, device, deadline);
     state_->gpu = {device, &detail::GpuDevice::of(device)};
@@ -265,15 +274,16 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
   const bool is_root = root == rank();
   bool has_waited = false;
   state_->run(call, tensor, [&] {
+    const detail::WaitLimit limit = state_->limit_of(call);
     const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
-                    is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING);
+                    is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING, limit);
     if (is_by_nccl) {
       state_->nccl->broadcast(call, here.tensor(), root);
     } else {
       state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
                        [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
     }
-    has_waited = !is_root && here.put_back();
+    has_waited = !is_root && here.put_back(limit);
   });
   state_->require_done(is_by_nccl, has_waited);
 }

@@ -16,9 +16,8 @@ void require_tensor(const Tensor& tensor, const char* role) {
   if (!tensor) throw ValueError(fmt::format("copy: the {} is no tensor", role));
 }
 
-}  // namespace
-
-void copy(const Tensor& destination, const Tensor& source) {
+/// `limit` null: the environment's.
+void copy_within(const Tensor& destination, const Tensor& source, const detail::WaitLimit* limit) {
   require_tensor(destination, "destination");
   require_tensor(source, "source");
   if (destination.dtype() != source.dtype() || destination.shape() != source.shape()) {
@@ -45,19 +44,38 @@ void copy(const Tensor& destination, const Tensor& source) {
   if (to_host && from_host) {
     detail::copy_host_memory(destination.data(), source.data(), source.size_bytes());
   } else if (to_host) {
-    detail::copy_from_gpu(destination.data(), source);
+    detail::copy_from_gpu(destination.data(), source, limit);
   } else if (from_host) {
-    detail::copy_to_gpu(destination, source.data());
+    detail::copy_to_gpu(destination, source.data(), limit);
   } else {
     detail::copy_between_gpus(destination, source);
   }
 }
 
-Tensor copy_to_device(const Tensor& source, const Device& device) {
+Tensor copy_to_device_within(const Tensor& source, const Device& device,
+                             const detail::WaitLimit* limit) {
   require_tensor(source, "source");
   Tensor result = Tensor::empty(source.dtype(), source.shape(), device);
-  copy(result, source);
+  copy_within(result, source, limit);
   return result;
+}
+
+}  // namespace
+
+void copy(const Tensor& destination, const Tensor& source) {
+  copy_within(destination, source, nullptr);
+}
+
+void copy(const Tensor& destination, const Tensor& source, const detail::WaitLimit& limit) {
+  copy_within(destination, source, &limit);
+}
+
+Tensor copy_to_device(const Tensor& source, const Device& device) {
+  return copy_to_device_within(source, device, nullptr);
+}
+
+Tensor copy_to_device(const Tensor& source, const Device& device, const detail::WaitLimit& limit) {
+  return copy_to_device_within(source, device, &limit);
 }
 
 }  // namespace crossdevice

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -79,9 +80,37 @@ class CopyBars {
   GpuSpan gpu_{GpuSpanKind::OPERATION};
 };
 
-Deadline default_deadline() {
-  return Deadline::after_timeout_seconds(environment().default_timeout_seconds);
-}
+/// The host's waits in one copy.
+class CopyWait {
+ public:
+  /// `limit` null: the environment's. `direction`: of the copy, in messages, before `tensor`.
+  CopyWait(const WaitLimit* limit, const char* direction, const Tensor& tensor)
+      : is_default_(limit == nullptr), direction_(direction), tensor_(tensor) {
+    limit_ = is_default_ ? WaitLimit{.deadline = Deadline::after_timeout_seconds(
+                                         environment().default_timeout_seconds)}
+                         : *limit;
+  }
+  /// For what the tensor's stream was given; the error says what for.
+  void operator()(const GpuEvent& event) const {
+    try {
+      event.wait(limit_);
+    } catch (const DeadlineExceededError& error) {
+      std::string text =
+          fmt::format("copy {} {}: {}", direction_, tensor_.to_string(), error.what());
+      if (is_default_) {
+        text += fmt::format("; CROSSDEVICE_DEFAULT_TIMEOUT is {} s",
+                            environment().default_timeout_seconds.value_or(0));
+      }
+      throw DeadlineExceededError(text);
+    }
+  }
+
+ private:
+  bool is_default_;
+  const char* direction_;
+  const Tensor& tensor_;
+  WaitLimit limit_;
+};
 
 /// The host cannot wait for what is only captured.
 void require_no_capture(const GpuSide& side, const Tensor& tensor) {
@@ -100,18 +129,6 @@ bool is_pinned(GpuDevice& gpu, const void* host_memory) {
   CudaPointerAttributes attributes;
   return gpu.cuda().get_pointer_attributes(&attributes, host_memory) == CudaStatus::SUCCESS &&
          attributes.kind != CudaMemoryKind::UNREGISTERED;
-}
-
-/// Waits for what `side` was given for `tensor`; the error says what for.
-void wait_for(const GpuEvent& event, const Deadline& deadline, const Tensor& tensor,
-              const char* direction) {
-  try {
-    event.wait(deadline);
-  } catch (const DeadlineExceededError& error) {
-    throw DeadlineExceededError(fmt::format("copy {} {}: {}; CROSSDEVICE_DEFAULT_TIMEOUT is {} s",
-                                            direction, tensor.to_string(), error.what(),
-                                            environment().default_timeout_seconds.value_or(0)));
-  }
 }
 
 }  // namespace
@@ -135,18 +152,18 @@ void copy_between_gpus(const Tensor& destination, const Tensor& source) {
 // In both directions windows take turns: while the GPU moves one, the host copies the other. A window is written again when its last use has come;
 // that is the deadline's wait, and the only one, so at most two windows of work are ever enqueued.
 
-void copy_to_gpu(const Tensor& destination, const void* source) {
+void copy_to_gpu(const Tensor& destination, const void* source, const WaitLimit* limit) {
   const std::size_t size_bytes = destination.size_bytes();
   if (size_bytes == 0) return;
   const GpuSide side(destination);
   require_no_capture(side, destination);
   const CopyBars bars("copy to a GPU", side, destination);
-  const Deadline deadline = default_deadline();
+  const CopyWait wait_for(limit, "from the host to", destination);
   auto* const to = static_cast<std::byte*>(destination.data());
   const auto* const from = static_cast<const std::byte*>(source);
   if (is_pinned(side.gpu(), source)) {
     side.copy(to, from, size_bytes);
-    return wait_for(side.record(), deadline, destination, "from the host to");
+    return wait_for(side.record());
   }
   const PinnedWindowLease first(side.gpu());
   std::optional<PinnedWindowLease> second;
@@ -155,26 +172,26 @@ void copy_to_gpu(const Tensor& destination, const void* source) {
   PinnedWindow* next = second.has_value() ? &**second : now;
   for (std::size_t begin = 0; begin < size_bytes; begin += PinnedWindow::kSizeBytes) {
     const std::size_t part = std::min(PinnedWindow::kSizeBytes, size_bytes - begin);
-    wait_for(now->last_use, deadline, destination, "from the host to");
+    wait_for(now->last_use);
     copy_host_memory(now->data, from + begin, part);
     side.copy_by(*now, to + begin, now->data, part);
     std::swap(now, next);
   }
-  wait_for(next->last_use, deadline, destination, "from the host to");
+  wait_for(next->last_use);
 }
 
-void copy_from_gpu(void* destination, const Tensor& source) {
+void copy_from_gpu(void* destination, const Tensor& source, const WaitLimit* limit) {
   const std::size_t size_bytes = source.size_bytes();
   if (size_bytes == 0) return;
   const GpuSide side(source);
   require_no_capture(side, source);
   const CopyBars bars("copy to the host", side, source);
-  const Deadline deadline = default_deadline();
+  const CopyWait wait_for(limit, "to the host from", source);
   auto* const to = static_cast<std::byte*>(destination);
   const auto* const from = static_cast<const std::byte*>(source.data());
   if (is_pinned(side.gpu(), destination)) {
     side.copy(to, from, size_bytes);
-    return wait_for(side.record(), deadline, source, "to the host from");
+    return wait_for(side.record());
   }
   const PinnedWindowLease first(side.gpu());
   std::optional<PinnedWindowLease> second;
@@ -191,7 +208,7 @@ void copy_from_gpu(void* destination, const Tensor& source) {
   for (std::size_t begin = 0; begin < size_bytes; begin += PinnedWindow::kSizeBytes) {
     const std::size_t following = begin + part_at(begin);
     if (following < size_bytes) fetch(*next, following);
-    wait_for(now->last_use, deadline, source, "to the host from");
+    wait_for(now->last_use);
     copy_host_memory(to + begin, now->data, part_at(begin));
     std::swap(now, next);
   }

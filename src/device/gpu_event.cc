@@ -74,7 +74,8 @@ bool GpuEvent::has_completed() const {
   return true;
 }
 
-void GpuEvent::wait(const Deadline& deadline) const {
+void GpuEvent::wait(const WaitLimit& limit) const {
+  const Deadline& deadline = limit.deadline;
   if (has_completed()) return;
   if (!deadline.has_passed() && spin_until([this] { return has_completed(); })) return;
   Backoff backoff;
@@ -83,6 +84,7 @@ void GpuEvent::wait(const Deadline& deadline) const {
     const bool is_late = deadline.has_passed();
     if (has_completed()) return;
     if (is_late) break;
+    if (limit.interrupter != nullptr) limit.interrupter->throw_if_interrupted();
     backoff.pause(deadline);
   }
   throw DeadlineExceededError(

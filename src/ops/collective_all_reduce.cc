@@ -250,7 +250,7 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
              "CollectiveAllReduce: direct, since this worker is alone");
     return;
   }
-  set_waits_for_workers();
+  set_waits_for_workers(*state_->cluster);
   state_->workers.emplace(state_->cluster, deadline);  // says how its engine reduces
   if (takes_nccl) state_->nccl = detail::make_nccl_reducer(state_->cluster, devices, deadline);
   if (state_->nccl != nullptr && state_->cluster->rank() == 0) {
@@ -372,10 +372,10 @@ void CollectiveAllReduce::State::reduce_staged(const CollectiveRequest& request,
       part.begin();
       return all_reduce(value, result);
     }
-    const detail::StagedValue staged(value, result, kHost);
+    const detail::StagedValue staged(value, result, kHost, active);
     part.begin();
     all_reduce(staged.inputs(), staged.outputs());
-    staged.put_back(result, active.is_in_place());
+    staged.put_back(result, active);
   });
 }
 
@@ -500,7 +500,7 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
       continue;
     }
     if (staged.empty()) staged.resize(pack.ranges.size());
-    staged[r].emplace(*item.value, *item.result, kHost);
+    staged[r].emplace(*item.value, *item.result, kHost, part.active());
     shared.push_back({staged[r]->inputs().values(), staged[r]->outputs().values()});
   }
   part.begin();
@@ -509,7 +509,7 @@ void CollectiveAllReduce::State::reduce_pack(const CollectiveRequest& request, c
   for (std::size_t r = 0; r < pack.ranges.size(); ++r) {
     const detail::ReduceItem& item = batch.items[pack.ranges[r].tensor];
     if (!staged.empty() && staged[r].has_value()) {
-      staged[r]->put_back(*item.result, part.active().is_in_place());
+      staged[r]->put_back(*item.result, part.active());
     }
     part.active().complete_item(item.item);
   }
@@ -522,7 +522,7 @@ Mirrored CollectiveAllReduce::State::share_slices(const CollectiveRequest& reque
                                                   detail::HostPart& part) {
   const Device target =
       destinations.devices()[0].is_host() ? destinations.devices()[0] : Device(kHost);
-  const PerReplica shown = detail::on_hosts(value);
+  const PerReplica shown = detail::on_hosts(value, part.active());
   std::vector<Tensor> tensors;
   tensors.reserve(kTensorsPerSlices * value.size());
   for (const IndexedSlices& slices : shown.slices()) {
@@ -563,7 +563,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
   detail::HostPart part(state_->host_call(request, active));
   part.run([&] {
-    const PerReplica shown = detail::on_hosts(value);
+    const PerReplica shown = detail::on_hosts(value, active);
     part.begin();
     state_->workers->engine().share(request, shown.values(), [&](const RemoteTensors& all) {
       state_->set_known();

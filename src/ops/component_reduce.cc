@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "crossdevice/collective/reduction_span.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/reduce_kernel.h"
 #include "crossdevice/device/scratch_lease.h"
 
 #include "ops/detail/host_gather.h"
 #include "ops/detail/staged_value.h"
+#include "ops/detail/stream_wait.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -31,11 +33,28 @@ void reduce_mixed(ReduceOp op, const ReduceRoute& route, const PerReplica& value
                         : has_gpu(destinations)   ? first_gpu(destinations)
                                                   : first_gpu(value.devices());
   active.require_time_left();
-  const StagedValue staged(value, result, target);
+  const StagedValue staged(value, result, target, active);
   ReduceRoute inner = route;
   inner.reducer = target;
+  inner.is_waited_for = staged.puts_back();
   reduce_components(op, inner, staged.inputs(), staged.outputs(), active);
-  staged.put_back(result, active.is_in_place());
+  staged.put_back(result, active);
+}
+
+/// One after the other: what has been put back stays, whatever befalls the next.
+void reduce_mixed_batch(ReduceOp op, const ReduceRoute& route, const ReduceBatch& batch,
+                        ActiveOperation& active) {
+  bool has_written = false;
+  try {
+    for (const ReduceItem& item : batch.items) {
+      reduce_mixed(op, route, *item.value, *item.result, active);
+      has_written = true;
+      active.complete_item(item.item);
+    }
+  } catch (const OpError& error) {
+    if (has_written && active.is_in_place()) throw_with_inputs_changed(error);
+    throw;
+  }
 }
 
 struct GpuTensors {
@@ -70,7 +89,7 @@ void reduce_on_gpus(ReduceOp op, const ReduceRoute& route, const ReduceBatch& ba
                 .first_group = route.first_group,
                 .tensors = scratch->tensors,
                 .reducer = route.reducer,
-                .operation = gpu_operation(active)});
+                .operation = gpu_operation(active, route.is_waited_for)});
   }
   for (const ReduceItem& item : batch.items) active.complete_item(item.item);
 }
@@ -84,11 +103,11 @@ Placement placement_of(const Devices& inputs, const Devices& outputs) {
   return any_host ? Placement::MIXED : Placement::GPUS;
 }
 
-GpuOperation gpu_operation(ActiveOperation& active) {
+GpuOperation gpu_operation(ActiveOperation& active, bool is_waited_for) {
   return {.record = active.record(),
           .timeout_seconds = active.timeout_seconds(),
           .deadline = active.deadline(),
-          .listener = active.shared_queue(),
+          .listener = is_waited_for ? nullptr : active.shared_queue(),
           .is_in_place = active.is_in_place()};
 }
 
@@ -122,10 +141,7 @@ void reduce_batch(ReduceOp op, const ReduceRoute& route, const ReduceBatch& batc
       reduce_on_gpus(op, route, batch, active);
       return;
     case Placement::MIXED:
-      for (const ReduceItem& item : batch.items) {
-        reduce_mixed(op, route, *item.value, *item.result, active);
-        active.complete_item(item.item);
-      }
+      reduce_mixed_batch(op, route, batch, active);
       return;
   }
 }
@@ -141,11 +157,13 @@ void broadcast_component(const Tensor& source, const Mirrored& result, ActiveOpe
       gpu_broadcast(source, result.values(), gpu_operation(active));
       return;
     case Placement::MIXED:
-      for (const Tensor& tensor : result.values()) {
-        active.require_time_left();
-        active.set_written();
-        copy(tensor, source);
-      }
+      StreamWait(active).run([&](const WaitLimit& limit) {
+        for (const Tensor& tensor : result.values()) {
+          active.require_time_left();
+          active.set_written();
+          copy(tensor, source, limit);
+        }
+      });
       return;
   }
 }
@@ -182,9 +200,15 @@ void gather_components(const PerReplica& value, std::size_t axis, const Mirrored
       active.require_time_left();
       const Device target =
           has_gpu(result.devices()) ? first_gpu(result.devices()) : *result.devices().begin();
-      const StagedValue staged(value, result, target);
-      gather_components(staged.inputs(), axis, staged.outputs(), active);
-      staged.put_back(result, active.is_in_place());
+      const StagedValue staged(value, result, target, active);
+      if (target.is_host()) {
+        host_gather(staged.inputs(), axis, staged.outputs(), active);
+      } else {
+        active.set_written();
+        gpu_gather(staged.inputs().values(), axis, staged.outputs().values(),
+                   gpu_operation(active, staged.puts_back()));
+      }
+      staged.put_back(result, active);
       return;
     }
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/cross_device_ops.h"
 
+#include <memory>
 #include <utility>
 
 #include "crossdevice/collective/pack_choice.h"
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -178,7 +180,9 @@ std::size_t CrossDeviceOps::streaming_pack_bytes() const { return kDefaultPackBy
 
 void CrossDeviceOps::check() { queue_->rethrow_kept_error(); }
 
-void CrossDeviceOps::set_waits_for_workers() { queue_->set_waits_for_workers(); }
+void CrossDeviceOps::set_waits_for_workers(Cluster& cluster) {
+  queue_->set_waits_for_workers(std::make_unique<detail::JobNews>(cluster));
+}
 
 std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {

@@ -145,6 +145,12 @@ IndexedSlices copy_to_device(const IndexedSlices& slices, const Device& device) 
           slices.dense_shape};
 }
 
+IndexedSlices copy_to_device(const IndexedSlices& slices, const Device& device,
+                             const detail::WaitLimit& limit) {
+  return {copy_to_device(slices.values, device, limit),
+          copy_to_device(slices.indices, device, limit), slices.dense_shape};
+}
+
 void require_concatenable(std::span<const IndexedSlices> slices) {
   if (slices.empty()) throw ValueError("concatenate needs at least one IndexedSlices");
   MaybeShape dense_shape;

@@ -8,31 +8,10 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_device.h"
-#include "crossdevice/device/gpu_event.h"
 
 #include "ops/detail/staged_value.h"
 
 namespace crossdevice::detail {
-namespace {
-
-/// Until the GPUs have done what they were given for these tensors so far: the copies that follow wait as long as the environment lets them.
-void await_streams(std::span<const Tensor> tensors, const ActiveOperation& active) {
-  for (const Tensor& tensor : tensors) {
-    if (tensor.device().is_host()) continue;
-    try {
-      GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor))
-          .wait(active.deadline());
-    } catch (const DeadlineExceededError& error) {
-      throw DeadlineExceededError(
-          fmt::format("{} timed out after {} s: the host, which reduces it, waits for {}: {}",
-                      to_string(active.record()), active.timeout_seconds().value_or(0),
-                      tensor.device().short_name(), error.what()),
-          {.operation = active.record(), .culprits = {}});
-    }
-  }
-}
-
-}  // namespace
 
 void require_not_captured(const ReduceItem& item) {
   const auto require = [](const Tensor& tensor) {
@@ -54,14 +33,13 @@ void staged_scheduled_reduce(ReduceOp op, std::span<const ReduceItem> items,
   std::vector<ReduceItem> on_hosts;
   on_hosts.reserve(items.size());
   for (const ReduceItem& item : items) {
-    await_streams(item.value->values(), active);
-    await_streams(item.result->values(), active);
-    const StagedValue& copies = staged.emplace_back(*item.value, *item.result, Device("CPU:0"));
+    const StagedValue& copies =
+        staged.emplace_back(*item.value, *item.result, Device("CPU:0"), active);
     on_hosts.push_back({&copies.inputs(), &copies.outputs(), PendingBatchState::kNoItem});
   }
   host_scheduled_reduce(op, on_hosts, packs, active);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    staged[i].put_back(*items[i].result, active.is_in_place());
+    staged[i].put_back(*items[i].result, active);
     active.complete_item(items[i].item);
   }
 }

@@ -84,11 +84,14 @@ class GpuOps : public testing::EmulatedGpuTest {};
 TEST_F(GpuOps, WhatIsNotPutBackWholeLeavesInputsChangedWhereItIsInPlace) {
   const PerReplica value = ones_and_twos(2, 10);
   const Mirrored result(value.values());
-  const detail::StagedValue staged(value, result, "CPU:0");
+  const auto queue = std::make_shared<detail::OperationQueue>(std::nullopt);
   for (const bool is_in_place : {true, false}) {
+    const detail::ActiveOperation active(
+        *queue, {detail::kReduce, 1, 40, is_in_place, value.devices()}, {});
+    const detail::StagedValue staged(value, result, "CPU:0", active);
     emulated_cuda().calls().inject({.function = "cuda.memcpy_async", .skip = 1, .status = 98});
     try {
-      staged.put_back(result, is_in_place);
+      staged.put_back(result, active);
       ADD_FAILURE() << "no copy failed";
     } catch (const OpError& error) {
       EXPECT_EQ(error.inputs_intact(), !is_in_place);

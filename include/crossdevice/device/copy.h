@@ -5,6 +5,7 @@
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/tensor.h"
+#include "crossdevice/device/wait_limit.h"
 
 namespace crossdevice {
 
@@ -20,10 +21,17 @@ namespace crossdevice {
 ///          FailedPreconditionError: it is being captured.
 /// Cost     from pageable host memory, or to it: through pinned memory of the library, one part by the host while the GPU moves another.
 CROSSDEVICE_EXPORT void copy(const Tensor& destination, const Tensor& source);
+/// The same for a part of an operation: between host memory and a GPU `limit` ends the wait for the stream, and the environment's time does not count.
+///
+/// Errors   also what the limit's interrupter throws.
+CROSSDEVICE_EXPORT void copy(const Tensor& destination, const Tensor& source,
+                             const detail::WaitLimit& limit);
 
 /// A fresh tensor on `device` with the same elements; also when the source lies there already.
 ///
 /// Errors   ValueError: the device is not present.
 [[nodiscard]] CROSSDEVICE_EXPORT Tensor copy_to_device(const Tensor& source, const Device& device);
+[[nodiscard]] CROSSDEVICE_EXPORT Tensor copy_to_device(const Tensor& source, const Device& device,
+                                                       const detail::WaitLimit& limit);
 
 }  // namespace crossdevice

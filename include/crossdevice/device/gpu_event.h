@@ -7,6 +7,7 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/cuda_api.h"
+#include "crossdevice/device/wait_limit.h"
 
 namespace crossdevice::detail {
 
@@ -29,8 +30,9 @@ class CROSSDEVICE_EXPORT GpuEvent {
   [[nodiscard]] bool has_completed() const;
   /// Blocks the host until then: looks for about 50 us, then sleeps in steps that grow with the wait.
   ///
-  /// Errors   also DeadlineExceededError, which names the GPU.
-  void wait(const Deadline& deadline) const;
+  /// Errors   also DeadlineExceededError, which names the GPU; what the interrupter throws.
+  void wait(const WaitLimit& limit) const;
+  void wait(const Deadline& deadline) const { wait({.deadline = deadline}); }
   /// What `stream`, of any GPU, is given from now on runs after this moment. A null stream is the legacy default stream of the current device.
   void hold_back(CudaStream stream) const;
 

@@ -20,6 +20,8 @@
 
 namespace crossdevice {
 
+class Cluster;
+
 namespace detail {
 class OperationQueue;
 class ActiveOperation;
@@ -140,8 +142,9 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   void require_time_left() const;
   /// For the library's own ops.
   [[nodiscard]] detail::ActiveOperation& active_operation() const;
-  /// For those, before their first operation: calls wait for other workers, so that asynchronous ones have a thread of this object's.
-  void set_waits_for_workers();
+  /// For those, before their first operation: calls wait for the cluster's other workers, so that asynchronous ones have a thread of this object's, and what
+  /// they wait for on GPUs ends with the job.
+  void set_waits_for_workers(Cluster& cluster);
 
  private:
   friend class GradientBucketer;  // reduces packs that are told apart, and gives up

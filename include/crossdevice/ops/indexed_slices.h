@@ -8,6 +8,7 @@
 #include "crossdevice/core/shape.h"
 #include "crossdevice/device/device.h"
 #include "crossdevice/device/tensor.h"
+#include "crossdevice/device/wait_limit.h"
 
 namespace crossdevice {
 
@@ -35,6 +36,10 @@ struct CROSSDEVICE_EXPORT IndexedSlices {
 /// A fresh copy on `device`; a missing dense_shape stays missing.
 [[nodiscard]] CROSSDEVICE_EXPORT IndexedSlices copy_to_device(const IndexedSlices& slices,
                                                               const Device& device);
+/// The same for a part of an operation, which waits as `limit` says.
+[[nodiscard]] CROSSDEVICE_EXPORT IndexedSlices copy_to_device(const IndexedSlices& slices,
+                                                              const Device& device,
+                                                              const detail::WaitLimit& limit);
 
 /// What concatenate() asks of its arguments.
 ///

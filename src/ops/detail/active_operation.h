@@ -75,6 +75,8 @@ class ActiveOperation {
   [[nodiscard]] bool stop_requested() const {
     return pending_ != nullptr && pending_->work->stop_requested();
   }
+  /// As OperationQueue's.
+  [[nodiscard]] const WaitInterrupter* job() const { return queue_.job(); }
   /// Operations of this object that were cancelled before they began, so far.
   [[nodiscard]] std::uint64_t num_skipped() const { return queue_.num_skipped(); }
   /// Which value of an asynchronous operation a pair is, for complete_item(). Hooks may reorder a batch, cut it into parts and make

@@ -28,6 +28,8 @@ struct ReduceRoute {
   std::size_t first_group = 0;  ///< see ReducePass
   /// The device that reduces, of those the components lie on; nothing: all of the outputs', each a part. Hosts have one memory, so it says nothing there.
   std::optional<Device> reducer = std::nullopt;
+  /// The call itself waits for the GPUs, and throws what goes wrong there: nobody else is to be told.
+  bool is_waited_for = false;
 };
 
 /// A batch's dense values of one placement; for `nccl` all of its devices, in its order.
@@ -41,8 +43,8 @@ struct ReduceBatch {
   std::string_view kind{};        ///< the same
 };
 
-/// What an operation is called on GPUs; its later failures are kept for the ops object's next call.
-[[nodiscard]] GpuOperation gpu_operation(ActiveOperation& active);
+/// What an operation is called on GPUs; its later failures are kept for the ops object's next call, unless the call waits for it.
+[[nodiscard]] GpuOperation gpu_operation(ActiveOperation& active, bool is_waited_for = false);
 
 // All of them: errors as the engines', DeadlineExceededError, CancelledError. On GPUs they return after enqueueing; where hosts and GPUs are mixed they
 // wait for what goes to hosts.

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "crossdevice/comm/gpu_watchdog.h"
@@ -17,6 +18,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/operation_kind.h"
 #include "crossdevice/device/progress.h"
+#include "crossdevice/device/wait_limit.h"
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/pending_batch.h"
 
@@ -49,8 +51,13 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   /// Errors   FailedPreconditionError: on a progress thread, and operations that were enqueued before would have to come first.
   void begin_blocking_turn();
 
-  /// Before the first operation: they wait for other workers.
-  void set_waits_for_workers() { waits_for_workers_ = true; }
+  /// Before the first operation: they wait for other workers. `job`: whether these are still there; null: nobody says.
+  void set_waits_for_workers(std::unique_ptr<const WaitInterrupter> job) {
+    waits_for_workers_ = true;
+    job_ = std::move(job);
+  }
+  /// Ends what waits for a stream, not for the workers, who are waited for below; null: nothing does.
+  [[nodiscard]] const WaitInterrupter* job() const { return job_.get(); }
   /// Where asynchronous operations are carried out. With enqueue_mutex() held.
   ///
   /// Errors   as progress_stream().
@@ -126,6 +133,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
   const std::optional<double> timeout_seconds_;
   bool waits_for_workers_ = false;
+  std::unique_ptr<const WaitInterrupter> job_;  // constant behind the first operation
   std::mutex enqueue_mutex_;
   std::optional<ProgressLease> lease_;  // guarded by enqueue_mutex_
   std::size_t num_enqueued_ = 0;        // guarded by enqueue_mutex_: their turns have not begun

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What ends an operation among workers on one of them that waits for something else at the moment.
+#pragma once
+
+#include <memory>
+
+#include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/export.h"
+#include "crossdevice/device/wait_limit.h"
+
+namespace crossdevice::detail {
+
+/// Hears from its construction on, and of what was before, whether a member of the cluster is gone or has given the job up.
+///
+/// Errors   throw_if_interrupted(): UnavailableError, AbortedError, with the member to blame; the first loss counts, and an abort more.
+/// Threads  any.
+class CROSSDEVICE_EXPORT JobNews final : public WaitInterrupter {
+ public:
+  explicit JobNews(Cluster& cluster);
+  ~JobNews() override;
+  void throw_if_interrupted() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace crossdevice::detail
