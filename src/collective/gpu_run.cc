@@ -47,6 +47,7 @@ void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<Ncc
   enqueued.clique = std::move(clique);
   enqueued.listener = operation.listener;
   enqueued.stream = lanes_[0].stream;
+  if (enqueued.listener != nullptr) enqueued.listener->operation_enqueued(enqueued.clique);
   watch(std::move(enqueued));
 }
 

@@ -412,6 +412,8 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
     }
     if (has_ended) {
       record_completed(node.flight);
+      const bool is_launch = operation.launches_over != nullptr;
+      if (!is_launch && operation.listener != nullptr) operation.listener->operation_completed();
       return true;
     }
     if (!node.has_started && operation.start.has_completed()) {

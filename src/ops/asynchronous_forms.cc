@@ -137,6 +137,7 @@ struct CrossDeviceOps::Async {
     std::exception_ptr error;
     try {
       body(state, active);
+      state.add_gpu_ends();
     } catch (...) {
       error = std::current_exception();
       active.set_failed(error);

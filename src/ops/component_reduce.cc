@@ -107,7 +107,7 @@ GpuOperation gpu_operation(ActiveOperation& active, bool is_waited_for) {
   return {.record = active.record(),
           .timeout_seconds = active.timeout_seconds(),
           .deadline = active.deadline(),
-          .listener = is_waited_for ? nullptr : active.shared_queue(),
+          .listener = is_waited_for ? nullptr : active.listener(),
           .is_in_place = active.is_in_place()};
 }
 

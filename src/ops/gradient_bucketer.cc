@@ -291,7 +291,7 @@ void GradientBucketer::wait() {
   for (State::Bucket& bucket : state_->buckets) {
     if (!bucket.pending.has_value()) continue;
     try {
-      bucket.pending->wait();
+      bucket.pending->wait_until_enqueued();
     } catch (const AbortedError&) {
       // With a gradient missing it is what this worker has just done, or no worse.
       if (error == nullptr && missing.empty()) error = std::current_exception();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/ops/pending_batch.h"
 
+#include <exception>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
@@ -33,17 +35,40 @@ void require_end(const detail::PendingBatchState& batch) {
       "wait for itself");
 }
 
+/// What the watchdog has found, which nobody else is to throw then.
+void throw_found(const detail::PendingBatchState& batch) {
+  if (batch.gpu == nullptr) return;
+  const std::exception_ptr error = batch.gpu->error();
+  if (error == nullptr) return;
+  batch.queue->forget_error(error);
+  std::rethrow_exception(error);
+}
+
 }  // namespace
 
 void PendingBatch::wait() { wait(Deadline::never()); }
 
 void PendingBatch::wait(const Deadline& deadline) {
+  wait_until_enqueued(deadline);
+  if (batch_->gpu == nullptr) return;
+  try {
+    batch_->gpu->wait(deadline);
+  } catch (...) {
+    throw_found(*batch_);
+    throw;
+  }
+}
+
+void PendingBatch::wait_until_enqueued() { wait_until_enqueued(Deadline::never()); }
+
+void PendingBatch::wait_until_enqueued(const Deadline& deadline) {
   require_end(*batch_);
   batch_->work->wait_until_done(deadline);
   if (const std::exception_ptr error = batch_->work->error()) {
     batch_->queue->forget_error(error);
     std::rethrow_exception(error);
   }
+  throw_found(*batch_);
 }
 
 std::size_t PendingBatch::size() const { return batch_->results.size(); }

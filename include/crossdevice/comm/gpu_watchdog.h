@@ -23,7 +23,7 @@
 
 namespace crossdevice::detail {
 
-/// Who hears that an operation has failed.
+/// Who hears how an operation has ended.
 class CROSSDEVICE_EXPORT FailureListener {
  public:
   FailureListener() = default;
@@ -32,6 +32,10 @@ class CROSSDEVICE_EXPORT FailureListener {
   virtual ~FailureListener() = default;
   /// Called on the watchdog's thread: must be quick, must neither wait nor launch.
   virtual void operation_failed(std::exception_ptr error) = 0;
+  /// Called by who enqueues, before watch(), for each part of an operation. `clique`: whose failure is the operation's; may be null.
+  virtual void operation_enqueued(const std::shared_ptr<NcclClique>& /*clique*/) {}
+  /// Called on the watchdog's thread: such a part has come to its end. Must be quick.
+  virtual void operation_completed() {}
 };
 
 /// A few moments, which need no memory of their own.

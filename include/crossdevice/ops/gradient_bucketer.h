@@ -58,7 +58,8 @@ class CROSSDEVICE_EXPORT GradientBucketer {
   /// Errors   FailedPreconditionError: one is not ready yet; names it.
   [[nodiscard]] InCompletionOrder in_completion_order() const;
 
-  /// Ends the step: waits for every pack that left, rethrows what went wrong.
+  /// Ends the step: waits for every pack that left, rethrows what went wrong. On GPUs it waits until they are enqueued, so that the host runs ahead, and the gradients may
+  /// be used in the order of their streams; what goes wrong there later is thrown by a later step's wait(), by the ops' next call or by their check().
   ///
   /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers, which wait for its pack, get
   ///          AbortedError, which names this worker and the gradient; so it is where a pack failed here alone. That ends all that workers of the job do together,

@@ -53,14 +53,24 @@ class CROSSDEVICE_EXPORT CompletionRange {
 };
 
 /// Memory   keeps handles on the operation's tensors until it dies; a view's memory must outlive it.
+/// Order    on GPUs an operation, and each of its values, counts as complete, for all but wait(), when it is enqueued: is_done() is true, value() returns, and the
+///          result may be used in the order of its stream.
 /// Errors   FailedPreconditionError: waiting inside a hook that has to end before the operation can.
 class CROSSDEVICE_EXPORT PendingBatch : public Work {
  public:
   explicit PendingBatch(std::shared_ptr<detail::PendingBatchState> state);
 
-  /// Blocks until the operation has ended; throws what it failed with, every time.
+  /// Blocks until the operation has ended, on GPUs too (what is captured into a graph counts as ended); throws what it failed with, every time. What has gone wrong
+  /// on GPUs, if only after the operation was enqueued, is thrown as well, and then neither by the object's next call nor by its check().
+  ///
+  /// Errors   also DeadlineExceededError: `deadline` passed first, and the operation goes on. Without one, who waits for a stream that the program itself holds back waits
+  ///          as long: the operation's own deadline runs from the moment at which it comes to the head of its stream.
   void wait();
   void wait(const Deadline& deadline);
+  /// The same without the wait for GPUs: for programs that go on in the order of the streams. Throws what has gone wrong there only if it is known already; else
+  /// wait(), the object's next call or its check() does.
+  void wait_until_enqueued();
+  void wait_until_enqueued(const Deadline& deadline);
   /// Number of values.
   [[nodiscard]] std::size_t size() const;
   /// The result of value `index`; waits for it alone.

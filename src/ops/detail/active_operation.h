@@ -68,8 +68,9 @@ class ActiveOperation {
   [[nodiscard]] const OperationRecord& record() const { return record_; }
   [[nodiscard]] const Deadline& deadline() const { return deadline_; }
   [[nodiscard]] std::optional<double> timeout_seconds() const { return timeout_seconds_; }
-  /// For those that may find out later how it has ended.
-  [[nodiscard]] std::shared_ptr<OperationQueue> shared_queue() const {
+  /// Hears how it ends on GPUs, after the call.
+  [[nodiscard]] std::shared_ptr<FailureListener> listener() const {
+    if (pending_ != nullptr) return pending_->gpu_completion();
     return queue_.shared_from_this();
   }
   [[nodiscard]] bool stop_requested() const {

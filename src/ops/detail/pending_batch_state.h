@@ -16,6 +16,7 @@
 #include "crossdevice/ops/destinations.h"
 #include "crossdevice/ops/values.h"
 
+#include "ops/detail/gpu_completion.h"
 #include "ops/detail/operation_queue.h"
 #include "ops/detail/streamed_pack.h"
 
@@ -48,6 +49,24 @@ struct PendingBatchState {
     const ValueDestinationPair* begin = pairs.data();
     if (before(&pair, begin) || !before(&pair, begin + pairs.size())) return kNoItem;
     return static_cast<std::size_t>(&pair - begin);
+  }
+  /// For the thread of the operation.
+  [[nodiscard]] std::shared_ptr<GpuCompletion> gpu_completion() {
+    if (gpu == nullptr) gpu = std::make_shared<GpuCompletion>(queue);
+    return gpu;
+  }
+  /// All is enqueued: when its results are there on GPUs the operation has ended there.
+  void add_gpu_ends() {
+    const auto add = [this](const Tensor& tensor) {
+      if (!tensor.device().is_host()) gpu_completion()->add_end(tensor);
+    };
+    for (const Mirrored& result : results) {
+      for (const Tensor& tensor : result.values()) add(tensor);
+      for (const IndexedSlices& slices : result.slices()) {
+        add(slices.values);
+        add(slices.indices);
+      }
+    }
   }
   /// Ends the operation: no tensor stays marked as in flight.
   void finish(std::exception_ptr error) {
@@ -91,7 +110,8 @@ struct PendingBatchState {
   std::vector<ValueDestinationPair> pairs;  ///< what the operation reads and where it writes
   std::deque<Mirrored> outputs;   ///< what the destinations of `pairs` borrow; stable addresses
   std::vector<Mirrored> results;  ///< what value(i) returns
-  std::vector<Stream*> behind;    ///< what has been enqueued there comes before the operation
+  std::shared_ptr<GpuCompletion> gpu;  ///< null: no GPU has a part in it; constant once it is done
+  std::vector<Stream*> behind;         ///< what has been enqueued there comes before the operation
   std::vector<std::atomic<bool>> released;    ///< per item
   std::optional<StreamedPack> streamed_pack;  ///< before the operation is enqueued
 };
