@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "crossdevice/collective/gpu_reduce.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_platform.h"
 #include "crossdevice/device/scratch_lease.h"
 
@@ -84,11 +85,16 @@ void gpu_gather(std::span<const Tensor> inputs, std::size_t axis, std::span<cons
   lanes.add(inputs);
   lanes.add(outputs);
   detail::GpuRun run(lanes);
-  run.begin();
-  lanes.meet();
-  for (const Tensor& output : outputs) gather_into(lanes.of(output), inputs, axis, output);
-  lanes.meet();
-  run.end(operation, inputs[0].dtype());
+  const auto contents = detail::GpuContents::of(inputs[0]);
+  try {
+    run.begin();
+    lanes.meet();
+    for (const Tensor& output : outputs) gather_into(lanes.of(output), inputs, axis, output);
+    lanes.meet();
+    run.end(operation, contents);
+  } catch (const OpError& error) {
+    run.rethrow(error, operation, contents);
+  }
 }
 
 }  // namespace crossdevice

@@ -21,6 +21,7 @@ namespace {
 
 using detail::CopyRange;
 using detail::CudaStream;
+using detail::GpuContents;
 using detail::GpuDevice;
 using detail::GpuLane;
 using detail::GpuLanes;
@@ -297,12 +298,12 @@ void gpu_reduce(const GpuReduceRequest& request) {
     for (const ShareGroup& group : groups->view()) {
       reduce_group(request, group, lanes[group.lane], run);
     }
-    const DType dtype = request.tensors[0].inputs[0].dtype();
-    span.end("reduce", [&] { return detail::trace_arguments(request.operation.record, dtype); });
+    const GpuContents contents = GpuContents::of(request.tensors);
+    span.end("reduce", [&] { return detail::trace_arguments(request.operation.record, contents); });
     lanes.meet();
-    run.end(request.operation, dtype);
+    run.end(request.operation, contents);
   } catch (const OpError& error) {
-    run.rethrow(error, request.operation, request.tensors[0].inputs[0].dtype());
+    run.rethrow(error, request.operation, GpuContents::of(request.tensors));
   }
 }
 
@@ -312,34 +313,43 @@ void gpu_broadcast(const Tensor& source, std::span<const Tensor> outputs,
   lanes.add(source);
   lanes.add(outputs);
   GpuRun run(lanes);
-  run.begin();
-  lanes.meet();
-  for (const Tensor& output : outputs) {
-    if (output.data() == source.data() || source.size_bytes() == 0) continue;
-    const GpuLane& lane = lanes.of(output);
-    const detail::CurrentCudaDevice current(*detail::gpu_platform().cuda, lane.device->ordinal());
-    copy_on(lane, output.data(), source.data(), source.size_bytes());
+  try {
+    run.begin();
+    lanes.meet();
+    for (const Tensor& output : outputs) {
+      if (output.data() == source.data() || source.size_bytes() == 0) continue;
+      const GpuLane& lane = lanes.of(output);
+      const detail::CurrentCudaDevice current(*detail::gpu_platform().cuda, lane.device->ordinal());
+      copy_on(lane, output.data(), source.data(), source.size_bytes());
+    }
+    lanes.meet();
+    run.end(operation, GpuContents::of(source));
+  } catch (const OpError& error) {
+    // Not set_written(): the source itself is never written.
+    run.rethrow(error, operation, GpuContents::of(source));
   }
-  lanes.meet();
-  run.end(operation, source.dtype());
 }
 
 void gpu_divide(const Tensor& tensor, double divisor, const GpuOperation& operation) {
   GpuLanes lanes;
   lanes.add(tensor);
   GpuRun run(lanes);
-  run.begin();
-  const detail::GpuPlatform& platform = detail::gpu_platform();
-  const detail::CurrentCudaDevice current(*platform.cuda, lanes[0].device->ordinal());
-  const CopyRange all{tensor.data(), tensor.data(), tensor.num_elements()};
-  require_cuda(*platform.cuda,
-               platform.kernels->copy_ranges({.ranges = std::span<const CopyRange>(&all, 1),
-                                              .source_dtype = tensor.dtype(),
-                                              .destination_dtype = tensor.dtype(),
-                                              .divisor = divisor,
-                                              .stream = lanes[0].stream}),
-               "the division's kernel");
-  run.end(operation, tensor.dtype());
+  try {
+    run.begin();
+    const detail::GpuPlatform& platform = detail::gpu_platform();
+    const detail::CurrentCudaDevice current(*platform.cuda, lanes[0].device->ordinal());
+    const CopyRange all{tensor.data(), tensor.data(), tensor.num_elements()};
+    require_cuda(*platform.cuda,
+                 platform.kernels->copy_ranges({.ranges = std::span<const CopyRange>(&all, 1),
+                                                .source_dtype = tensor.dtype(),
+                                                .destination_dtype = tensor.dtype(),
+                                                .divisor = divisor,
+                                                .stream = lanes[0].stream}),
+                 "the division's kernel");
+    run.end(operation, GpuContents::of(tensor));
+  } catch (const OpError& error) {
+    run.rethrow(error, operation, GpuContents::of(tensor));
+  }
 }
 
 }  // namespace crossdevice

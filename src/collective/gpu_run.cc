@@ -8,10 +8,21 @@
 
 namespace crossdevice::detail {
 
-TraceArguments trace_arguments(const OperationRecord& record, DType dtype, const char* algorithm) {
+GpuContents GpuContents::of(std::span<const GpuReduceTensor> tensors) {
+  GpuContents contents = of(tensors[0].inputs[0]);
+  for (const GpuReduceTensor& tensor : tensors.subspan(1)) {
+    const Tensor& first = tensor.inputs[0];
+    contents.size_bytes += first.size_bytes();
+    if (contents.dtype != first.dtype()) contents.dtype.reset();
+  }
+  return contents;
+}
+
+TraceArguments trace_arguments(const OperationRecord& record, const GpuContents& contents,
+                               const char* algorithm) {
   return {.sequence = record.sequence,
-          .num_bytes = record.size_bytes,
-          .dtype = to_string(dtype),
+          .num_bytes = contents.size_bytes,
+          .dtype = contents.dtype.has_value() ? to_string(*contents.dtype) : "mixed",
           .algorithm = algorithm};
 }
 
@@ -23,23 +34,25 @@ void GpuRun::begin() {
   for (std::size_t i = 0; i < lanes_.size(); ++i) span_.begin(*lanes_[i].device, lanes_[i].stream);
 }
 
-WatchedOperation GpuRun::watched(const GpuOperation& operation, DType dtype) const {
+WatchedOperation GpuRun::watched(const GpuOperation& operation, const GpuContents& contents) const {
   WatchedOperation result;
   result.record = operation.record;
-  result.size_bytes = operation.record.size_bytes;
-  result.dtype = dtype;
+  result.size_bytes = contents.size_bytes;
+  result.dtype = contents.dtype;
   result.timeout_seconds = operation.timeout_seconds;
   result.inputs_intact = !operation.is_in_place;
   result.devices = lanes_.names();
   return result;
 }
 
-void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<NcclClique> clique) {
+void GpuRun::end(const GpuOperation& operation, const GpuContents& contents,
+                 std::shared_ptr<NcclClique> clique) {
   lanes_.release_streams();
   is_open_ = false;
   if (is_captured_ || operation.record.kind.empty()) return;
-  span_.end(operation.record.kind.data(), [&] { return trace_arguments(operation.record, dtype); });
-  WatchedOperation enqueued = watched(operation, dtype);
+  span_.end(operation.record.kind.data(),
+            [&] { return trace_arguments(operation.record, contents); });
+  WatchedOperation enqueued = watched(operation, contents);
   enqueued.start = start_;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     enqueued.ends.push_back(GpuEvent::record(*lanes_[i].device, lanes_[i].stream));
@@ -51,10 +64,11 @@ void GpuRun::end(const GpuOperation& operation, DType dtype, std::shared_ptr<Ncc
   watch(std::move(enqueued));
 }
 
-void GpuRun::rethrow(const OpError& error, const GpuOperation& operation, DType dtype) const {
+void GpuRun::rethrow(const OpError& error, const GpuOperation& operation,
+                     const GpuContents& contents) const {
   if (!operation.record.kind.empty() && error.code() != StatusCode::FAILED_PRECONDITION) {
     try {
-      record_failed_launch(watched(operation, dtype), std::current_exception());
+      record_failed_launch(watched(operation, contents), std::current_exception());
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // No memory for a record: the error itself says more.
     }

@@ -183,13 +183,13 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
     }
     launch.end();
     bar.end("communicate",
-            [&] { return trace_arguments(operation.record, input.dtype(), "nccl"); });
+            [&] { return trace_arguments(operation.record, GpuContents::of(input), "nccl"); });
     if (buffers.divided != nullptr) divide(*buffers.divided, stream);
-    run.end(operation, input.dtype(), clique);
+    run.end(operation, GpuContents::of(input), clique);
   } catch (const OpError& error) {
     // The others count on this call, and would take the next one for it.
     clique->break_with(std::current_exception());
-    run.rethrow(error, operation, input.dtype());
+    run.rethrow(error, operation, GpuContents::of(input));
   } catch (...) {
     clique->break_with(std::current_exception());
     throw;

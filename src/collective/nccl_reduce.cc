@@ -432,10 +432,10 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
                    .run = run,
                    .ranges = state.ranges})
         .run();
-    run.end(request.operation, request.tensors[0].inputs[0].dtype(), state.clique);
+    run.end(request.operation, detail::GpuContents::of(request.tensors), state.clique);
   } catch (const OpError& error) {
     state.give_up_for_others();
-    run.rethrow(error, request.operation, request.tensors[0].inputs[0].dtype());
+    run.rethrow(error, request.operation, detail::GpuContents::of(request.tensors));
   } catch (...) {
     state.give_up_for_others();
     throw;

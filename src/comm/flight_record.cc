@@ -47,7 +47,7 @@ nlohmann::json to_json(const FlightEntry& entry) {
                          {"num_values", entry.operation.num_values},
                          {"detail", entry.detail},
                          {"size_bytes", entry.size_bytes},
-                         {"dtype", std::string(to_string(entry.dtype))},
+                         {"dtype", nullptr},
                          {"devices", std::move(devices)},
                          {"timeout_seconds", nullptr},
                          {"state", std::string(to_string(entry.state))},
@@ -55,6 +55,11 @@ nlohmann::json to_json(const FlightEntry& entry) {
                          {"started_ns", entry.started_ns},
                          {"ended_ns", entry.ended_ns},
                          {"error", entry.error}};
+  if (entry.dtype.has_value()) {
+    json["dtype"] = std::string(to_string(*entry.dtype));
+  } else if (entry.size_bytes != 0) {
+    json["dtype"] = "mixed";
+  }
   if (entry.timeout_seconds.has_value()) json["timeout_seconds"] = *entry.timeout_seconds;
   return json;
 }

@@ -309,6 +309,7 @@ TEST(GpuWatchdogTest, AFailureWritesTheFlightRecord) {
   Failure failure;
   WatchedOperation watched = operation(77);
   watched.detail = "into GPU:0";
+  watched.dtype = DType::FLOAT32;
   watched.devices = {"GPU:0"};
   watched.timeout_seconds = 0.01;
   stream.block();

@@ -24,8 +24,10 @@ struct CROSSDEVICE_EXPORT FlightEntry {
   std::uint64_t number = 0;  ///< counts the process's operations on GPUs, from 1
   OperationRecord operation{};
   std::string detail{};
-  std::size_t size_bytes = 0;
-  DType dtype = DType::FLOAT32;
+  std::size_t size_bytes =
+      0;  ///< of one replica's values; of the group of them that was enqueued together, where an operation takes several
+  std::optional<DType>
+      dtype{};  ///< nothing: several; of a launch that has failed, whose size_bytes is 0: not known
   Devices devices{};
   std::optional<double> timeout_seconds{};
   FlightState state = FlightState::ENQUEUED;
@@ -44,7 +46,8 @@ inline constexpr std::size_t kFlightRecordSize = 1000;
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<FlightEntry> flight_record();
 /// The same as JSON: {"pid": 4711, "written_ns": ..., "operations": [{"number": 1, "operation": "all_reduce #1 (1 value, 4 KiB)", "kind": "all_reduce",
 /// "sequence": 1, "detail": "", "size_bytes": 4096, "dtype": "float32", "devices": ["GPU:0"], "timeout_seconds": null, "state": "completed",
-/// "enqueued_ns": ..., "started_ns": ..., "ended_ns": ..., "error": ""}]}. On a failure it is written to the file that CROSSDEVICE_FLIGHT_RECORD names.
+/// "enqueued_ns": ..., "started_ns": ..., "ended_ns": ..., "error": ""}]}. "dtype" is "mixed" for several, null where it is not known. On a failure it is written to
+/// the file that CROSSDEVICE_FLIGHT_RECORD names; without that nowhere, as the library makes no files unasked.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string flight_record_json();
 
 }  // namespace crossdevice

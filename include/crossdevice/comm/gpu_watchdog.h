@@ -51,7 +51,7 @@ struct WatchedOperation {
   OperationRecord record{};
   std::string detail{};  ///< after the record, where messages name it
   std::size_t size_bytes = 0;
-  DType dtype = DType::FLOAT32;
+  std::optional<DType> dtype{};  ///< nothing: several, or, of a launch, not known
   /// Nothing or 0: no deadline.
   std::optional<double> timeout_seconds{};
   GpuEvent start{};  ///< the clock starts when this has come

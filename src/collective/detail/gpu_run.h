@@ -2,7 +2,10 @@
 /// One operation on GPUs while it is enqueued: its lanes, and who watches it afterwards.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "crossdevice/collective/gpu_reduce.h"
 #include "crossdevice/comm/gpu_watchdog.h"
@@ -12,13 +15,26 @@
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/gpu_event.h"
 #include "crossdevice/device/gpu_span.h"
+#include "crossdevice/device/tensor.h"
 
 #include "collective/detail/gpu_lanes.h"
 
 namespace crossdevice::detail {
 
+/// What a run deals with, which may be one of several groups of an operation's values.
+struct GpuContents {
+  std::size_t size_bytes = 0;    ///< of one replica's values
+  std::optional<DType> dtype{};  ///< nothing: several
+
+  [[nodiscard]] static GpuContents of(const Tensor& tensor) {
+    return {tensor.size_bytes(), tensor.dtype()};
+  }
+  [[nodiscard]] static GpuContents of(std::span<const GpuReduceTensor> tensors);
+};
+
 /// What a bar of that operation's, or of a part of it, says.
-[[nodiscard]] TraceArguments trace_arguments(const OperationRecord& record, DType dtype,
+[[nodiscard]] TraceArguments trace_arguments(const OperationRecord& record,
+                                             const GpuContents& contents,
                                              const char* algorithm = nullptr);
 
 /// begin(), then enqueue on the lanes, then end(). Where enqueueing fails half way, the destructor restores the order of the streams, so that what
@@ -41,9 +57,10 @@ class GpuRun {
   void set_written() { has_written_ = true; }
   /// Throws `error`, which is under way and has ended the enqueueing: says whether `operation` has left its inputs intact. The flight record gets it, unless it
   /// says of an object only that it has failed before.
-  [[noreturn]] void rethrow(const OpError& error, const GpuOperation& operation, DType dtype) const;
+  [[noreturn]] void rethrow(const OpError& error, const GpuOperation& operation,
+                            const GpuContents& contents) const;
   /// `clique`: whose communicators it used; null: none's.
-  void end(const GpuOperation& operation, DType dtype,
+  void end(const GpuOperation& operation, const GpuContents& contents,
            std::shared_ptr<NcclClique> clique = nullptr);
 
  private:
@@ -54,7 +71,8 @@ class GpuRun {
   GpuEvent start_;
   GpuSpan span_{GpuSpanKind::OPERATION};
 
-  [[nodiscard]] WatchedOperation watched(const GpuOperation& operation, DType dtype) const;
+  [[nodiscard]] WatchedOperation watched(const GpuOperation& operation,
+                                         const GpuContents& contents) const;
 };
 
 }  // namespace crossdevice::detail

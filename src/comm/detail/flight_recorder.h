@@ -16,7 +16,7 @@ struct FlightPlan {
   OperationRecord operation{};
   std::string_view detail{};
   std::size_t size_bytes = 0;
-  DType dtype = DType::FLOAT32;
+  std::optional<DType> dtype{};
   Devices devices{};
   std::optional<double> timeout_seconds{};
   std::int64_t enqueued_ns = 0;  ///< 0: now

@@ -22,7 +22,7 @@ class StreamWait final : public WaitInterrupter {
   ///
   /// Errors   those of `work`; a deadline that passed in a copy names the operation too.
   template <class Work>
-  auto run(Work work) const {
+  auto run(Work work) const {  // NOLINT(modernize-use-nodiscard): most work returns nothing
     try {
       return work(WaitLimit{.deadline = active_.deadline(), .interrupter = this});
     } catch (const DeadlineExceededError& error) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the flight record says of the ops' calls on GPUs: each group of a batch with its own bytes and dtype, and every launch that fails.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "crossdevice/comm/flight_record.h"
+#include "crossdevice/core/error.h"
+#include "crossdevice/ops/hierarchical_copy_all_reduce.h"
+#include "crossdevice/ops/nccl_all_reduce.h"
+#include "crossdevice/ops/reduction_to_one_device.h"
+
+#include "support/gpu_fixture.h"
+#include "support/gpu_values.h"
+#include "support/thrown.h"
+
+namespace crossdevice {
+namespace {
+
+[[maybe_unused]] const bool kInstalled = (testing::install_emulated_gpus(), true);
+
+using testing::emulated_cuda;
+using testing::gpu;
+using ::testing::HasSubstr;
+using testing::thrown;
+using testing::vector_of;
+
+class GpuFlightRecord : public testing::EmulatedGpuTest {};
+
+template <class T>
+PerReplica on_two_gpus(std::size_t count) {
+  return PerReplica{vector_of(std::vector<T>(count, T(1)), gpu(0)),
+                    vector_of(std::vector<T>(count, T(1)), gpu(1))};
+}
+
+/// Entries that have come since there were so many of them in all.
+std::vector<FlightEntry> entries_after(std::uint64_t number) {
+  std::vector<FlightEntry> all = flight_record();
+  std::erase_if(all, [number](const FlightEntry& entry) { return entry.number <= number; });
+  return all;
+}
+
+std::uint64_t last_number() {
+  const std::vector<FlightEntry> all = flight_record();
+  return all.empty() ? 0 : all.back().number;
+}
+
+TEST_F(GpuFlightRecord, EachGroupOfABatchHasItsOwnBytesAndDType) {
+  NcclAllReduce ops(1);
+  // NCCL takes the first two, our kernels the 16-bit integers.
+  const std::vector<PerReplica> batch{on_two_gpus<float>(100), on_two_gpus<double>(10),
+                                      on_two_gpus<std::int16_t>(7), on_two_gpus<std::int16_t>(3)};
+  const std::uint64_t before = last_number();
+  ops.batch_reduce_into(ReduceOp::SUM, batch);
+  const std::vector<FlightEntry> entries = entries_after(before);
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].size_bytes, 480U);
+  EXPECT_EQ(entries[1].size_bytes, 20U);
+  EXPECT_EQ(entries[1].dtype, DType::INT16);
+  for (const FlightEntry& entry : entries) EXPECT_EQ(entry.operation.size_bytes, 500U);
+  const nlohmann::json all = nlohmann::json::parse(flight_record_json()).at("operations");
+  EXPECT_EQ(all.at(all.size() - 2).at("dtype"), "mixed");
+  EXPECT_EQ(all.back().at("dtype"), "int16");
+}
+
+TEST_F(GpuFlightRecord, EveryLaunchThatFailsIsInIt) {
+  struct Case {
+    std::string kind;
+    const char* function;
+    std::size_t skip;
+    std::function<void()> call;
+  };
+  HierarchicalCopyAllReduce ops(1);
+  ReductionToOneDevice mean({.accumulation_fn = [](std::span<const Tensor> parts) {
+    return copy_to_device(parts[0], parts[0].device());
+  }});
+  const PerReplica value = on_two_gpus<float>(10);
+  const std::vector<Case> cases = {
+      {"broadcast", "cuda.memcpy_async", 0,
+       [&] { (void)ops.broadcast(value.values()[0], "GPU:1"); }},
+      {"gather", "kernels.copy_ranges", 0, [&] { (void)ops.gather(value, "GPU:1", 0); }},
+      // Its reduction, of one tensor, is a kernel too, but another.
+      {"reduce", "kernels.copy_ranges", 0,
+       [&] { (void)mean.reduce(ReduceOp::MEAN, value, "GPU:0"); }},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.kind + " " + each.function);
+    each.call();
+    ASSERT_TRUE(emulated_cuda().synchronize());
+    const std::uint64_t before = last_number();
+    emulated_cuda().calls().inject({.function = each.function, .skip = each.skip, .status = 98});
+    EXPECT_NE(thrown<InternalError>(each.call), "");
+    emulated_cuda().calls().clear_faults();
+    const std::vector<FlightEntry> entries = entries_after(before);
+    ASSERT_FALSE(entries.empty());
+    EXPECT_EQ(entries.back().state, FlightState::FAILED);
+    EXPECT_EQ(entries.back().operation.kind, each.kind);
+    EXPECT_NE(entries.back().error, "");
+    each.call();
+  }
+}
+
+}  // namespace
+}  // namespace crossdevice
