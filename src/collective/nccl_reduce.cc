@@ -56,8 +56,9 @@ struct NcclReducer::State {
   Devices devices;
   std::unique_ptr<detail::LaunchOrder> order;  // null: no other worker
   std::shared_ptr<detail::NcclClique> clique;
-  std::unique_ptr<NcclStage> stage;                         // null until something is staged
-  std::vector<std::unique_ptr<NcclStage>> captured_stages;  // graphs may use them at any time
+  std::unique_ptr<NcclStage> stage;  // null until something is staged
+  // One for each captured call: graphs may use them at any time, two of them at once, and nobody says when a graph is gone.
+  std::vector<std::unique_ptr<NcclStage>> captured_stages;
   // Of the operation under way; their memory is kept.
   NcclRounds rounds;
   std::vector<TensorSize> sizes;

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/hierarchical_copy_all_reduce.h"
 #include "crossdevice/ops/nccl_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
@@ -158,9 +159,28 @@ struct Way {
   std::vector<int> devices;
 };
 
+std::shared_ptr<CrossDeviceOps> collective_of(const std::vector<int>& devices) {
+  std::vector<Device> names;
+  names.reserve(devices.size());
+  for (const int device : devices) names.push_back(gpu(static_cast<std::size_t>(device)));
+  return std::make_shared<CollectiveAllReduce>(Devices(std::span<const Device>(names)),
+                                               static_cast<int>(devices.size()));
+}
+
 std::vector<Way> ways() {
   return {{"NCCL, 2 GPUs", std::make_shared<NcclAllReduce>(1), {0, 1}},
           {"NCCL, 1 GPU", std::make_shared<NcclAllReduce>(1), {3}},
+          {"NCCL, 3 GPUs", std::make_shared<NcclAllReduce>(1), {2, 0, 1}},
+          {"NCCL, 4 GPUs", std::make_shared<NcclAllReduce>(1), {0, 1, 2, 3}},
+          {"NCCL, 8 GPUs", std::make_shared<NcclAllReduce>(1), {7, 6, 5, 4, 3, 2, 1, 0}},
+          {"a worker that is alone, 1 GPU", collective_of({2}), {2}},
+          {"a worker that is alone, 3 GPUs", collective_of({1, 0, 2}), {1, 0, 2}},
+          {"a worker that is alone, 8 GPUs",
+           collective_of({0, 1, 2, 3, 4, 5, 6, 7}),
+           {0, 1, 2, 3, 4, 5, 6, 7}},
+          {"kernels, 1 GPU", std::make_shared<HierarchicalCopyAllReduce>(1), {4}},
+          {"kernels, 4 GPUs", std::make_shared<HierarchicalCopyAllReduce>(1), {3, 1, 2, 0}},
+          {"kernels, 8 GPUs", std::make_shared<ReductionToOneDevice>(), {0, 1, 2, 3, 4, 5, 6, 7}},
           {"NCCL, 5 GPUs", std::make_shared<NcclAllReduce>(2), {4, 1, 0, 2, 3}},
           {"NCCL, GPUs apart", std::make_shared<NcclAllReduce>(0), {6, 7}},
           {"kernels, 2 GPUs", std::make_shared<HierarchicalCopyAllReduce>(1), {0, 1}},

@@ -37,8 +37,8 @@ struct NcclReduceRequest {
 /// Ranges below min(1 MiB, the pack's bytes) are copied into a staging buffer, one launch per GPU and pack, and out of it the same way; larger ones, and packs of
 /// one range, go to NCCL where they lie. MEAN is the sum, divided on the way out of the buffer or in one pass where it lies.
 ///
-/// Memory   at most two staging buffers on each GPU of bytes_per_pack + 1 MiB, or 64 MiB where that is 0, made when they are first needed and kept; a captured
-///          operation has buffers of its own, which live as long as this.
+/// Memory   at most two staging buffers on each GPU of bytes_per_pack + 1 MiB, or 64 MiB where that is 0, made when they are first needed and kept; each captured
+///          operation that needs some has such buffers of its own, which live as long as this.
 /// Order    as gpu_reduce; a batch of one pack runs on the tensors' streams alone, of several NCCL works on a stream of its own beside them.
 /// Errors   as gpu_reduce; UnavailableError, FailedPreconditionError: the communicators are broken, says since when and why.
 /// Threads  calls are serialised by the caller.
