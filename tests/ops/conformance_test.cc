@@ -80,7 +80,7 @@ PerReplica scalars(std::size_t devices, float offset) {
 
 // C14-1 and V1-1: reduce and batch_reduce, MEAN and SUM, to the same devices, to a Mirrored on one device, to a device string; broadcast to each.
 TEST_P(OpsConformance, C14_1_V1_1_ReductionAndBroadcast) {
-  for (const std::size_t n : {1u, 2u, 4u}) {
+  for (const std::size_t n : {1u, 2u, 3u, 4u, 8u}) {
     const PerReplica value = scalars(n, 0);
     const PerReplica value2 = scalars(n, 1);
     const float mean = static_cast<float>(n - 1) / 2;
@@ -283,7 +283,7 @@ TEST_P(OpsConformance, C2_6_BatchReduceMixedDenseAndSparse) {
 
 // C2-10: [[[1, 2], [1, 2]]] along every axis.
 TEST_P(OpsConformance, C2_10_GatherSameShape) {
-  for (const std::size_t n : {1u, 2u, 3u}) {
+  for (const std::size_t n : {1u, 2u, 3u, 4u, 8u}) {
     std::vector<Tensor> components;
     for (std::size_t r = 0; r < n; ++r) {
       components.push_back(tensor_of<float>({1, 2, 1, 2}, {1, 2, 2}, cpu(r)));
