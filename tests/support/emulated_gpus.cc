@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/emulated_gpus.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
@@ -25,6 +26,8 @@ struct EmulatedGpus {
 // Never destroyed: the library keeps the tables after main.
 EmulatedGpus* installed = nullptr;
 
+std::atomic<bool> mismatches_are_allowed{false};  // orders nothing
+
 EmulatedGpus& gpus() {
   if (installed == nullptr) throw std::logic_error("install_emulated_gpus() was not called");
   return *installed;
@@ -45,6 +48,11 @@ void install_emulated_gpus(int count) {
   detail::set_nccl_library({instance.nccl, ""});
   (void)std::atexit(end_threads);
 }
+
+bool has_emulated_gpus() { return installed != nullptr; }
+
+void allow_mismatches() { mismatches_are_allowed = true; }
+bool may_mismatch() { return mismatches_are_allowed; }
 
 EmulatedCuda& emulated_cuda() { return *gpus().cuda; }
 EmulatedKernels& emulated_kernels() { return *gpus().kernels; }
