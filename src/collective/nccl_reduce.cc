@@ -151,8 +151,9 @@ class RoundPipeline {
   explicit RoundPipeline(const Parts& parts)
       : parts_(parts),
         has_own_stream_(parts.stage != nullptr && parts.rounds.num_staged_rounds() > 1),
-        divisor_(parts.request.op == ReduceOp::MEAN ? static_cast<double>(parts.clique.num_ranks())
-                                                    : 1.0) {}
+        divisor_(parts.request.op == ReduceOp::MEAN && !is(NcclPattern::BROADCAST)
+                     ? static_cast<double>(parts.clique.num_ranks())
+                     : 1.0) {}
 
   void run() {
     try {
@@ -169,7 +170,7 @@ class RoundPipeline {
     if (parts_.shares_stage) order_behind_stage();
     for (std::size_t k = 0; k < rounds.size(); ++k) {
       pack(k);
-      reduce(k);
+      communicate(k);
       if (k > 0) unpack(k - 1);
     }
     unpack(rounds.size() - 1);
@@ -186,6 +187,23 @@ class RoundPipeline {
   }
   [[nodiscard]] std::size_t num_devices() const {
     return static_cast<std::size_t>(parts_.clique.size());
+  }
+  [[nodiscard]] bool is(NcclPattern pattern) const { return parts_.request.pattern == pattern; }
+  /// Whether device `i` has elements to give.
+  [[nodiscard]] bool has_input(std::size_t i) const {
+    return i == 0 || !is(NcclPattern::BROADCAST);
+  }
+  /// Whether device `i` gets any. In a broadcast the first one has them already.
+  [[nodiscard]] bool gets_output(std::size_t i) const {
+    switch (parts_.request.pattern) {
+      case NcclPattern::ALL_REDUCE:
+        return true;
+      case NcclPattern::REDUCE:
+        return i == 0;
+      case NcclPattern::BROADCAST:
+        return i != 0;
+    }
+    return true;
   }
   [[nodiscard]] GpuDevice& device(std::size_t i) const {
     return parts_.clique.device(static_cast<int>(i));
@@ -208,10 +226,11 @@ class RoundPipeline {
     return parts_.request.tensors[piece.range.tensor].inputs[i];
   }
   [[nodiscard]] const Tensor& output(const NcclPiece& piece, std::size_t i) const {
-    const std::span<const Tensor> outputs = parts_.request.tensors[piece.range.tensor].outputs;
+    const auto& [inputs, outputs] = parts_.request.tensors[piece.range.tensor];
     if (i < outputs.size()) {  // mostly in the inputs' order, or the inputs themselves
       const Tensor& likely = outputs[i];
-      if (likely.is_same(input(piece, i)) || &GpuDevice::of(likely.device()) == &device(i)) {
+      if ((i < inputs.size() && likely.is_same(inputs[i])) ||
+          &GpuDevice::of(likely.device()) == &device(i)) {
         return likely;
       }
     }
@@ -245,7 +264,16 @@ class RoundPipeline {
             .algorithm = "nccl"};
   }
   void pack(std::size_t k);
-  void reduce(std::size_t k);
+  void communicate(std::size_t k);
+  /// Where a device has elements of a call, and where they go.
+  struct Place {
+    const void* from;
+    void* to;
+  };
+  [[nodiscard]] Place place_of(const NcclPiece& piece, std::size_t i) const;
+  [[nodiscard]] detail::NcclReduction elements_of(DType dtype) const;
+  [[nodiscard]] detail::NcclStatus call(const Place& place, std::size_t count,
+                                        const detail::NcclReduction& how, std::size_t i) const;
   void unpack(std::size_t k);
   void copy_ranges(std::size_t i, const char* what, std::size_t k, double divisor);
   void end(detail::GpuSpan& span, const char* what, std::size_t k) const {
@@ -285,6 +313,7 @@ void RoundPipeline::copy_ranges(std::size_t i, const char* what, std::size_t k, 
 void RoundPipeline::pack(std::size_t k) {
   const TraceSpan span = enqueues("enqueue pack", k);
   for (std::size_t i = 0; i < num_devices(); ++i) {
+    if (!has_input(i)) continue;
     parts_.ranges.clear();
     for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
       if (!piece.is_staged) continue;
@@ -295,12 +324,59 @@ void RoundPipeline::pack(std::size_t k) {
   }
 }
 
-void RoundPipeline::reduce(std::size_t k) {
+/// Of a piece that is not staged.
+RoundPipeline::Place RoundPipeline::place_of(const NcclPiece& piece, std::size_t i) const {
+  char* const in = has_input(i) ? at(input(piece, i), piece.range.begin) : nullptr;
+  char* const out = gets_output(i) ? at(output(piece, i), piece.range.begin) : nullptr;
+  if (is(NcclPattern::BROADCAST)) return i == 0 ? Place{in, in} : Place{out, out};
+  return {in, out};
+}
+
+/// What moves without being reduced is bytes to NCCL, which knows fewer dtypes than we.
+detail::NcclReduction RoundPipeline::elements_of(DType dtype) const {
+  if (is(NcclPattern::BROADCAST)) {
+    return {.type = detail::NcclDataType::UINT8, .parts = size_in_bytes(dtype)};
+  }
+  return *reduction_of(parts_.clique, parts_.request.op, dtype);
+}
+
+/// For `count` elements of ours on device `i`.
+detail::NcclStatus RoundPipeline::call(const Place& place, std::size_t count,
+                                       const detail::NcclReduction& how, std::size_t i) const {
+  constexpr int kRoot = 0;  // the first device of the one process that there is
+  detail::NcclApi& nccl = parts_.clique.api();
+  const detail::NcclComm comm = parts_.clique.communicator(static_cast<int>(i));
+  count *= how.parts;
+  switch (parts_.request.pattern) {
+    case NcclPattern::ALL_REDUCE:
+      return nccl.all_reduce(place.from, place.to, count, how.type, how.op, comm, nccl_stream(i));
+    case NcclPattern::REDUCE:
+      return nccl.reduce(place.from, place.to, count, how.type, how.op, kRoot, comm,
+                         nccl_stream(i));
+    case NcclPattern::BROADCAST:
+      return nccl.broadcast(place.from, place.to, count, how.type, kRoot, comm, nccl_stream(i));
+  }
+  return detail::NcclStatus::INVALID_ARGUMENT;
+}
+
+/// As NCCL calls it.
+const char* name_of(NcclPattern pattern) {
+  switch (pattern) {
+    case NcclPattern::ALL_REDUCE:
+      return "ncclAllReduce";
+    case NcclPattern::REDUCE:
+      return "ncclReduce";
+    case NcclPattern::BROADCAST:
+      return "ncclBroadcast";
+  }
+  return "ncclAllReduce";
+}
+
+void RoundPipeline::communicate(std::size_t k) {
   const TraceSpan span = enqueues("enqueue communicate", k);
   detail::NcclClique& clique = parts_.clique;
-  detail::NcclApi& nccl = clique.api();
   const DType dtype = round(k).dtype;
-  const detail::NcclReduction how = *reduction_of(clique, parts_.request.op, dtype);
+  const detail::NcclReduction how = elements_of(dtype);
   for (std::size_t i = 0; i < num_devices(); ++i) hold_back(i, nccl_stream(i), stream(i));
   detail::GpuSpan bar(detail::GpuSpanKind::PART);
   for (std::size_t i = 0; i < num_devices(); ++i) {
@@ -316,19 +392,15 @@ void RoundPipeline::reduce(std::size_t k) {
     if (!piece.is_staged) parts_.run.set_written();
   }
   for (std::size_t i = 0; i < num_devices(); ++i) {
-    const auto all_reduce = [&](const void* from, void* to, std::size_t count) {
-      launch.require(nccl.all_reduce(from, to, count * how.parts, how.type, how.op,
-                                     clique.communicator(static_cast<int>(i)), nccl_stream(i)),
-                     "ncclAllReduce");
+    const auto require = [&](const Place& place, std::size_t count) {
+      launch.require(call(place, count, how, i), name_of(parts_.request.pattern));
     };
     if (round(k).staged_bytes != 0) {
       char* const buffer = stage().buffer(i, k % 2);
-      all_reduce(buffer, buffer, round(k).staged_bytes / size_in_bytes(dtype));
+      require({buffer, buffer}, round(k).staged_bytes / size_in_bytes(dtype));
     }
     for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
-      if (piece.is_staged) continue;
-      all_reduce(at(input(piece, i), piece.range.begin), at(output(piece, i), piece.range.begin),
-                 piece.range.count);
+      if (!piece.is_staged) require(place_of(piece, i), piece.range.count);
     }
   }
   launch.end();
@@ -339,6 +411,7 @@ void RoundPipeline::unpack(std::size_t k) {
   const TraceSpan span = enqueues("enqueue unpack", k);
   for (std::size_t i = 0; i < num_devices(); ++i) {
     hold_back(i, stream(i), nccl_stream(i));
+    if (!gets_output(i)) continue;
     parts_.ranges.clear();
     for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
       char* const to = at(output(piece, i), piece.range.begin);
@@ -398,8 +471,13 @@ void NcclReducer::fail_on_hosts(const std::exception_ptr& error) {
   state_->compared_calls().fail_on_hosts(error);
 }
 
+void NcclReducer::require_usable() const { state_->clique->require_usable(); }
+
 void NcclReducer::reduce(const NcclReduceRequest& request) {
   State& state = *state_;
+  if (state.calls != nullptr && request.pattern != NcclPattern::ALL_REDUCE) {
+    throw InternalError("half of an all-reduce was asked of the communicators of several workers");
+  }
   state.clique->require_usable();
   state.sizes.clear();
   GpuLanes lanes;

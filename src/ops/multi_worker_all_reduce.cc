@@ -18,6 +18,7 @@
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/host_reduce.h"
 #include "ops/detail/nccl_engines.h"
+#include "ops/detail/nccl_then_hosts.h"
 #include "ops/detail/staged_reduce.h"
 #include "ops/detail/worker_batch_plans.h"
 
@@ -74,7 +75,8 @@ bool is_scheduled(const PerReplica& value, const Destinations& destinations,
 struct ScheduledItems {
   std::vector<detail::ReduceItem> items;
   std::vector<detail::WorkerBatchItem> kinds;
-  std::vector<NcclReducer*> reducers;             // by part; null: none
+  std::vector<NcclReducer*> reducers;             // of the parts, one part's after the other's
+  std::vector<std::size_t> num_reducers;          // by part
   std::vector<detail::ReduceItem> items_of_part;  // of the one under way
 
   void add(const PerReplica& value, const Mirrored& result, std::size_t item) {
@@ -85,6 +87,7 @@ struct ScheduledItems {
     items.clear();
     kinds.clear();
     reducers.clear();
+    num_reducers.clear();
     items_of_part.clear();
   }
   [[nodiscard]] std::span<const detail::ReduceItem> of(const detail::WorkerBatchPart& part) {
@@ -95,8 +98,22 @@ struct ScheduledItems {
   }
 };
 
+/// Whether the host waits for GPUs.
+bool is_waited_for(detail::WorkerEngine engine) {
+  switch (engine) {
+    case detail::WorkerEngine::HOSTS:
+    case detail::WorkerEngine::NCCL:
+      return false;
+    case detail::WorkerEngine::STAGED:
+    case detail::WorkerEngine::NCCL_THEN_HOSTS:
+      return true;
+  }
+  return true;
+}
+
+/// `reducers`: what find_reducers() found.
 void reduce_part(ReduceOp op, const detail::WorkerBatchPart& part,
-                 std::span<const detail::ReduceItem> items, NcclReducer* reducer,
+                 std::span<const detail::ReduceItem> items, std::span<NcclReducer* const> reducers,
                  Int64 bytes_per_pack, detail::ActiveOperation& active) {
   switch (part.engine) {
     case detail::WorkerEngine::HOSTS:
@@ -111,8 +128,21 @@ void reduce_part(ReduceOp op, const detail::WorkerBatchPart& part,
                             .packs = part.packs,
                             .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value()),
                             .placement = detail::Placement::GPUS,
-                            .nccl = reducer},
+                            .nccl = reducers[0]},
                            active);
+      return;
+    case detail::WorkerEngine::NCCL_THEN_HOSTS:
+      if (reducers.empty()) {
+        detail::staged_scheduled_reduce(op, items, part.scheduled, active);
+        return;
+      }
+      detail::nccl_then_hosts_reduce(
+          {.op = op,
+           .part = part,
+           .items = items,
+           .reducers = reducers,
+           .bytes_per_pack = static_cast<std::size_t>(bytes_per_pack.value())},
+          active);
       return;
   }
 }
@@ -122,40 +152,69 @@ void reduce_part(ReduceOp op, const detail::WorkerBatchPart& part,
 struct CROSSDEVICE_HIDDEN MultiWorkerAllReduce::State {
   detail::WorkerBatchPlans plans;
   detail::NcclEngines nccl{"MultiWorkerAllReduce"};
+  detail::NcclEngines within_workers{"MultiWorkerAllReduce", "the host reduces"};
 
   void reduce(ReduceOp op, ScheduledItems& scheduled, Int64 bytes_per_pack,
               detail::ActiveOperation& active);
-  NcclReducer* require_possible(ReduceOp op, const detail::WorkerBatchPart& part,
-                                std::span<const detail::ReduceItem> items);
+  void find_reducers(ReduceOp op, const detail::WorkerBatchPart& part, ScheduledItems& scheduled);
+  bool find_within_workers(ReduceOp op, const detail::WorkerBatchPart& part,
+                           ScheduledItems& scheduled);
 };
 
-/// Whatever is wrong with a part or with where it lies, before anything is written. Returns what reduces it, if that is NCCL.
-NcclReducer* MultiWorkerAllReduce::State::require_possible(
-    ReduceOp op, const detail::WorkerBatchPart& part, std::span<const detail::ReduceItem> items) {
+/// Adds what NCCL reduces a part by: for one level one reducer, null where our kernels do it; for two levels one for each worker, or none where the host does
+/// both. Throws whatever is against it.
+void MultiWorkerAllReduce::State::find_reducers(ReduceOp op, const detail::WorkerBatchPart& part,
+                                                ScheduledItems& scheduled) {
+  std::vector<NcclReducer*>& reducers = scheduled.reducers;
+  const std::size_t num_before = reducers.size();
   switch (part.engine) {
     case detail::WorkerEngine::HOSTS:
-      break;
     case detail::WorkerEngine::STAGED:
-      for (const std::size_t i : part.items) detail::require_not_captured(items[i]);
       break;
     case detail::WorkerEngine::NCCL:
-      return nccl.serving(op, *items[part.items[0]].value);
+      reducers.push_back(nccl.serving(op, *scheduled.items[part.items[0]].value));
+      break;
+    case detail::WorkerEngine::NCCL_THEN_HOSTS:
+      if (!find_within_workers(op, part, scheduled)) reducers.resize(num_before);
+      break;
   }
-  return nullptr;
+  scheduled.num_reducers.push_back(reducers.size() - num_before);
+}
+
+/// Null for a worker that has one GPU. False: NCCL does not serve some worker or some dtype, which has been said.
+bool MultiWorkerAllReduce::State::find_within_workers(ReduceOp op,
+                                                      const detail::WorkerBatchPart& part,
+                                                      ScheduledItems& scheduled) {
+  for (const detail::WorkerComponents& worker : part.workers) {
+    NcclReducer* reducer = nullptr;
+    for (std::size_t p = 0; worker.components.size() > 1 && p < part.packs.size(); ++p) {
+      if (p > 0 && part.packs[p].dtype == part.packs[p - 1].dtype) continue;
+      reducer = within_workers.serving(op, part.packs[p].dtype, worker.devices);
+      if (reducer == nullptr) return false;
+    }
+    scheduled.reducers.push_back(reducer);
+  }
+  return true;
 }
 
 void MultiWorkerAllReduce::State::reduce(ReduceOp op, ScheduledItems& scheduled,
                                          Int64 bytes_per_pack, detail::ActiveOperation& active) {
   const std::span<const detail::WorkerBatchPart> parts =
       plans.parts(op, scheduled.kinds, bytes_per_pack);
+  // Whatever is wrong with a part or with where it lies, before anything is written; captures before communicators are made, which a capture does not allow.
   for (const detail::WorkerBatchPart& part : parts) {
-    scheduled.reducers.push_back(require_possible(op, part, scheduled.items));
+    if (!is_waited_for(part.engine)) continue;
+    for (const std::size_t i : part.items) detail::require_not_captured(scheduled.items[i]);
   }
+  for (const detail::WorkerBatchPart& part : parts) find_reducers(op, part, scheduled);
   std::size_t num_done = 0;
+  std::span<NcclReducer* const> reducers = scheduled.reducers;
   try {
     for (const detail::WorkerBatchPart& part : parts) {
-      reduce_part(op, part, scheduled.of(part), scheduled.reducers[num_done], bytes_per_pack,
+      const std::size_t num_reducers = scheduled.num_reducers[num_done];
+      reduce_part(op, part, scheduled.of(part), reducers.first(num_reducers), bytes_per_pack,
                   active);
+      reducers = reducers.subspan(num_reducers);
       ++num_done;
     }
   } catch (const OpError& error) {

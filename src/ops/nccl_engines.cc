@@ -46,19 +46,25 @@ NcclReducer* NcclEngines::find(const Devices& devices) const {
 
 NcclReducer* NcclEngines::find_or_make(const PerReplica& value) {
   const Devices& devices = value.devices();
-  if (const Engine* const engine = engine_of(devices)) return engine->reducer.get();
   const std::span<const Tensor> tensors = value.values();
-  if (std::any_of(tensors.begin(), tensors.end(),
+  if (engine_of(devices) == nullptr &&
+      std::any_of(tensors.begin(), tensors.end(),
                   [](const Tensor& tensor) { return is_captured(tensor); })) {
     throw FailedPreconditionError(
         fmt::format("{} over {}: its first operation there makes communicators, which "
                     "cannot be captured into a graph; run the operation once before the capture",
                     who_, devices.to_string()));
   }
+  return find_or_make(devices);
+}
+
+NcclReducer* NcclEngines::find_or_make(const Devices& devices) {
+  if (const Engine* const engine = engine_of(devices)) return engine->reducer.get();
   std::string reason;
   std::unique_ptr<NcclReducer> reducer = make_reducer(devices, reason);
   if (reducer == nullptr) {
-    announce_nccl_fallback(who_, devices, reason);
+    announce_nccl_fallback(who_, devices, reason,
+                           devices.all_host() ? "the host reduces" : instead_);
   } else {
     const std::string message =
         fmt::format("{} over {}: nccl, which serves all of them", who_, devices.to_string());
@@ -69,13 +75,19 @@ NcclReducer* NcclEngines::find_or_make(const PerReplica& value) {
 }
 
 NcclReducer* NcclEngines::serving(ReduceOp op, const PerReplica& value) {
-  NcclReducer* const reducer = find_or_make(value);
-  if (reducer == nullptr || reducer->can_reduce(op, value.dtype())) return reducer;
-  const std::pair reduction(op, value.dtype());
+  (void)find_or_make(value);  // refuses what is captured
+  return serving(op, value.dtype(), value.devices());
+}
+
+NcclReducer* NcclEngines::serving(ReduceOp op, DType dtype, const Devices& devices) {
+  NcclReducer* const reducer = find_or_make(devices);
+  if (reducer == nullptr || reducer->can_reduce(op, dtype)) return reducer;
+  const std::pair reduction(op, dtype);
   if (std::ranges::find(announced_, reduction) == announced_.end()) {
-    announce_nccl_fallback(who_, value.devices(),
+    announce_nccl_fallback(who_, devices,
                            fmt::format("NCCL has no {} of {} with the arithmetic of this library",
-                                       to_string(op), to_string(value.dtype())));
+                                       to_string(op), to_string(dtype)),
+                           instead_);
     announced_.push_back(reduction);
   }
   return nullptr;

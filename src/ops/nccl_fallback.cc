@@ -33,7 +33,7 @@ void announce_nccl_fallback(std::string_view who, const Devices& devices, const 
                             std::string_view instead) {
   const std::string message = fmt::format("{} over {}: {}", who, devices.to_string(), reason);
   if (environment().strict) throw FailedPreconditionError(message + " (CROSSDEVICE_STRICT=1)");
-  log_once("NCCL: " + reason, LogSeverity::WARNING,
+  log_once(fmt::format("NCCL: {}; {}", reason, instead), LogSeverity::WARNING,
            fmt::format("{}; {} instead", message, instead));
 }
 

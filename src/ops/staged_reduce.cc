@@ -10,8 +10,18 @@
 #include "crossdevice/device/gpu_device.h"
 
 #include "ops/detail/staged_value.h"
+#include "ops/detail/stream_wait.h"
 
 namespace crossdevice::detail {
+
+void await_streams(std::span<const Tensor> tensors, const ActiveOperation& active) {
+  for (const Tensor& tensor : tensors) {
+    if (tensor.device().is_host()) continue;
+    StreamWait(active).run([&](const WaitLimit& limit) {
+      GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor)).wait(limit);
+    });
+  }
+}
 
 void require_not_captured(const ReduceItem& item) {
   const auto require = [](const Tensor& tensor) {

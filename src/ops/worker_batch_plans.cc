@@ -60,26 +60,32 @@ std::vector<Pack> pack_items(std::span<const WorkerBatchItem> items,
   return packs;
 }
 
-WorkerEngine engine_of(std::string_view algorithm, const Devices& devices) {
+WorkerEngine engine_of(std::string_view algorithm, const Devices& devices,
+                       const WorkerLayout& layout) {
   if (devices.all_host()) return WorkerEngine::HOSTS;
-  const bool on_gpus = placement_of(devices, devices) == Placement::GPUS;
-  return on_gpus && algorithm == "nccl" ? WorkerEngine::NCCL : WorkerEngine::STAGED;
+  if (placement_of(devices, devices) != Placement::GPUS) return WorkerEngine::STAGED;
+  if (!algorithm.starts_with("nccl")) return WorkerEngine::STAGED;
+  // What has one level, or needs no second one.
+  if (algorithm == "nccl" || layout.workers.size() == 1) return WorkerEngine::NCCL;
+  const bool has_first_level =
+      std::ranges::any_of(layout.workers, [](const auto& worker) { return worker.size() > 1; });
+  return has_first_level ? WorkerEngine::NCCL_THEN_HOSTS : WorkerEngine::STAGED;
 }
 
-/// What is to be known of an algorithm that hosts execute: that they stand in for NCCL, or that copies are made for them.
-void announce_hosts(std::string_view algorithm, const Devices& devices) {
-  if (algorithm.starts_with("nccl")) {
-    std::string reason = reason_against_nccl(devices);
-    if (reason.empty()) {
-      reason = fmt::format(
-          "the lower level of {} adds in replica order, which NCCL does not promise", algorithm);
-    }
-    announce_nccl_fallback("MultiWorkerAllReduce", devices, reason, "the host reduces");
+/// What is to be known of an algorithm in which hosts have a part: that they stand in for NCCL, or that copies are made for them.
+void announce_hosts(std::string_view algorithm, WorkerEngine engine, const Devices& devices) {
+  const bool on_gpus = placement_of(devices, devices) == Placement::GPUS;
+  if (algorithm.starts_with("nccl") && !on_gpus) {
+    announce_nccl_fallback("MultiWorkerAllReduce", devices, reason_against_nccl(devices),
+                           "the host reduces");
   }
   if (devices.all_host()) return;
   const std::string message =
-      fmt::format("MultiWorkerAllReduce over {}: {} by the host, through pinned memory",
-                  devices.to_string(), algorithm);
+      fmt::format("MultiWorkerAllReduce over {}: {} {}by the host, through pinned memory",
+                  devices.to_string(), algorithm,
+                  engine == WorkerEngine::NCCL_THEN_HOSTS
+                      ? "by NCCL within each worker, where it can, and then "
+                      : "");
   log_once(message, LogSeverity::INFO, message);
 }
 
@@ -120,14 +126,14 @@ void add_nccl_parts(std::vector<Pack> packs, std::vector<WorkerBatchPart>& parts
 }
 
 /// As few packs to a part as have no value in common with the packs of others; they keep their order.
-void add_staged_parts(std::vector<ScheduledPack> packs, std::size_t num_items,
+void add_staged_parts(WorkerEngine engine, std::vector<ScheduledPack> packs, std::size_t num_items,
                       std::vector<WorkerBatchPart>& parts) {
   std::vector<std::size_t> last_pack(num_items);
   for (std::size_t i = 0; i < packs.size(); ++i) {
     for (const ElementRange& range : packs[i].pack.ranges) last_pack[range.tensor] = i;
   }
   std::size_t last = 0;  // pack of the part under way
-  WorkerBatchPart part{.engine = WorkerEngine::STAGED};
+  WorkerBatchPart part{.engine = engine};
   for (std::size_t i = 0; i < packs.size(); ++i) {
     last = std::max(last, i);
     for (const ElementRange& range : packs[i].pack.ranges) {
@@ -138,7 +144,7 @@ void add_staged_parts(std::vector<ScheduledPack> packs, std::size_t num_items,
     refer_to_items(part.scheduled, part.items);
     // Packs without elements have nothing to be staged.
     if (!part.items.empty()) parts.push_back(std::move(part));
-    part = {.engine = WorkerEngine::STAGED};
+    part = {.engine = engine};
   }
 }
 
@@ -161,6 +167,22 @@ class PackScheduler {
     return scheduled;
   }
 
+  /// A part in which NCCL has the first level: what it and the hosts do then, beside what hosts do where it cannot.
+  void add_levels(WorkerBatchPart& part, const AllReduceSpecTuple& algorithm,
+                  const WorkerLayout& layout, const Devices& devices) const {
+    for (const ScheduledPack& whole : part.scheduled) {
+      part.packs.push_back(whole.pack);
+      part.upper.push_back({whole.pack, std::make_shared<const ReductionPlan>(
+                                            upper_plan_for(whole.pack, algorithm, layout))});
+    }
+    for (const std::vector<std::size_t>& components : layout.workers) {
+      std::vector<Device> own;
+      own.reserve(components.size());
+      for (const std::size_t i : components) own.push_back(devices[i]);
+      part.workers.push_back({components, Devices(std::span<const Device>(own))});
+    }
+  }
+
  private:
   /// Who owns what makes no difference within one process; the turn is the pack's place among all that hosts reduce, whatever its algorithm.
   [[nodiscard]] ReductionPlan plan_for(const Pack& pack, const AllReduceSpecTuple& algorithm,
@@ -175,6 +197,18 @@ class PackScheduler {
                                       .num_gpus_per_worker = workers_.num_gpus_per_worker,
                                       .num_elements = num_elements,
                                       .turn = turn}),
+        pack.dtype);
+  }
+
+  /// Among the workers.
+  [[nodiscard]] ReductionPlan upper_plan_for(const Pack& pack, const AllReduceSpecTuple& algorithm,
+                                             const WorkerLayout& layout) const {
+    const std::size_t num_elements = pack.num_elements();
+    if (order_of_combining(op_, pack.dtype) == Order::DOES_NOT_COUNT) {
+      return plan_direct_reduction(layout.workers.size(), num_elements);
+    }
+    return plan_reduction(
+        make_upper_schedule(layout, {.algorithm = algorithm, .num_elements = num_elements}),
         pack.dtype);
   }
 
@@ -230,17 +264,22 @@ std::vector<WorkerBatchPart> WorkerBatchPlans::make_parts(ReduceOp op,
     const AllReduceSpecTuple& algorithm = workers_.spec.tuples()[group.algorithm];
     const WorkerLayout layout = make_worker_layout(workers_.devices, group.devices);
     std::vector<Pack> packs = pack_items(items, group.items, packing);
-    const WorkerEngine engine = engine_of(algorithm.algorithm, group.devices);
+    const WorkerEngine engine = engine_of(algorithm.algorithm, group.devices, layout);
     if (engine == WorkerEngine::NCCL) {
       add_nccl_parts(std::move(packs), parts);
       continue;
     }
-    announce_hosts(algorithm.algorithm, group.devices);
+    announce_hosts(algorithm.algorithm, engine, group.devices);
     std::vector<ScheduledPack> scheduled = scheduler.schedule(std::move(packs), algorithm, layout);
-    if (engine == WorkerEngine::STAGED) {
-      add_staged_parts(std::move(scheduled), items.size(), staged);
-    } else {
+    if (engine == WorkerEngine::HOSTS) {
       std::ranges::move(scheduled, std::back_inserter(hosts.scheduled));
+      continue;
+    }
+    const std::size_t first = staged.size();
+    add_staged_parts(engine, std::move(scheduled), items.size(), staged);
+    if (engine != WorkerEngine::NCCL_THEN_HOSTS) continue;
+    for (std::size_t i = first; i < staged.size(); ++i) {
+      scheduler.add_levels(staged[i], algorithm, layout, group.devices);
     }
   }
   refer_to_items(hosts.scheduled, hosts.items);

@@ -78,21 +78,6 @@ Members gpu_components(const WorkerLayout& layout, int num_gpus_per_worker) {
   return all;
 }
 
-/// The upper level of a two-level algorithm: an all-reduce over one participant per worker.
-Schedule make_upper_schedule(std::string_view name, const WorkerLayout& layout, std::size_t shards,
-                             std::size_t num_elements) {
-  const std::size_t num_workers = layout.workers.size();
-  if (name == "nccl/xring") {
-    return ring_schedule(num_elements, ring_orders(singles(num_workers), shards));
-  }
-  if (name == "nccl/rechd") return halving_doubling_schedule(num_workers, num_elements, shards);
-  if (name == "nccl/pscpu") {
-    return shuffle_schedule(num_workers, num_elements,
-                            take_owners(layout.listed, shards * num_workers));
-  }
-  return shuffle_schedule(num_workers, num_elements, take_owners(layout.listed, shards));
-}
-
 }  // namespace
 
 WorkerLayout make_worker_layout(const Devices& worker_devices, const Devices& components) {
@@ -123,6 +108,22 @@ WorkerLayout make_worker_layout(const Devices& worker_devices, const Devices& co
   return layout;
 }
 
+Schedule make_upper_schedule(const WorkerLayout& layout, const WorkerScheduleRequest& request) {
+  const std::string_view name = request.algorithm.algorithm;
+  const auto shards = static_cast<std::size_t>(request.algorithm.shards);
+  const std::size_t num_workers = layout.workers.size();
+  const std::size_t num_elements = request.num_elements;
+  if (name == "nccl/xring") {
+    return ring_schedule(num_elements, ring_orders(singles(num_workers), shards));
+  }
+  if (name == "nccl/rechd") return halving_doubling_schedule(num_workers, num_elements, shards);
+  if (name == "nccl/pscpu") {
+    return shuffle_schedule(num_workers, num_elements,
+                            take_owners(layout.listed, shards * num_workers));
+  }
+  return shuffle_schedule(num_workers, num_elements, take_owners(layout.listed, shards));
+}
+
 Schedule make_worker_schedule(const WorkerLayout& layout, const WorkerScheduleRequest& request) {
   const std::string_view name = request.algorithm.algorithm;
   const auto shards = static_cast<std::size_t>(request.algorithm.shards);
@@ -143,8 +144,7 @@ Schedule make_worker_schedule(const WorkerLayout& layout, const WorkerScheduleRe
     return two_level_schedule(Groups{numbers_below(n)},
                               ring_schedule(num_elements, ring_orders(singles(1), 1)));
   }
-  return two_level_schedule(layout.workers,
-                            make_upper_schedule(name, layout, shards, num_elements));
+  return two_level_schedule(layout.workers, make_upper_schedule(layout, request));
 }
 
 }  // namespace crossdevice::detail

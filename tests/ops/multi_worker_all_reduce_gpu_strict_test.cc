@@ -60,9 +60,20 @@ TEST(MultiWorkerGpuStrict, NcclIsAnErrorWhereItCannot) {
 }
 
 TEST(MultiWorkerGpuStrict, SoIsTheNcclLevelOfTwo) {
-  MultiWorkerAllReduce ops(workers(2), 1, {.all_reduce_spec = "pscpu:4:nccl/xring"});
-  EXPECT_THAT(refusal(ops, ReduceOp::SUM, value_on(worker_gpus(2, 1), {{1, 2}, {3, 4}})),
-              HasSubstr("the lower level of nccl/xring adds in replica order"));
+  MultiWorkerAllReduce ops(workers(2), 2, {.all_reduce_spec = "pscpu:4:nccl/xring"});
+  const PerReplica value = value_on(worker_gpus(2, 2), {{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+  EXPECT_THAT(
+      refusal(ops, ReduceOp::MAX, value),
+      AllOf(HasSubstr("MultiWorkerAllReduce over [/job:worker/replica:0/task:0/device:GPU:0, "
+                      "/job:worker/replica:0/task:0/device:GPU:1]"),
+            HasSubstr("NCCL has no MAX of float32"), HasSubstr("(CROSSDEVICE_STRICT=1)")));
+  EXPECT_THAT(refusal(ops, ReduceOp::SUM,
+                      value_on({worker_gpu(0, 2), worker_device(1, 2)}, {{1, 2}, {3, 4}})),
+              HasSubstr("some of these are host devices"));
+  // What it can it does, and where each worker has one GPU nothing is asked of it.
+  expect_mirrored(ops.reduce(ReduceOp::SUM, value, value), value.devices(), {16, 20});
+  const PerReplica single = value_on(worker_gpus(2, 1), {{1, 2}, {3, 4}});
+  expect_mirrored(ops.reduce(ReduceOp::MAX, single, single), single.devices(), {3, 4});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The engine of GPUs through NCCL, of one process or of several: all-reduces in packs, the next filled while NCCL reduces the one before.
+/// The engine of GPUs through NCCL, of one process or of several: all-reduces in packs, the next filled while NCCL reduces the one before. Within one process also
+/// the halves of an all-reduce, for those who have something to do in between.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,18 @@
 
 namespace crossdevice {
 
+/// What becomes of a tensor. The first device is the reducer's first.
+enum class NcclPattern : std::uint8_t {
+  ALL_REDUCE,  ///< outputs[j] = op(inputs...): an output on each device, in any order
+  REDUCE,      ///< outputs[0] = op(inputs...): one output, on the first device
+  BROADCAST,  ///< outputs[j] = inputs[0], of any dtype: one input, on the first device, where it is the output too
+};
+
 struct NcclReduceRequest {
-  ReduceOp op = ReduceOp::SUM;
-  /// Inputs in the order of the reducer's devices, one on each; outputs on the same devices, in any order.
+  ReduceOp op = ReduceOp::SUM;  ///< not BROADCAST's
+  /// Within one process; several workers have ALL_REDUCE alone.
+  NcclPattern pattern = NcclPattern::ALL_REDUCE;
+  /// Inputs in the order of the reducer's devices, one on each; outputs as the pattern says.
   std::span<const GpuReduceTensor> tensors{};
   /// Cover every tensor, as make_packs does; empty: one per tensor, in order.
   std::span<const Pack> packs{};
@@ -65,8 +75,12 @@ class CROSSDEVICE_EXPORT NcclReducer {
   [[nodiscard]] const Devices& devices() const;
   /// Whether NCCL does this with our arithmetic; see nccl_reduction().
   [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype) const;
-  /// Every tensor: outputs[j] = op(inputs...), for dtypes of which can_reduce() is true.
+  /// Every tensor, for dtypes of which can_reduce() is true.
   void reduce(const NcclReduceRequest& request);
+  /// For those who have waited for what reduce() has enqueued: it may have ended because the communicators broke.
+  ///
+  /// Errors   what broke them, once; FailedPreconditionError, with its text, from then on.
+  void require_usable() const;
 
   /// Of several workers: a call that hosts carry out, in its turn among those of NCCL. It is compared with what the others call then, so that who takes the other
   /// way is found: every call once, by reduce() or here. To be made when all that may fail on this worker alone is done. One that throws has counted for nothing;

@@ -20,8 +20,9 @@ namespace crossdevice::detail {
 /// Memory   communicators and staging buffers are made by the first value on a list of devices, and kept.
 class NcclEngines {
  public:
-  /// `who`: what the ops object is called where it says what it does.
-  explicit NcclEngines(std::string who) : who_(std::move(who)) {}
+  /// `who`: what the ops object is called where it says what it does; `instead`: what happens where NCCL cannot do it.
+  explicit NcclEngines(std::string who, std::string instead = "the library's own kernels reduce")
+      : who_(std::move(who)), instead_(std::move(instead)) {}
 
   /// The engine for values on these devices; null: there is none, or find_or_make() was not called.
   [[nodiscard]] NcclReducer* find(const Devices& devices) const;
@@ -33,6 +34,8 @@ class NcclEngines {
   ///
   /// Errors   as find_or_make(), also where NCCL has no such reduction with our arithmetic.
   NcclReducer* serving(ReduceOp op, const PerReplica& value);
+  /// The same for components on these devices, none of them captured.
+  NcclReducer* serving(ReduceOp op, DType dtype, const Devices& devices);
 
  private:
   struct Engine {
@@ -40,8 +43,10 @@ class NcclEngines {
     std::unique_ptr<NcclReducer> reducer;  // null: NCCL cannot work for them
   };
   [[nodiscard]] const Engine* engine_of(const Devices& devices) const;
+  NcclReducer* find_or_make(const Devices& devices);
 
   std::string who_;
+  std::string instead_;
   std::vector<Engine> engines_;                        // few
   std::vector<std::pair<ReduceOp, DType>> announced_;  // reductions that NCCL does not have
 };

@@ -12,7 +12,7 @@ namespace crossdevice::detail {
 /// Why NCCL cannot reduce over these devices, as far as can be said without asking it; empty: nothing is known against it.
 [[nodiscard]] std::string reason_against_nccl(const Devices& devices);
 
-/// Says, once for each reason, that `who` wanted NCCL for `devices` and what happens `instead`: "the host reduces".
+/// Says, once for each reason and for what happens `instead` ("the host reduces"), that `who` wanted NCCL for `devices`.
 ///
 /// Errors   FailedPreconditionError: CROSSDEVICE_STRICT=1 forbids the fall-back.
 void announce_nccl_fallback(std::string_view who, const Devices& devices, const std::string& reason,

@@ -12,6 +12,11 @@
 
 namespace crossdevice::detail {
 
+/// Until the GPUs have done what they were given for these tensors so far.
+///
+/// Errors   DeadlineExceededError: names the tensor's device; a GPU's failure.
+void await_streams(std::span<const Tensor> tensors, const ActiveOperation& active);
+
 /// For before anything is written.
 ///
 /// Errors   FailedPreconditionError: a component or a result is captured into a graph, and the host would wait for it.

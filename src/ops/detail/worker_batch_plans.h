@@ -35,18 +35,28 @@ enum class WorkerEngine : std::uint8_t {
   HOSTS,   ///< where it lies, by schedules
   STAGED,  ///< by schedules on copies on hosts, as some of it lies on GPUs
   NCCL,    ///< on GPUs, by NCCL or what stands in for it
+  NCCL_THEN_HOSTS,  ///< within each worker by NCCL, among them by schedules on hosts; where NCCL cannot, as STAGED
+};
+
+/// One worker's part of a value.
+struct WorkerComponents {
+  std::vector<std::size_t> components;  ///< in value order, one at least
+  Devices devices;                      ///< theirs
 };
 
 /// What is reduced together.
 ///
 /// Invariant  every value of a batch is in one part, whole. Parts for NCCL have one list of devices and one dtype, and come first: what is enqueued for the GPUs
-///            runs beside what hosts do, though what is staged waits for it where it lies on the same streams. Of what is staged, values are together only where packs share them, so that few copies exist at a time.
+///            runs beside what hosts do, though what is staged waits for it where it lies on the same streams. Of what is staged, in part or whole, values are
+///            together only where packs share them, so that few copies exist at a time, and have one list of devices.
 struct WorkerBatchPart {
   WorkerEngine engine = WorkerEngine::HOSTS;
   std::vector<std::size_t> items{};  ///< of the batch, ascending
-  // One of these; ranges refer to places in `items`.
-  std::vector<ScheduledPack> scheduled{};
-  std::vector<Pack> packs{};  ///< NCCL's
+  // Ranges refer to places in `items`.
+  std::vector<ScheduledPack> scheduled{};   ///< of hosts that reduce all components
+  std::vector<Pack> packs{};                ///< NCCL's
+  std::vector<ScheduledPack> upper{};       ///< NCCL_THEN_HOSTS: `packs` among `workers`
+  std::vector<WorkerComponents> workers{};  ///< NCCL_THEN_HOSTS
 };
 
 /// Of one MultiWorkerAllReduce; used by one thread at a time.
@@ -63,7 +73,7 @@ class WorkerBatchPlans {
 
   /// The parts of a batch. Valid until the next call. Allocates nothing for a kind of batch that it knows.
   ///
-  /// Errors   as make_worker_layout, and as announce_nccl_fallback for the nccl levels that hosts do.
+  /// Errors   as make_worker_layout, and as announce_nccl_fallback where hosts reduce because of where components lie.
   [[nodiscard]] std::span<const WorkerBatchPart> parts(ReduceOp op,
                                                        std::span<const WorkerBatchItem> items,
                                                        Int64 bytes_per_pack);

@@ -37,4 +37,8 @@ struct WorkerScheduleRequest {
 [[nodiscard]] Schedule make_worker_schedule(const WorkerLayout& layout,
                                             const WorkerScheduleRequest& request);
 
+/// Of a two-level algorithm the upper level alone: among layout.workers, in their order.
+[[nodiscard]] Schedule make_upper_schedule(const WorkerLayout& layout,
+                                           const WorkerScheduleRequest& request);
+
 }  // namespace crossdevice::detail
