@@ -343,7 +343,7 @@ detail::NcclReduction RoundPipeline::elements_of(DType dtype) const {
 /// For `count` elements of ours on device `i`.
 detail::NcclStatus RoundPipeline::call(const Place& place, std::size_t count,
                                        const detail::NcclReduction& how, std::size_t i) const {
-  constexpr int kRoot = 0;  // the first device of the one process that there is
+  const int root = parts_.clique.rank(0);
   detail::NcclApi& nccl = parts_.clique.api();
   const detail::NcclComm comm = parts_.clique.communicator(static_cast<int>(i));
   count *= how.parts;
@@ -351,10 +351,9 @@ detail::NcclStatus RoundPipeline::call(const Place& place, std::size_t count,
     case NcclPattern::ALL_REDUCE:
       return nccl.all_reduce(place.from, place.to, count, how.type, how.op, comm, nccl_stream(i));
     case NcclPattern::REDUCE:
-      return nccl.reduce(place.from, place.to, count, how.type, how.op, kRoot, comm,
-                         nccl_stream(i));
+      return nccl.reduce(place.from, place.to, count, how.type, how.op, root, comm, nccl_stream(i));
     case NcclPattern::BROADCAST:
-      return nccl.broadcast(place.from, place.to, count, how.type, kRoot, comm, nccl_stream(i));
+      return nccl.broadcast(place.from, place.to, count, how.type, root, comm, nccl_stream(i));
   }
   return detail::NcclStatus::INVALID_ARGUMENT;
 }

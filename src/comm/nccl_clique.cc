@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/nccl_clique.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -223,6 +225,30 @@ std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadl
   return clique;
 }
 
+namespace {
+
+/// Which rank each has.
+std::vector<int> ranks_of_adopted(NcclApi& nccl, std::span<const NcclComm> communicators) {
+  std::vector<int> ranks;
+  ranks.reserve(communicators.size());
+  for (const NcclComm each : communicators) {
+    if (each == nullptr) throw ValueError("a null communicator cannot be adopted");
+    int rank = 0;
+    require_nccl(nccl, each, nccl.comm_user_rank(each, &rank), "ncclCommUserRank");
+    const bool is_new = std::ranges::find(ranks, rank) == ranks.end();
+    if (rank < 0 || static_cast<std::size_t>(rank) >= communicators.size() || !is_new) {
+      throw ValueError(fmt::format(
+          "of {} communicators that are adopted {} has rank {} of its clique, expected "
+          "all ranks of one, 0 to {}",
+          communicators.size(), is_new ? "one" : "another one", rank, communicators.size() - 1));
+    }
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
 std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
                                               std::vector<NcclComm> communicators) {
   require_not_forked();
@@ -231,9 +257,7 @@ std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
     throw ValueError(fmt::format("{} communicators for the {} devices {}", communicators.size(),
                                  devices.size(), devices.to_string()));
   }
-  for (const NcclComm each : communicators) {
-    if (each == nullptr) throw ValueError("a null communicator cannot be adopted");
-  }
+  state->adopted_ranks = ranks_of_adopted(*state->nccl, communicators);
   state->communicators = std::move(communicators);
   state->is_adopted = true;
   const MakersTurn turn(devices, nccl_making_deadline(std::nullopt));
@@ -283,7 +307,10 @@ NcclApi& NcclClique::api() const { return *state_->nccl; }
 const Devices& NcclClique::devices() const { return state_->devices; }
 int NcclClique::size() const { return static_cast<int>(state_->gpus.size()); }
 int NcclClique::num_ranks() const { return state_->num_ranks; }
-int NcclClique::rank(int i) const { return state_->first_rank + i; }
+int NcclClique::rank(int i) const {
+  return state_->adopted_ranks.empty() ? state_->first_rank + i
+                                       : state_->adopted_ranks[static_cast<std::size_t>(i)];
+}
 int NcclClique::compute_capability() const { return state_->compute_capability; }
 bool NcclClique::is_adopted() const { return state_->is_adopted; }
 GpuDevice& NcclClique::device(int i) const { return *state_->gpus[static_cast<std::size_t>(i)]; }

@@ -220,6 +220,23 @@ TEST_F(NcclAdoptionTest, TheProgramsCommunicatorsAreUsedAndGivenBack) {
   EXPECT_NE(NcclClique::of(devices), clique);
 }
 
+TEST_F(NcclAdoptionTest, RanksAreWhatTheCommunicatorsSay) {
+  const std::vector<detail::NcclComm> comms = make({0, 1, 2});
+  const auto clique =
+      NcclClique::adopt({"GPU:2", "GPU:0", "GPU:1"}, {comms[2], comms[0], comms[1]});
+  EXPECT_EQ(clique->rank(0), 2);
+  EXPECT_EQ(clique->rank(1), 0);
+  EXPECT_EQ(clique->rank(2), 1);
+  NcclClique::end_adoption(clique->devices());
+  EXPECT_THAT(
+      thrown<ValueError>([&] {
+        (void)NcclClique::adopt({"GPU:2", "GPU:1"}, {comms[2], comms[1]});
+      }),
+      HasSubstr("of 2 communicators that are adopted one has rank 2 of its clique, expected all "
+                "ranks of one, 0 to 1"));
+  destroy(comms);
+}
+
 TEST_F(NcclAdoptionTest, WhatCannotBeAdopted) {
   const Devices devices{"GPU:0", "GPU:1"};
   EXPECT_NE(thrown<ValueError>([&] { (void)NcclClique::adopt(devices, {nullptr, nullptr}); }), "");

@@ -208,6 +208,45 @@ TEST_F(NcclThenHosts, WorkersMayNameOneGpu) {
   EXPECT_EQ(count("nccl.reduce"), 4U);
 }
 
+/// NCCL's root is a rank, and these are not numbered as the worker's devices are.
+TEST_F(NcclThenHosts, CommunicatorsOfTheProgramsInAnotherOrder) {
+  const Devices devices{worker_gpu(0, 4), worker_gpu(0, 5), worker_gpu(0, 3), worker_gpu(1, 6)};
+  const Devices adopted{devices[0], devices[1], devices[2]};
+  const int ranks[] = {1, 2, 0};
+  std::vector<detail::NcclComm> comms(3);
+  detail::NcclUniqueId id;
+  ASSERT_EQ(emulated_nccl().get_unique_id(&id), detail::NcclStatus::SUCCESS);
+  ASSERT_EQ(emulated_nccl().group_start(), detail::NcclStatus::SUCCESS);
+  for (std::size_t i = 0; i < comms.size(); ++i) {
+    const detail::CurrentCudaDevice current(emulated_cuda(),
+                                            detail::GpuDevice::of(adopted[i]).ordinal());
+    ASSERT_EQ(emulated_nccl().comm_init_rank(&comms[i], 3, id, ranks[i], "mine"),
+              detail::NcclStatus::SUCCESS);
+  }
+  ASSERT_EQ(emulated_nccl().group_end(), detail::NcclStatus::SUCCESS);
+  (void)detail::NcclClique::adopt(adopted, comms);
+  ReductionToOneDevice plain;
+  for (const std::size_t num_elements : {std::size_t{40}, kUnstaged}) {
+    std::vector<PerReplica> values{exact_value(devices, num_elements, 5),
+                                   exact_value(devices, 9, 1)};
+    std::vector<std::vector<std::byte>> expected;
+    for (const PerReplica& value : values) {
+      expected.push_back(bytes_of(plain.reduce(ReduceOp::SUM, value, value).values()[0]));
+    }
+    MultiWorkerAllReduce ops(workers(2), 2, with("nccl/xring"));
+    ops.batch_reduce_into(ReduceOp::SUM, values,
+                          {.bytes_per_pack = 1 << 20, .timeout_seconds = kLong});
+    for (std::size_t i = 0; i < values.size(); ++i) expect_bytes(values[i], expected[i], "adopted");
+  }
+  ASSERT_TRUE(emulated_cuda().synchronize());
+  detail::NcclClique::end_adoption(adopted);
+  ASSERT_EQ(emulated_nccl().group_start(), detail::NcclStatus::SUCCESS);
+  for (const detail::NcclComm each : comms) {
+    EXPECT_EQ(emulated_nccl().comm_destroy(each), detail::NcclStatus::SUCCESS);
+  }
+  ASSERT_EQ(emulated_nccl().group_end(), detail::NcclStatus::SUCCESS);
+}
+
 // ---------------------------------------------------------------------------------------------- what is called
 
 TEST_F(NcclThenHosts, OneReductionAndOneBroadcastInEachWorkerAndTheWorkersSumsOverTheBus) {

@@ -44,6 +44,9 @@ class DelegatingNccl : public detail::NcclApi {
                                           detail::NcclStatus* error) override {
     return emulated_nccl().comm_get_async_error(comm, error);
   }
+  detail::NcclStatus comm_user_rank(detail::NcclComm comm, int* rank) override {
+    return emulated_nccl().comm_user_rank(comm, rank);
+  }
   detail::NcclStatus group_start() override { return emulated_nccl().group_start(); }
   detail::NcclStatus group_end() override { return emulated_nccl().group_end(); }
   detail::NcclStatus all_reduce(const void* source, void* destination, std::size_t count,

@@ -286,6 +286,19 @@ NcclStatus EmulatedNccl::comm_get_async_error(NcclComm handle, NcclStatus* error
   return NcclStatus::SUCCESS;
 }
 
+NcclStatus EmulatedNccl::comm_user_rank(NcclComm handle, int* rank) {
+  auto lock = machine_.lock();
+  NcclStatus status = NcclStatus::SUCCESS;
+  const Comm* const comm = find(lock, "nccl.comm_user_rank", handle, &status);
+  if (comm == nullptr) return status;
+  if (const auto refused =
+          begin(lock, "nccl.comm_user_rank", comm, nullptr, 0, nullptr, /*is_query=*/true)) {
+    return *refused;
+  }
+  *rank = comm->rank;
+  return NcclStatus::SUCCESS;
+}
+
 // ---- for tests
 
 void EmulatedNccl::set_version(detail::NcclVersion version) {

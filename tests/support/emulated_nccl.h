@@ -84,6 +84,7 @@ class EmulatedNccl final : public detail::NcclApi {
   detail::NcclStatus comm_revoke(detail::NcclComm comm) override;
   detail::NcclStatus comm_get_async_error(detail::NcclComm comm,
                                           detail::NcclStatus* error) override;
+  detail::NcclStatus comm_user_rank(detail::NcclComm comm, int* rank) override;
   detail::NcclStatus group_start() override;
   detail::NcclStatus group_end() override;
   detail::NcclStatus all_reduce(const void* source, void* destination, std::size_t count,

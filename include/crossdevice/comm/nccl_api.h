@@ -91,6 +91,7 @@ class CROSSDEVICE_EXPORT NcclApi {
   /// INVALID_USAGE before kNcclWithRevoke.
   virtual NcclStatus comm_revoke(NcclComm comm) = 0;
   virtual NcclStatus comm_get_async_error(NcclComm comm, NcclStatus* error) = 0;
+  virtual NcclStatus comm_user_rank(NcclComm comm, int* rank) = 0;
 
   virtual NcclStatus group_start() = 0;
   virtual NcclStatus group_end() = 0;

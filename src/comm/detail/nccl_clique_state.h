@@ -34,6 +34,7 @@ struct NcclClique::State : FailureListener, std::enable_shared_from_this<NcclCli
   std::vector<NcclComm> communicators;
   int num_ranks = 0;
   int first_rank = 0;
+  std::vector<int> adopted_ranks;  // of the devices; empty: first_rank and on
   int compute_capability = std::numeric_limits<int>::max();  // the least of all ranks'
   bool is_adopted = false;
   std::string name;                // NCCL may keep the pointer

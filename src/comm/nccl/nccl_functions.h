@@ -21,6 +21,7 @@ struct NcclFunctions {
   decltype(&::ncclCommDestroy) comm_destroy;
   decltype(&::ncclCommAbort) comm_abort;
   decltype(&::ncclCommGetAsyncError) comm_get_async_error;
+  decltype(&::ncclCommUserRank) comm_user_rank;
   decltype(&::ncclGroupStart) group_start;
   decltype(&::ncclGroupEnd) group_end;
   decltype(&::ncclAllReduce) all_reduce;

@@ -92,6 +92,9 @@ class RealNccl final : public NcclApi {
     *error = status_of(found);
     return status_of(result);
   }
+  NcclStatus comm_user_rank(NcclComm comm, int* rank) override {
+    return status_of(nccl_.comm_user_rank(comm, rank));
+  }
 
   NcclStatus group_start() override { return status_of(nccl_.group_start()); }
   NcclStatus group_end() override { return status_of(nccl_.group_end()); }
