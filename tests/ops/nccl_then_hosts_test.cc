@@ -230,6 +230,7 @@ TEST_F(NcclThenHosts, CommunicatorsOfTheProgramsInAnotherOrder) {
     std::vector<PerReplica> values{exact_value(devices, num_elements, 5),
                                    exact_value(devices, 9, 1)};
     std::vector<std::vector<std::byte>> expected;
+    expected.reserve(values.size());
     for (const PerReplica& value : values) {
       expected.push_back(bytes_of(plain.reduce(ReduceOp::SUM, value, value).values()[0]));
     }
@@ -263,7 +264,7 @@ TEST_F(NcclThenHosts, OneReductionAndOneBroadcastInEachWorkerAndTheWorkersSumsOv
       EXPECT_EQ(count("nccl.broadcast"), 6U);
       EXPECT_EQ(num_nccl_calls(), 12U);
       EXPECT_EQ(count("kernels.reduce"), 0U);
-      EXPECT_EQ(bytes_over_the_bus(), 2 * 2 * num_elements * sizeof(float));
+      EXPECT_EQ(bytes_over_the_bus(), sizeof(float) * 2 * 2 * num_elements);
     }
   }
 }
@@ -358,7 +359,7 @@ TEST_F(NcclThenHosts, WhatNcclCannotReduceTheHostDoesAndThatIsSaidOnce) {
     emulated_cuda().calls().clear();
     const Mirrored least = ops.reduce(ReduceOp::MIN, value, value);
     EXPECT_EQ(num_nccl_calls(), 0U);
-    EXPECT_EQ(bytes_over_the_bus(), 2 * 4 * 33 * sizeof(double));
+    EXPECT_EQ(bytes_over_the_bus(), sizeof(double) * 2 * 4 * 33);
     expect_bytes(least, expected, "MIN");
   }
   EXPECT_EQ(times_said(log,
@@ -422,6 +423,11 @@ Outcome failure_of(Call call) {
   return {};
 }
 
+void reduce(MultiWorkerAllReduce& ops, ReduceOp op, const PerReplica& value, bool is_in_place) {
+  if (is_in_place) return ops.reduce_into(op, value, value);
+  (void)ops.reduce(op, value, value);
+}
+
 TEST_F(NcclThenHosts, AReductionThatFailsLeavesTheInputsAndBreaksTheObject) {
   const PerReplica value = exact_value(worker_gpus(2, 2), 20, 1);
   const std::vector<std::byte> before = bytes_of(value.values()[3]);
@@ -454,13 +460,7 @@ TEST_F(NcclThenHosts, ABroadcastThatFailsHasChangedWhatLiesInPlace) {
     MultiWorkerAllReduce ops(workers(2), 2, with("nccl/xring"));
     (void)ops.reduce(ReduceOp::SUM, value, value);  // makes the communicators
     emulated_cuda().calls().inject({.function = "nccl.broadcast", .skip = 1, .status = 3});
-    const Outcome outcome = failure_of([&] {
-      if (is_in_place) {
-        ops.reduce_into(ReduceOp::SUM, value, value);
-      } else {
-        (void)ops.reduce(ReduceOp::SUM, value, value);
-      }
-    });
+    const Outcome outcome = failure_of([&] { reduce(ops, ReduceOp::SUM, value, is_in_place); });
     EXPECT_THAT(outcome.text, HasSubstr("ncclBroadcast"));
     EXPECT_EQ(outcome.inputs_intact, !is_in_place);
     emulated_cuda().calls().clear_faults();
@@ -473,13 +473,7 @@ TEST_F(NcclThenHosts, ADivisionThatFailsHasChangedWhatLiesInPlace) {
   (void)ops.reduce(ReduceOp::MEAN, value, value);  // makes the communicators
   for (const bool is_in_place : {false, true}) {
     emulated_cuda().calls().inject({.function = "kernels.copy_ranges", .status = 98});
-    const Outcome outcome = failure_of([&] {
-      if (is_in_place) {
-        ops.reduce_into(ReduceOp::MEAN, value, value);
-      } else {
-        (void)ops.reduce(ReduceOp::MEAN, value, value);
-      }
-    });
+    const Outcome outcome = failure_of([&] { reduce(ops, ReduceOp::MEAN, value, is_in_place); });
     EXPECT_THAT(outcome.text, HasSubstr("the division's kernel"));
     EXPECT_EQ(outcome.inputs_intact, !is_in_place);
     emulated_cuda().calls().clear_faults();
