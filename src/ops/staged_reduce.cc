@@ -8,6 +8,7 @@
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/gpu_device.h"
+#include "crossdevice/device/gpu_event.h"
 
 #include "ops/detail/staged_value.h"
 #include "ops/detail/stream_wait.h"
