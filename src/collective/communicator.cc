@@ -189,7 +189,7 @@ struct Communicator::State {
         on_hosts(call, detail::operation_of(call.request, input, root),
                  [&] { work(from.tensor(), to.tensor()); });
       }
-      has_waited = to.put_back(limit);
+      has_waited = to.put_back(limit.behind_others());
     });
     require_done(is_by_nccl, has_waited);
   }
@@ -283,7 +283,7 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
       state_->on_hosts(call, detail::operation_of(call.request, tensor, root),
                        [&] { state_->engine->broadcast(call.request, here.tensor(), root); });
     }
-    has_waited = !is_root && here.put_back(limit);
+    has_waited = !is_root && here.put_back(limit.behind_others());
   });
   state_->require_done(is_by_nccl, has_waited);
 }

@@ -3,17 +3,22 @@
 
 #include <utility>
 
+#include "comm/detail/control_message.h"
+
 namespace crossdevice::detail {
 
-void GroupNews::listen(Cluster& cluster, Name name) {
+void GroupNews::listen(Cluster& cluster, Name name, Leavers leavers) {
   name_ = std::move(name);
-  listening_ = cluster.listen(
-      {.on_lost = [this](const RankInfo& member,
-                         const std::string& why) { tell(Kind::LOST, member, " is gone: " + why); },
-       .on_abort =
-           [this](const RankInfo& origin, const std::string& text) {
-             tell(Kind::ABORTED, origin, " aborted: " + text);
-           }});
+  listening_ = cluster.listen({.on_lost =
+                                   [this, leavers](const RankInfo& member, const std::string& why) {
+                                     if (why == kHasLeft && leavers == Leavers::ARE_NOT_MISSED)
+                                       return;
+                                     tell(Kind::LOST, member, " is gone: " + why);
+                                   },
+                               .on_abort =
+                                   [this](const RankInfo& origin, const std::string& text) {
+                                     tell(Kind::ABORTED, origin, " aborted: " + text);
+                                   }});
 }
 
 void GroupNews::tell(Kind kind, const RankInfo& who, const std::string& text) {

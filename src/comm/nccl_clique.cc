@@ -286,6 +286,14 @@ void NcclClique::end_adoption(const Devices& devices) {
   if (clique == nullptr) {
     throw ValueError("no NCCL communicators of " + devices.to_string() + " were adopted");
   }
+  // Where they are broken, threads of ours are inside NCCL to revoke them: not for longer than the grace, as far as their owner is to wait.
+  const bool has_ended = clique->await_end_of_abort(Deadline::after(2 * nccl_grace()));
+  if (!has_ended || clique->state() == NcclCliqueState::ABORT_INCOMPLETE) {
+    throw FailedPreconditionError(fmt::format(
+        "NCCL has not come back from revoking the adopted communicators of {}: they must be "
+        "neither aborted nor destroyed, and only the process's end is safe",
+        devices.to_string()));
+  }
   clique->state_->take_back();
 }
 

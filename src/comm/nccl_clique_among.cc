@@ -169,12 +169,13 @@ std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cl
   std::shared_ptr<State> state;
   try {
     state = prepare_clique(local);
-    mine.are_gpus_held = 1;
     await_reapers(state->gpus, deadline);
-    mine.are_gpus_held = 0;
     mine.num_gpus = static_cast<std::uint32_t>(local.size());
     mine.version = static_cast<std::uint32_t>(state->nccl->version());
     mine.compute_capability = static_cast<std::uint32_t>(state->compute_capability);
+  } catch (const FailedPreconditionError& error) {
+    mine.are_gpus_held = 1;  // for good
+    mine.trouble = error.what();
   } catch (const std::exception& error) {
     mine.trouble = error.what();
   }

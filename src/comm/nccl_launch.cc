@@ -139,8 +139,8 @@ void NcclClique::Launch::begin_watch() {
     const std::lock_guard lock(state_->mutex);
     launch.witness = state_->witness;
   }
+  watched_ = number;  // before: where the watchdog cannot start, the launch is over all the same
   watch(std::move(launch));
-  watched_ = number;
 }
 
 void NcclClique::Launch::end_watch() {

@@ -93,7 +93,7 @@ template <class Work>
 void run_beside(const char* name, const Work& work) {
   try {
     start_service_thread(name, work).detach();
-  } catch (const OpError&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     work();
   }
 }
@@ -103,7 +103,13 @@ void run_beside(const char* name, const Work& work) {
 /// for that one's until they are revoked too. Without threads the later ones wait for the earlier.
 void revoke(const StatePtr& state) {
   if (state->nccl->version() < kNcclWithRevoke) return;
-  const auto num_left = std::make_shared<std::latch>(std::ssize(state->communicators));
+  std::shared_ptr<std::latch> num_left;
+  try {
+    num_left = std::make_shared<std::latch>(std::ssize(state->communicators));
+  } catch (const std::bad_alloc&) {
+    for (const NcclComm each : state->communicators) (void)state->nccl->comm_revoke(each);
+    return;
+  }
   for (const NcclComm each : state->communicators) {
     run_beside("xdev-nccl-revoke", [state, each, num_left] {
       (void)state->nccl->comm_revoke(each);
@@ -295,7 +301,7 @@ void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept {
   }
 }
 
-void leave_job_beside(std::shared_ptr<Cluster> cluster) noexcept {
+void leave_job_beside(std::shared_ptr<void> hold) noexcept {
   try {
     static const bool is_known = [] {
       stop_at_shutdown([] {
@@ -310,7 +316,7 @@ void leave_job_beside(std::shared_ptr<Cluster> cluster) noexcept {
     farewells().add(1);
     try {
       // Moved: nothing of it is left here when the thread has begun.
-      start_service_thread("xdev-nccl-leave", [job = std::move(cluster)]() mutable {
+      start_service_thread("xdev-nccl-leave", [job = std::move(hold)]() mutable {
         job.reset();
         farewells().add(-1);
       }).detach();

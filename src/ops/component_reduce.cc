@@ -157,7 +157,8 @@ void broadcast_component(const Tensor& source, const Mirrored& result, ActiveOpe
       gpu_broadcast(source, result.values(), gpu_operation(active));
       return;
     case Placement::MIXED:
-      StreamWait(active).run([&](const WaitLimit& limit) {
+      // Of this process's alone, also where there are other workers.
+      StreamWait(active, StreamWait::When::BEHIND_OTHERS).run([&](const WaitLimit& limit) {
         for (const Tensor& tensor : result.values()) {
           active.require_time_left();
           active.set_written();

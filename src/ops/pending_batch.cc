@@ -57,6 +57,8 @@ void PendingBatch::wait(const Deadline& deadline) {
     throw_found(*batch_);
     throw;
   }
+  // A deadline that passed, or an abort that was found, while the end came: it is the operation's, and thrown every time.
+  throw_found(*batch_);
 }
 
 void PendingBatch::wait_until_enqueued() { wait_until_enqueued(Deadline::never()); }

@@ -30,8 +30,9 @@ IndexedSlices concatenated(const PerReplica& value, const Device& target,
   const PerReplica there = on_hosts(value, active);
   if (target.is_host()) return concatenate(there.slices(), target);
   const IndexedSlices all = concatenate(there.slices(), "CPU:0");
-  return StreamWait(active).run(
-      [&](const WaitLimit& limit) { return copy_to_device(all, target, limit); });
+  return StreamWait(active, StreamWait::When::BEHIND_OTHERS).run([&](const WaitLimit& limit) {
+    return copy_to_device(all, target, limit);
+  });
 }
 
 }  // namespace

@@ -19,7 +19,12 @@ void await_streams(std::span<const Tensor> tensors, const ActiveOperation& activ
   for (const Tensor& tensor : tensors) {
     if (tensor.device().is_host()) continue;
     StreamWait(active).run([&](const WaitLimit& limit) {
-      GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor)).wait(limit);
+      try {
+        GpuEvent::record(GpuDevice::of(tensor.device()), gpu_stream_of(tensor)).wait(limit);
+      } catch (const DeadlineExceededError& error) {
+        throw DeadlineExceededError(fmt::format("the host, which reduces it, waits for {}: {}",
+                                                tensor.device().short_name(), error.what()));
+      }
     });
   }
 }

@@ -40,7 +40,7 @@ bool StagedValue::is_there(const Tensor& tensor) const {
 
 void StagedValue::put_back(const Mirrored& result, const ActiveOperation& active) const {
   try {
-    StreamWait(active).run([&](const WaitLimit& limit) {
+    StreamWait(active, StreamWait::When::BEHIND_OTHERS).run([&](const WaitLimit& limit) {
       for (const Tensor& tensor : result.values()) {
         if (!is_there(tensor)) copy(tensor, block_, limit);
       }

@@ -7,7 +7,9 @@ namespace crossdevice::detail {
 
 void StreamWait::throw_if_interrupted() const {
   if (active_.stop_requested()) active_.throw_stopped();
-  if (const WaitInterrupter* const job = active_.job()) job->throw_if_interrupted();
+  const WaitInterrupter* const job = active_.job();
+  if (job == nullptr) return;
+  (when_ == When::BEHIND_OTHERS ? job->behind_others() : *job).throw_if_interrupted();
 }
 
 void StreamWait::throw_named(const DeadlineExceededError& error) const {

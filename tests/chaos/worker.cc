@@ -39,6 +39,9 @@
 namespace crossdevice::chaos {
 namespace {
 
+/// Before it goes on: of a process's signal another thread may be the first to hear.
+void strike_this_thread(int signal) { (void)::tgkill(::getpid(), ::gettid(), signal); }
+
 constexpr int kMaxGenerations = 5;
 constexpr int kJumpSignal = SIGUSR1;
 
@@ -193,7 +196,7 @@ class Worker {
     if (plan_.message != 0 && signal != kJumpSignal) {
       signal_at_message_ = signal;
       return strike_at_message(direction(), plan_.message,
-                               [signal] { (void)::kill(::getpid(), signal); });
+                               [signal] { strike_this_thread(signal); });
     }
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;

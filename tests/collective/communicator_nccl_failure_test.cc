@@ -153,6 +153,7 @@ TEST_F(CommunicatorNcclFailure, WhoWaitsForWhomIsSaidAfterAWhile) {
 }
 
 TEST_F(CommunicatorNcclFailure, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
+  testing::allow_mismatches();  // some are launched before they are found
   for (const Difference& difference : differences()) {
     for (const int num_workers : {2, 3}) {
       SCOPED_TRACE(difference.name + ", " + std::to_string(num_workers) + " workers");

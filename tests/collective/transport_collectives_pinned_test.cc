@@ -194,7 +194,7 @@ void expect_bytes_of_deterministic(std::size_t num_ranks, std::size_t num_replic
 
 /// No more than a ring; and the price of not depending on the grouping, with two workers of eight replicas 4.5 times what they have.
 TEST(TransportCollectivesPinned, DeterministicMovesNoMoreThanARing) {
-  constexpr std::size_t kPart = 100'003;
+  constexpr std::size_t kPart = 6 * kStagePart / sizeof(float);
   for (std::size_t n = 2; n <= 8; ++n) {
     const std::size_t count = n * kPart;
     const std::size_t part_bytes = kPart * sizeof(float);

@@ -2,6 +2,8 @@
 // How cliques are made, kept, used and adopted, over emulated GPUs.
 #include "crossdevice/comm/nccl_clique.h"
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -259,6 +261,38 @@ TEST_F(NcclAdoptionTest, BrokenOnesAreRevokedAndLeftToTheirOwner) {
   EXPECT_EQ(count("nccl.comm_revoke"), 2U);
   EXPECT_EQ(count("nccl.comm_abort"), 0U);
   EXPECT_EQ(emulated_nccl().num_communicators(), 2U);
+  destroy(comms);
+}
+
+/// Threads of the library's are inside NCCL with them until then.
+TEST_F(NcclAdoptionTest, BrokenOnesAreGivenBackWhenNcclHasComeBackFromThem) {
+  const Devices devices{"GPU:0", "GPU:1"};
+  const std::vector<detail::NcclComm> comms = make({0, 1});
+  const auto clique = NcclClique::adopt(devices, comms);
+  inject({.function = "nccl.comm_revoke", .kind = testing::FaultKind::HANG_CALL, .count = 2});
+  clique->break_with(std::make_exception_ptr(InternalError("enough")));
+  ASSERT_TRUE(emulated_cuda().calls().await_count("nccl.comm_revoke", 2, testing::kLong));
+  std::future<void> back =
+      std::async(std::launch::async, [&devices] { NcclClique::end_adoption(devices); });
+  EXPECT_EQ(back.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  emulated_cuda().calls().release_hangs();
+  EXPECT_NO_THROW(back.get());
+  EXPECT_EQ(clique->state(), NcclCliqueState::ABORTED);
+  destroy(comms);
+}
+
+TEST_F(NcclAdoptionTest, ThoseThatNcclDoesNotComeBackFromMustNotBeFreed) {
+  const Devices devices{"GPU:0", "GPU:1"};
+  const std::vector<detail::NcclComm> comms = make({0, 1});
+  const auto clique = NcclClique::adopt(devices, comms);
+  inject({.function = "nccl.comm_revoke", .kind = testing::FaultKind::HANG_CALL, .count = 2});
+  detail::set_nccl_grace(std::chrono::milliseconds(100));
+  clique->break_with(std::make_exception_ptr(InternalError("enough")));
+  EXPECT_THAT(thrown<FailedPreconditionError>([&] { NcclClique::end_adoption(devices); }),
+              HasSubstr("neither aborted nor destroyed"));
+  detail::set_nccl_grace(std::chrono::seconds(10));
+  emulated_cuda().calls().release_hangs();
+  EXPECT_TRUE(testing::await([&] { return clique->state() == NcclCliqueState::ABORTED; }));
   destroy(comms);
 }
 

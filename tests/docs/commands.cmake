@@ -142,6 +142,7 @@ run([[bin/campaign --minutes N --seed S]] AS [[bin/campaign --minutes 0.05 --see
 run([[bin/soak]] AS [[bin/soak --calls 20000 --mixed 1500 --slack-mib 16]] SAYS "rank 0: 20000 small calls in " "rank 1: 1500 mixed calls in ")
 not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
 # The skip, also where there is a GPU: there each of these tests is run by itself.
+not_run([[ctest -R chaos]] "they are tests of this suite")
 run([[ctest --preset release -L gpu]] AS [[CUDA_VISIBLE_DEVICES= ctest --test-dir "$BUILD/tests" -L gpu]]
     SAYS "- gpu_cuda_api_test (Skipped)" "- gpu_kernels_test (Skipped)" "100% tests passed, 0 tests failed")
 if(CROSSDEVICE_BUILD_BENCH)

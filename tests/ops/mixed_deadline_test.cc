@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -276,6 +278,35 @@ TEST_F(MixedWorkers, APeersEndEndsACopy) {
         [&] { (void)ops.gather(value, "CPU:0", 0, through_hosts(std::nullopt)); });
   });
   EXPECT_THAT(said, AllOf(HasSubstr("rank 1"), HasSubstr("is gone")));
+}
+
+/// Worker 1 has its result and goes; worker 0 has its own too, but not yet where it belongs.
+TEST_F(MixedWorkers, WhoLeavesBehindACallIsNotMissedWhileItsResultIsCopied) {
+  const std::vector<std::string> errors = run_clusters(2, [](const ClusterPtr& cluster) {
+    Communicator world(cluster, meeting_deadline(60));  // on hosts
+    const Tensor mine = vector_of({1, 2, 3}, "CPU:0");
+    if (cluster->rank() == 1) {
+      world.all_reduce(ReduceOp::SUM, mine, mine, {.timeout_seconds = 60});
+      return;  // leaves
+    }
+    const Tensor result = vector_of({0, 0, 0}, gpu(0));
+    ASSERT_TRUE(emulated_cuda().synchronize());
+    block(0);
+    std::promise<void> gone;
+    const std::shared_ptr<void> listening = cluster->listen(
+        {.on_lost = [&gone](const RankInfo&, const std::string&) { gone.set_value(); },
+         .on_abort = {},
+         .on_post = {}});
+    std::thread releaser([&gone] {
+      EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // which who waits looks in
+      release(0);
+    });
+    EXPECT_NO_THROW(world.all_reduce(ReduceOp::SUM, mine, result, {.timeout_seconds = 60}));
+    releaser.join();
+    EXPECT_EQ(here(result), (std::vector<float>{2, 4, 6}));
+  });
+  EXPECT_EQ(errors, testing::no_errors(2));
 }
 
 TEST_F(MixedWorkers, ACommunicatorsCopiesEndByItsDeadlineAndWithTheJob) {

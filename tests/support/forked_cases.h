@@ -2,6 +2,7 @@
 /// Cases of one test that each need a process to themselves: what a process finds out or makes once is then made anew in each.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -68,8 +69,13 @@ class ForkedCases {
   void await_one() {
     int status = 0;
     const ::pid_t child = ::waitpid(-1, &status, 0);
+    if (child < 0 && errno == EINTR) return;
+    if (child < 0) {
+      for (const auto& [pid, name] : names_) ADD_FAILURE() << name << ": the child is lost";
+      return names_.clear();
+    }
     const auto found = names_.find(child);
-    if (found == names_.end()) return names_.clear();  // no child is left
+    if (found == names_.end()) return;  // somebody else's
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << found->second << ": status " << WEXITSTATUS(status) << ", signal "
         << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);

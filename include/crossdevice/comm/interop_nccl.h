@@ -82,9 +82,10 @@ inline void adopt_nccl_communicators(const Devices& devices,
   (void)detail::NcclClique::adopt(devices, {communicators.begin(), communicators.end()});
 }
 
-/// The library uses them no longer: what it has built on them says so. Operations that it has enqueued must have come to their end.
+/// The library uses them no longer: what it has built on them says so. Operations that it has enqueued must have come to their end. Where they are broken, waits
+/// until NCCL has come back from revoking them, some seconds at most.
 ///
-/// Errors   ValueError: the library has no adopted ones of `devices`.
+/// Errors   ValueError: the library has no adopted ones of `devices`. FailedPreconditionError: NCCL has not come back; they must not be freed.
 inline void end_nccl_adoption(const Devices& devices) { detail::NcclClique::end_adoption(devices); }
 
 }  // namespace crossdevice

@@ -10,7 +10,8 @@
 
 namespace crossdevice::detail {
 
-/// Hears from its construction on, and of what was before, whether a member of the cluster is gone or has given the job up.
+/// Hears from its construction on, and of what was before, whether a member of the cluster is gone or has given the job up. Behind others
+/// one that has left counts no more: it has done its part.
 ///
 /// Errors   throw_if_interrupted(): UnavailableError, AbortedError, with the member to blame; the first loss counts, and an abort more.
 /// Threads  any.
@@ -19,6 +20,7 @@ class CROSSDEVICE_EXPORT JobNews final : public WaitInterrupter {
   explicit JobNews(Cluster& cluster);
   ~JobNews() override;
   void throw_if_interrupted() const override;
+  [[nodiscard]] const WaitInterrupter& behind_others() const override;
 
  private:
   struct State;

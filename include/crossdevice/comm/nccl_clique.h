@@ -81,9 +81,9 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] static std::shared_ptr<NcclClique> adopt(const Devices& devices,
                                                          std::vector<NcclComm> communicators);
 
-  /// Their owner takes them back: no launch is under way when this returns, and none begins. What holds the clique finds it broken.
+  /// Their owner takes them back: no launch and no revoking is under way when this returns, and none begins. What holds the clique finds it broken.
   ///
-  /// Errors   ValueError: there are no adopted ones of `devices`.
+  /// Errors   ValueError: there are no adopted ones of `devices`. FailedPreconditionError: NCCL has not come back from revoking them.
   static void end_adoption(const Devices& devices);
 
   /// Where it is whole, finalizes and destroys what it made; waits some seconds at most, and leaves the rest to a thread of its own.

@@ -87,7 +87,7 @@ class CROSSDEVICE_EXPORT Work {
   Work& operator=(Work&& other) noexcept;
 
   [[nodiscard]] bool is_done() const;
-  /// Blocks until the work has ended; rethrows its error.
+  /// Blocks until the work has ended; rethrows its error. On GPUs it has ended when it is enqueued: see PendingBatch::wait().
   void wait();
   /// Errors   also DeadlineExceededError when `deadline` passes first; the work goes on.
   void wait(const Deadline& deadline);

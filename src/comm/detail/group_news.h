@@ -25,8 +25,11 @@ class GroupNews {
   GroupNews(const GroupNews&) = delete;
   GroupNews& operator=(const GroupNews&) = delete;
 
+  /// Of members that have said goodbye: whether they are missed like others that are gone, or had no part in it any more.
+  enum class Leavers : bool { ARE_MISSED, ARE_NOT_MISSED };
+
   /// From now on, until this ends; `name` is called then. What was said before is told at once.
-  void listen(Cluster& cluster, Name name);
+  void listen(Cluster& cluster, Name name, Leavers leavers = Leavers::ARE_MISSED);
 
   [[nodiscard]] Kind kind() const { return kind_.load(std::memory_order_acquire); }
   struct Item {

@@ -29,9 +29,9 @@ void reap(const std::shared_ptr<NcclClique::State>& state) noexcept;
 /// Finalizes and destroys the communicators of a whole clique that nobody uses any more. Waits for it at most the grace, or not at all.
 void end_clique(std::shared_ptr<NcclClique::State> state, bool waits) noexcept;
 
-/// Drops a clique's hold on its job on a thread of its own, where the last one says goodbye, and waits for the others. shutdown() waits for it as long as the
+/// Drops a hold on a job, a clique's or an object's, on a thread of its own, where the last one says goodbye, and waits for the others. shutdown() waits for it as long as the
 /// grace is.
-void leave_job_beside(std::shared_ptr<Cluster> cluster) noexcept;
+void leave_job_beside(std::shared_ptr<void> hold) noexcept;
 
 /// Aborts communicators that nobody has seen; may block.
 void abort_communicators(NcclApi& nccl, const std::vector<NcclComm>& communicators) noexcept;

@@ -16,7 +16,10 @@ namespace crossdevice::detail {
 /// Threads  one, that of the operation.
 class StreamWait final : public WaitInterrupter {
  public:
-  explicit StreamWait(const ActiveOperation& active) : active_(active) {}
+  /// BEHIND_OTHERS: for what comes when no other worker has a part in the operation any more.
+  enum class When : bool { WITH_OTHERS, BEHIND_OTHERS };
+  explicit StreamWait(const ActiveOperation& active, When when = When::WITH_OTHERS)
+      : active_(active), when_(when) {}
 
   /// What `work(limit)` returns, whose copies have that limit.
   ///
@@ -36,6 +39,7 @@ class StreamWait final : public WaitInterrupter {
   [[noreturn]] void throw_named(const DeadlineExceededError& error) const;
 
   const ActiveOperation& active_;
+  When when_;
 };
 
 }  // namespace crossdevice::detail
