@@ -175,6 +175,7 @@ TEST(BenchPlanTest, SizesAreRoundedDownToWholeElements) {
   const auto groups =
       plan_cases(parse({"-b", "10", "-e", "50", "-i", "10", "-d", "double", "-g", "2"}));
   std::vector<std::size_t> sizes;
+  sizes.reserve(groups.size());
   for (const CaseGroup& group : groups) sizes.push_back(group.at(0).size_bytes());
   EXPECT_EQ(sizes, (std::vector<std::size_t>{8, 16, 24, 40, 48}));
 }
