@@ -165,10 +165,10 @@ void ComparedCalls::State::go_to_hosts() {
   }
 }
 
-/// Returns the difference where one was found, for which it waits a while.
+/// Returns the difference where one was found, for which it waits a while. Who is not there yet may have been called off for it, while it copied what goes there.
 std::exception_ptr ComparedCalls::State::leave_hosts(std::chrono::seconds verdict_time) {
   std::unique_lock lock(mutex);
-  if (place == Place::ELSEWHERE) return nullptr;
+  if (place == Place::ELSEWHERE) return difference;
   place = Place::LEAVING_HOSTS;
   (void)changed.wait_for(lock, verdict_time, [this] { return difference != nullptr; });
   place = Place::ELSEWHERE;
