@@ -18,7 +18,7 @@
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
-#include "support/gpu_fixture.h"
+#include "ops/multi_worker_gpu_fixture.h"
 #include "support/gpu_values.h"
 #include "support/multi_worker_gpus.h"
 #include "support/replicas.h"
@@ -27,14 +27,7 @@
 namespace crossdevice {
 namespace {
 
-/// The log says all, before anybody asks for its level.
-bool prepare_process() {
-  unsetenv("CROSSDEVICE_LOG_LEVEL");                   // NOLINT(concurrency-mt-unsafe)
-  setenv("CROSSDEVICE_LOG", "info", /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe)
-  testing::install_emulated_gpus();
-  return true;
-}
-[[maybe_unused]] const bool kPrepared = prepare_process();
+[[maybe_unused]] const bool kPrepared = testing::install_gpus_and_log_all();
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
@@ -42,16 +35,6 @@ using ::testing::HasSubstr;
 /// All in which hosts have a part.
 constexpr const char* kScheduled[] = {"xring",      "rechd",      "pscpu",      "psgpu",
                                       "nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu"};
-
-MultiWorkerAllReduceOptions with(const char* algorithm, int shards = 1) {
-  return {.all_reduce_spec = {algorithm, shards, -1}};
-}
-
-std::vector<std::byte> bytes_of(const Tensor& tensor) {
-  const Tensor here = tensor.device().is_host() ? tensor : copy_to_device(tensor, "CPU:0");
-  const auto* const data = static_cast<const std::byte*>(here.data());
-  return {data, data + here.size_bytes()};
-}
 
 /// Random numbers whose sums depend on the order, one tensor for each of `count` replicas.
 std::vector<Tensor> random_components(DType dtype, std::size_t num_elements, std::size_t count) {
@@ -78,23 +61,7 @@ PerReplica placed(const std::vector<Tensor>& components, const Devices& devices)
   return PerReplica(tensors);
 }
 
-void expect_bytes(const DistributedValues& value, const std::vector<std::byte>& expected,
-                  const std::string& what) {
-  for (const Tensor& tensor : value.values()) {
-    EXPECT_EQ(bytes_of(tensor), expected) << what << " on " << tensor.device().short_name();
-  }
-}
-
-class MultiWorkerGpu : public testing::EmulatedGpuTest {
- protected:
-  void TearDown() override {
-    EmulatedGpuTest::TearDown();
-    EXPECT_EQ(emulated_nccl().mismatches(), std::vector<std::string>());
-  }
-  static std::size_t count(std::string_view function) {
-    return emulated_cuda().calls().count(function);
-  }
-};
+class MultiWorkerGpu : public testing::MultiWorkerGpuTest {};
 
 // ---------------------------------------------------------------------------------------------- bits
 

@@ -20,7 +20,7 @@
 #include "crossdevice/ops/multi_worker_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
-#include "support/gpu_fixture.h"
+#include "ops/multi_worker_gpu_fixture.h"
 #include "support/gpu_values.h"
 #include "support/multi_worker_gpus.h"
 #include "support/replicas.h"
@@ -29,14 +29,7 @@
 namespace crossdevice {
 namespace {
 
-/// The log says all, before anybody asks for its level.
-bool prepare_process() {
-  unsetenv("CROSSDEVICE_LOG_LEVEL");                   // NOLINT(concurrency-mt-unsafe)
-  setenv("CROSSDEVICE_LOG", "info", /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe)
-  testing::install_emulated_gpus();
-  return true;
-}
-[[maybe_unused]] const bool kPrepared = prepare_process();
+[[maybe_unused]] const bool kPrepared = testing::install_gpus_and_log_all();
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 using ::testing::AllOf;
@@ -46,23 +39,6 @@ constexpr const char* kAlgorithms[] = {"nccl/xring", "nccl/rechd", "nccl/pscpu"}
 constexpr double kLong = 60;
 /// float32 that NCCL reduces where they lie: the others go through its staging buffers.
 constexpr std::size_t kUnstaged = 300'000;
-
-MultiWorkerAllReduceOptions with(const char* algorithm, int shards = 1) {
-  return {.all_reduce_spec = {algorithm, shards, -1}};
-}
-
-std::vector<std::byte> bytes_of(const Tensor& tensor) {
-  const Tensor here = tensor.device().is_host() ? tensor : copy_to_device(tensor, "CPU:0");
-  const auto* const data = static_cast<const std::byte*>(here.data());
-  return {data, data + here.size_bytes()};
-}
-
-void expect_bytes(const DistributedValues& value, const std::vector<std::byte>& expected,
-                  const std::string& what) {
-  for (const Tensor& tensor : value.values()) {
-    EXPECT_EQ(bytes_of(tensor), expected) << what << " on " << tensor.device().short_name();
-  }
-}
 
 /// gpus_of_workers[w] GPUs of worker w, dealt out in turns, so that workers' components lie between each other's.
 Devices dealt(std::vector<std::size_t> gpus_of_workers) {
@@ -101,15 +77,8 @@ std::size_t times_said(const CapturedLog& log, std::string_view words) {
       [&](const std::string& message) { return message.find(words) != std::string::npos; }));
 }
 
-class NcclThenHosts : public testing::EmulatedGpuTest {
+class NcclThenHosts : public testing::MultiWorkerGpuTest {
  protected:
-  void TearDown() override {
-    EmulatedGpuTest::TearDown();
-    EXPECT_EQ(emulated_nccl().mismatches(), std::vector<std::string>());
-  }
-  static std::size_t count(std::string_view function) {
-    return emulated_cuda().calls().count(function);
-  }
   static std::size_t bytes_over_the_bus() {
     std::size_t sum = 0;
     for (const EmulatedCall& call : emulated_cuda().calls().list()) {

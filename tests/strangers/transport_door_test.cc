@@ -14,7 +14,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "comm/detail/tcp_greeting.h"
@@ -277,13 +276,3 @@ TEST_F(TransportDoorTest, MembersMeetWhileStrangersKnock) {
 
 }  // namespace
 }  // namespace crossdevice::strangers
-
-int main(int argc, char** argv) {
-  if (const std::optional<int> status = crossdevice::strangers::run_as_worker()) return *status;
-  rlimit descriptors{};  // they need many
-  (void)::getrlimit(RLIMIT_NOFILE, &descriptors);
-  descriptors.rlim_cur = std::min<rlim_t>(descriptors.rlim_max, 8192);
-  (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
