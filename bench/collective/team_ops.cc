@@ -76,7 +76,7 @@ TeamOps make_team_ops(const Arguments& arguments, const std::shared_ptr<Cluster>
           .team = std::move(team),
           .explain = std::move(explain),
           .explain_packs = [ops] { return ops->explain_packs(); },
-          .raw_nccl = raw_nccl_among(cluster, arguments.devices)};
+          .raw_nccl = arguments.explain ? nullptr : raw_nccl_among(cluster, arguments.devices)};
 }
 
 }  // namespace crossdevice::bench

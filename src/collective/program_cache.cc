@@ -75,6 +75,10 @@ const ReductionAlgorithm& algorithm_of(Kind kind) {
   throw InternalError("no kind of all-reduce");
 }
 
+Kind all_gather_kind(std::size_t size_bytes) {
+  return size_bytes < kRingBytes ? Kind::ALL_GATHER_DIRECT : Kind::ALL_GATHER_RING;
+}
+
 bool is_ring(Kind kind) {
   switch (kind) {
     case Kind::ALL_REDUCE_RING:

@@ -10,9 +10,6 @@ namespace {
 
 using Kind = ProgramKey::Kind;
 
-/// From here on the results are gathered in a ring.
-constexpr std::size_t kRingBytes = std::size_t{1} << 20;
-
 }  // namespace
 
 void ReplicaExchange::run(const CollectiveRequest& request, std::span<const CollectiveValue> values,
@@ -67,12 +64,8 @@ void ReplicaExchange::gather_results(const Deadline& deadline) {
   running_.clear();
   const std::size_t size = size_in_bytes(rows_.type_of_results());
   const std::size_t all = rows_.part_elements() * group_.num_ranks();
-  const bool is_direct = all * size < kRingBytes;
-  running_.push_back(
-      programs_.find({.kind = is_direct ? Kind::ALL_GATHER_DIRECT : Kind::ALL_GATHER_RING,
-                      .num_elements = all,
-                      .element_size = size},
-                     deadline));
+  running_.push_back(programs_.find(
+      {.kind = all_gather_kind(all * size), .num_elements = all, .element_size = size}, deadline));
   const ScheduleJob job{.program = running_.back().get(),
                         .dtype = rows_.type_of_results(),
                         .input = rows_.results(),

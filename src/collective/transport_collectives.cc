@@ -43,8 +43,6 @@ namespace {
 using detail::ProgramKey;
 using Kind = ProgramKey::Kind;
 
-/// From here on gathers and scatters take a ring.
-constexpr std::size_t kRingBytes = std::size_t{1} << 20;
 /// Up to here latency counts more than bytes.
 constexpr std::size_t kTreeBytes = std::size_t{128} << 10;
 
@@ -368,7 +366,7 @@ void TransportCollectives::reduce_scatter(const CollectiveRequest& request, cons
   detail::require_output("reduce_scatter", output, result_dtype(request.op, input.dtype()), part);
   state.run(request, detail::operation_of(request, input, 0), [&] {
     state.agree(request.deadline);
-    const bool is_direct = request.deterministic || input.size_bytes() < kRingBytes;
+    const bool is_direct = request.deterministic || input.size_bytes() < detail::kRingBytes;
     state.run_reduction(
         request, {.kind = is_direct ? Kind::REDUCE_SCATTER_DIRECT : Kind::REDUCE_SCATTER_RING},
         input, {.begin = state.rank * part, .count = part}, &output);
@@ -388,8 +386,7 @@ void TransportCollectives::all_gather(const CollectiveRequest& request, const Te
       detail::copy_in_time(*state.transport, own, static_cast<const std::byte*>(input.data()),
                            input.size_bytes(), request.deadline);
     }
-    const bool is_direct = output.size_bytes() < kRingBytes;
-    state.run_job({.kind = is_direct ? Kind::ALL_GATHER_DIRECT : Kind::ALL_GATHER_RING,
+    state.run_job({.kind = detail::all_gather_kind(output.size_bytes()),
                    .num_elements = output.num_elements(),
                    .element_size = size_in_bytes(output.dtype())},
                   {.dtype = output.dtype(), .input = row, .output = row}, request.deadline);
@@ -507,8 +504,8 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
               state.transport->require_time_left(request.deadline);
               detail::write_shown(description, tensors, row + parts[state.rank].begin);
               const ScheduleProgram program = compile_schedule(
-                  total < kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
-                                                      : ring_all_gather_schedule(parts),
+                  total < detail::kRingBytes && state.is_mesh ? direct_all_gather_schedule(parts)
+                                                              : ring_all_gather_schedule(parts),
                   state.rank, detail::ProgramCache::kPieceBytes);
               const ScheduleJob job{
                   .program = &program, .dtype = DType::UINT8, .input = row, .output = row};

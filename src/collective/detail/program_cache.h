@@ -44,6 +44,9 @@ struct ProgramKey {
   }
 };
 
+/// From here on gathers and scatters take a ring.
+inline constexpr std::size_t kRingBytes = std::size_t{1} << 20;
+
 /// How an algorithm is scheduled; EXCHANGE, which needs no schedule, as the next best where values do not fit it.
 [[nodiscard]] ProgramKey::Kind kind_of(AllReduceAlgorithm algorithm);
 
@@ -52,6 +55,9 @@ struct ProgramKey {
 
 /// What a scheduled all-reduce is called, and counted as.
 [[nodiscard]] const ReductionAlgorithm& algorithm_of(ProgramKey::Kind kind);
+
+/// How so many bytes of all participants together are gathered: in one round up to 1 MiB, else in a ring.
+[[nodiscard]] ProgramKey::Kind all_gather_kind(std::size_t size_bytes);
 
 /// Whether everybody talks to its two neighbours alone.
 [[nodiscard]] bool is_ring(ProgramKey::Kind kind);
