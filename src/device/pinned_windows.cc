@@ -38,14 +38,16 @@ class WindowShelf {
     // Without the lock, which copies that have their window need to end: pinning takes long, and may wait for GPUs.
     std::unique_ptr<PinnedWindow> made = make(gpu);
     const std::lock_guard lock(mutex_);
-    spare_.reserve(++num_made_);  // so that put_back() never allocates
+    ++num_made_;  // so that put_back() never allocates
+    spare_.reserve(num_made_);
+    lost_.reserve(num_made_);
     return made;
   }
 
   void put_back(std::unique_ptr<PinnedWindow> window) noexcept {
-    if (is_forked_child() || !window->is_last_use_known) return (void)window.release();
+    if (is_forked_child()) return (void)window.release();
     const std::lock_guard lock(mutex_);
-    spare_.push_back(std::move(window));
+    (window->is_last_use_known ? spare_ : lost_).push_back(std::move(window));
   }
 
  private:
@@ -61,6 +63,7 @@ class WindowShelf {
 
   std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<PinnedWindow>> spare_;
+  std::vector<std::unique_ptr<PinnedWindow>> lost_;  // to copies that may still come; never taken
   std::size_t num_made_ = 0;
 };
 

@@ -263,7 +263,7 @@ CollectiveAllReduce::~CollectiveAllReduce() = default;
 
 std::string CollectiveAllReduce::explain(std::size_t size_bytes) const {
   if (!state_->workers.has_value()) return "direct reduction by this process; it is alone";
-  const std::string on_hosts = state_->workers->engine().explain_all_reduce(size_bytes);
+  std::string on_hosts = state_->workers->engine().explain_all_reduce(size_bytes);
   if (state_->nccl == nullptr) return on_hosts;
   return "on GPUs NCCL, by an algorithm of its own choice; what it does not do: " + on_hosts;
 }

@@ -3,53 +3,32 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 
-#include "device/detail/poison.h"
 #include "support/threaded_cluster.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::HasSubstr;
 
-/// While it lives no descriptor can be opened.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    const int next = ::dup(0);
-    ::close(next);
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit now = before_;
-    now.rlim_cur = static_cast<rlim_t>(next);
-    ::setrlimit(RLIMIT_NOFILE, &now);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 // What the file holds would be an error; it is not read.
 const bool kIsSet = (::setenv("CROSSDEVICE_TUNING_FILE", "/proc/self/status", 1), true);
 
 TEST(TuningAgreementTest, AFileThatCannotBeOpenedForLackOfDescriptorsIsExhaustionOnAllRanks) {
   ASSERT_TRUE(kIsSet);
-  // It looks into memory through a pipe, and takes an object that it cannot look at for none.
-  if (kHasAddressSanitizer) GTEST_SKIP() << "a sanitizer needs descriptors of its own";
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   const auto work = [](const std::shared_ptr<Cluster>& cluster) {
     cluster->barrier();
-    std::unique_ptr<NoDescriptors> none;
-    if (cluster->rank() == 0) none = std::make_unique<NoDescriptors>();
+    std::optional<testing::WithoutDescriptors> none;
+    if (cluster->rank() == 0) none.emplace();
     try {
       (void)receive_tuning(*cluster, Deadline::after(std::chrono::seconds(30)));
       ADD_FAILURE() << "no error";

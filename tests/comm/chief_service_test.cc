@@ -15,8 +15,6 @@
 #include <asio/write.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/version.h"
@@ -25,6 +23,7 @@
 #include "comm/detail/listening_socket.h"
 #include "comm/detail/local_addresses.h"
 #include "support/log_keeper.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -291,32 +290,14 @@ TEST_F(ChiefServiceTest, ThatAWorkerCameAndWentIsSaidAtOnceAndAtTheDeadline) {
   EXPECT_EQ(refused->culprits[1].rank, 2);
 }
 
-/// This process may open no more descriptors.
-class NoMoreDescriptors {
- public:
-  NoMoreDescriptors() {
-    (void)::getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = ::dup(STDERR_FILENO);
-    ::close(next);
-    rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(next);
-    (void)::setrlimit(RLIMIT_NOFILE, &limit);
-  }
-  ~NoMoreDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
-  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(ChiefServiceTest, AChiefThatCannotTakeInWhoComesIsToBlameItself) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   open();
   const auto first = come(1, 100);
   Client last(port_);  // waits in the kernel
   std::optional<Refused> refused;
   {
-    const NoMoreDescriptors limit;
+    const testing::WithoutDescriptors limit;
     int turns = 0;
     ASSERT_TRUE(await([&] { return ++turns > 100; }));
     refused = service_->cancel_meeting();
@@ -332,10 +313,11 @@ TEST_F(ChiefServiceTest, AChiefThatCannotTakeInWhoComesIsToBlameItself) {
 }
 
 TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   open();
   Client stranger(port_);
   {
-    const NoMoreDescriptors limit;
+    const testing::WithoutDescriptors limit;
     int turns = 0;
     ASSERT_TRUE(await([&] { return ++turns > 100; }));
   }
