@@ -553,7 +553,7 @@ TEST_P(MultiWorkerMirroredStrategyTest, ReplicasOfAllWorkersMeet) {
   for (const int n : {1, 2, 3, 4, 8}) EXPECT_EQ(run("calls", n), all_well(n));
 }
 
-TEST_P(MultiWorkerMirroredStrategyTest, ValuesOfWorkersAndOfReplicas) {
+TEST_P(MultiWorkerMirroredStrategyTest, D25_ValuesOfWorkersAndOfReplicas) {
   for (const int n : {2, 3, 4}) EXPECT_EQ(run("values", n), all_well(n));
 }
 
@@ -565,7 +565,7 @@ TEST_P(MultiWorkerMirroredStrategyTest, DifferentVariablesAreNamedOnEveryWorker)
   EXPECT_EQ(run("different variables", 3), all_well(3));
 }
 
-TEST_P(MultiWorkerMirroredStrategyTest, DifferentDevicesAreNamedOnEveryWorker) {
+TEST_P(MultiWorkerMirroredStrategyTest, D33_DifferentDevicesAreNamedOnEveryWorker) {
   EXPECT_EQ(run("different devices", 2), all_well(2));
   EXPECT_EQ(run("different devices", 3), all_well(3));
 }
@@ -605,7 +605,7 @@ TEST_P(MultiWorkerMirroredStrategyTest, DifferentCallsAreNoticed) {
   EXPECT_EQ(run("calls differ", 3), all_well(3));
 }
 
-TEST_P(MultiWorkerMirroredStrategyTest, StrategiesOneAfterAnotherAndSideBySideDoNotMeet) {
+TEST_P(MultiWorkerMirroredStrategyTest, D32_StrategiesOneAfterAnotherAndSideBySideDoNotMeet) {
   EXPECT_EQ(run("several", 2), all_well(2));
 }
 
