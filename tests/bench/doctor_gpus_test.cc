@@ -69,6 +69,17 @@ TEST_F(DoctorGpusTest, EveryPairIsCopiedBetween) {
   EXPECT_EQ(findings[0].facts.at("pairs"), num_devices * num_devices);
 }
 
+/// As where an IOMMU loses them: the call says that all is well.
+TEST_F(DoctorGpusTest, ACopyThatDoesNotComeIsWrongBytes) {
+  testing::emulated_cuda().calls().inject({.function = "cuda.memcpy_async", .status = 0});
+  const Findings findings = probe_copies();
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].status, Status::FAILURE);
+  EXPECT_THAT(findings[0].text, HasSubstr("WRONG BYTES: CPU:0 to GPU:0: byte "));
+  EXPECT_THAT(findings[0].advice, HasSubstr("PCIe access control"));
+  EXPECT_FALSE(is_healthy(findings));
+}
+
 TEST_F(DoctorGpusTest, OurKernelsAndNcclReduce) {
   for (const Findings& findings : {probe_gpu_all_reduce(), probe_nccl_all_reduce()}) {
     ASSERT_EQ(findings.size(), 1U);
