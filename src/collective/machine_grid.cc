@@ -4,10 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include <fmt/format.h>
-
-#include "crossdevice/core/error.h"
-
 namespace crossdevice::detail {
 
 MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
@@ -25,17 +21,23 @@ MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
   }
   MachineGrid grid;
   grid.num_machines = rows.size();
-  grid.num_beside = rows[0].size();
-  for (const std::vector<int>& row : rows) {
-    if (row.size() == grid.num_beside) continue;
-    throw ValueError(fmt::format("machines have {} and {} workers", grid.num_beside, row.size()));
-  }
+  const auto [fewest, most] = std::minmax_element(
+      rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  grid.num_columns = fewest->size();
+  grid.most_beside = most->size();
   grid.machine = row_of.at(machines[static_cast<std::size_t>(rank)]);
   grid.beside = rows[grid.machine];
   grid.place = static_cast<std::size_t>(std::find(grid.beside.begin(), grid.beside.end(), rank) -
                                         grid.beside.begin());
-  grid.column.reserve(rows.size());
-  for (const std::vector<int>& row : rows) grid.column.push_back(row[grid.place]);
+  for (std::size_t distance = 0; distance < rows.size(); ++distance) {
+    const std::vector<int>& row = rows[(grid.machine + distance) % rows.size()];
+    if (grid.place < grid.num_columns) grid.column.push_back(rows[distance][grid.place]);
+    grid.sources.push_back(rows[distance][grid.place % rows[distance].size()]);
+    for (std::size_t place = grid.place; distance > 0 && place < row.size();
+         place += grid.beside.size()) {
+      grid.targets.push_back(row[place]);
+    }
+  }
   grid.num_crossings = *std::max_element(crossings.begin(), crossings.end());
   return grid;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Why no output byte is written where calls differ. On each machine all announce the same call before anybody goes on. What a worker sends in its column
 /// is sent after that, and says which call it belongs to. So whoever has the column's result knows that the workers of all machines mean the same;
-/// outputs are written by their owners alone, from such results. A column that has nothing to reduce sends nothing: its workers write when those beside
-/// them have announced that they have theirs. A worker that waits on its machine looks at the messages of those that are in another call than it.
+/// outputs are written by their owners alone, from such results. A column that has nothing to reduce sends nothing, nor does who is in no column: they
+/// write when those beside them have announced that they have theirs. A worker that waits on its machine looks at the messages of those that are in another call than it.
 ///
 /// How a failure ends both levels. Every worker of an operation waits either for messages, or for the workers beside it, and then it looks at the transport
 /// every few milliseconds. So what one tells the transport (stop()) ends everybody's waiting, with the same words. Who fails on its machine tells the
@@ -33,6 +33,7 @@
 #include "collective/detail/batch_size.h"
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/inline_batch.h"
+#include "collective/detail/machine_columns.h"
 #include "collective/detail/machine_grid.h"
 #include "collective/detail/program_cache.h"
 #include "collective/detail/scratch_memory.h"
@@ -43,7 +44,6 @@
 namespace crossdevice {
 namespace {
 
-using Kind = detail::ProgramKey::Kind;
 using detail::TransportGroup;
 using detail::ValuePiece;
 using detail::ValueSegment;
@@ -53,59 +53,6 @@ constexpr std::chrono::seconds kNewsTime{1};
 constexpr std::chrono::milliseconds kNewsAfterDeadline{50};
 
 ReduceOp without_division(ReduceOp op) { return op == ReduceOp::MEAN ? ReduceOp::SUM : op; }
-
-bool is_mesh(const detail::MachineGrid& grid) {
-  return grid.num_machines <= static_cast<std::size_t>(TransportGroup::kMeshRanks);
-}
-
-/// Whom a worker talks to in its column.
-std::vector<int> column_peers(const detail::MachineGrid& grid, detail::ProgramCache& programs) {
-  std::vector<int> peers;
-  if (is_mesh(grid)) {
-    peers = grid.column;
-    peers.erase(peers.begin() + static_cast<std::ptrdiff_t>(grid.machine));
-    return peers;
-  }
-  for (const Kind kind : {Kind::ALL_REDUCE_RING, Kind::ALL_REDUCE_HALVING_DOUBLING}) {
-    const std::size_t elements =
-        grid.num_machines * grid.num_machines;  // so that nobody is left out
-    for (const std::size_t peer : programs.find({.kind = kind, .num_elements = elements})->peers) {
-      peers.push_back(static_cast<int>(peer));
-    }
-  }
-  return peers;
-}
-
-/// What all columns can do at the same time: a machine's link, which a ring of all workers crosses some times, is shared by its workers.
-AllReduceTuning column_tuning(const AllReduceTuning& all, const detail::MachineGrid& grid) {
-  AllReduceTuning tuning = all;
-  if (!all.links.has_value()) return tuning;
-  const double bytes_per_second = all.links->ring_bytes_per_second *
-                                  static_cast<double>(grid.num_crossings) /
-                                  static_cast<double>(grid.num_beside);
-  tuning.links = LinkModel{.latency_seconds = all.links->latency_seconds,
-                           .ring_bytes_per_second = bytes_per_second,
-                           .mesh_bytes_per_second = bytes_per_second,
-                           .message_seconds = all.links->message_seconds};
-  return tuning;
-}
-
-/// A part takes no short cut for what fits into one message: what is taken in its place, first.
-std::vector<AllReduceCandidate> rank_column_algorithms(const detail::MachineGrid& grid,
-                                                       std::size_t size_bytes,
-                                                       const AllReduceTuning& tuning) {
-  std::vector<AllReduceCandidate> candidates =
-      rank_all_reduce_algorithms(grid.num_machines, size_bytes, is_mesh(grid), tuning);
-  const Kind kind = detail::kind_of(candidates[0].algorithm);
-  std::erase_if(candidates, [](const AllReduceCandidate& each) {
-    return detail::is_short_cut(each.algorithm);
-  });
-  const auto taken = std::find_if(
-      candidates.begin(), candidates.end(),
-      [kind](const AllReduceCandidate& each) { return detail::kind_of(each.algorithm) == kind; });
-  std::rotate(candidates.begin(), taken, taken + 1);
-  return candidates;
-}
 
 bool has_integer_mean(ReduceOp op, std::span<const CollectiveValue> values) {
   return op == ReduceOp::MEAN &&
@@ -131,13 +78,8 @@ std::vector<int> machines_of(const Cluster& cluster) {
 
 bool has_two_levels(std::span<const int> machines) {
   if (machines.empty()) return false;
-  const auto size_of = [&](int machine) {
-    return static_cast<std::size_t>(std::count(machines.begin(), machines.end(), machine));
-  };
-  const std::size_t size = size_of(machines[0]);
-  return size > 1 && size < machines.size() &&
-         std::all_of(machines.begin(), machines.end(),
-                     [&](int machine) { return size_of(machine) == size; });
+  const detail::MachineGrid grid = detail::make_machine_grid(machines, 0);
+  return grid.num_machines > 1 && grid.most_beside > 1 && grid.most_beside <= 2 * grid.num_columns;
 }
 
 struct TwoLevelCollectives::State {
@@ -147,11 +89,11 @@ struct TwoLevelCollectives::State {
         grid(detail::make_machine_grid(machines, of->rank())),
         programs(grid.num_machines, grid.machine, grid.column),
         group(std::make_shared<TransportGroup>(of, std::move(transport), deadline,
-                                               column_peers(grid, programs))),
+                                               detail::peers_of_columns(grid, programs))),
         flat(group),
-        tuning(column_tuning(group->tuning(), grid)),
-        is_single_threaded(detail::usable_cores().size() <= grid.num_beside),
-        transfers(std::make_unique<Transfer[]>(2 * grid.num_machines)) {
+        tuning(detail::column_tuning(group->tuning(), grid)),
+        is_single_threaded(detail::usable_cores().size() <= grid.beside.size()),
+        transfers(std::make_unique<Transfer[]>(grid.num_machines + grid.targets.size())) {
     meet_beside(deadline);
   }
 
@@ -172,7 +114,7 @@ struct TwoLevelCollectives::State {
   std::vector<CollectiveValue> column_values;
   std::vector<const std::byte*> blocks;
   detail::InlineBatch inline_batch;
-  std::unique_ptr<Transfer[]> transfers;  // two of each machine
+  std::unique_ptr<Transfer[]> transfers;  // from each machine, then to each target
   ValueSegment segment;
   std::vector<Tensor> shown;
   std::vector<const void*> inputs;
@@ -200,13 +142,11 @@ struct TwoLevelCollectives::State {
   void let_go();
 
   [[nodiscard]] Interval part(std::size_t place) const {
-    return detail::part_of(segment.num_elements, place, grid.num_beside);
+    if (place >= grid.num_columns) return {};
+    return detail::part_of(segment.num_elements, place, grid.num_columns);
   }
   [[nodiscard]] std::byte* block(std::size_t of_machine, std::size_t block_bytes) const {
     return memory.begin() + of_machine * block_bytes;
-  }
-  [[nodiscard]] Transfer& transfer(std::size_t of_machine, bool is_send) const {
-    return transfers[2 * of_machine + (is_send ? 1 : 0)];
   }
 };
 
@@ -235,8 +175,7 @@ void TwoLevelCollectives::State::meet_beside(const Deadline& deadline) {
   group->on_failure([this](const std::string& text) { beside->give_up(text); });
   if (cluster->rank() == 0) {
     log(LogSeverity::INFO,
-        fmt::format("all-reduce in two levels: {} workers on each of {} machines share memory",
-                    grid.num_beside, grid.num_machines));
+        fmt::format("all-reduce in two levels: {} share memory", detail::describe_rows(grid)));
   }
 }
 
@@ -245,7 +184,7 @@ bool TwoLevelCollectives::State::takes_two_levels(const CollectiveRequest& reque
                                                   std::span<const CollectiveValue> values,
                                                   std::size_t inline_bytes) const {
   if (!beside || request.deterministic || has_integer_mean(request.op, values)) return false;
-  return is_mesh(grid) || inline_bytes > kSmallBytes;
+  return detail::is_mesh(grid) || inline_bytes > kSmallBytes;
 }
 
 /// Something that the workers of this machine do together.
@@ -305,32 +244,34 @@ void TwoLevelCollectives::State::let_go() {
 
 // ---------------------------------------------------------------------------------------------- small batches
 
-/// `block_bytes` of this machine to the others of the column, and theirs to their places.
+/// `block_bytes` of this machine to who hears of it from this worker, and the other machines' to their places.
 void TwoLevelCollectives::State::exchange(std::size_t block_bytes, const Deadline& deadline) {
   const std::size_t num_machines = grid.num_machines;
   Transport& transport = group->transport();
   TraceSpan span("communicate", "collective",
                  [block_bytes] { return TraceArguments{.num_bytes = block_bytes}; });
   span.set_how(detail::kExchangeReduction.name, {});
-  for (std::size_t distance = 1; distance < num_machines; ++distance) {
-    const std::size_t to = (grid.machine + distance) % num_machines;
-    const std::size_t from = (grid.machine + num_machines - distance) % num_machines;
-    transport.send(grid.column[to], {block(grid.machine, block_bytes), block_bytes},
-                   transfer(to, true));
-    transport.receive(grid.column[from], {block(from, block_bytes), block_bytes},
-                      transfer(from, false));
+  const std::span<Transfer> sends(&transfers[num_machines], grid.targets.size());
+  for (std::size_t each = 0; each < sends.size(); ++each) {
+    transport.send(grid.targets[each], {block(grid.machine, block_bytes), block_bytes},
+                   sends[each]);
   }
+  const auto for_each_source = [&](const auto& work) {
+    for (std::size_t distance = 1; distance < num_machines; ++distance) {
+      work((grid.machine + num_machines - distance) % num_machines);
+    }
+  };
+  for_each_source([&](std::size_t from) {
+    transport.receive(grid.sources[from], {block(from, block_bytes), block_bytes}, transfers[from]);
+  });
+  for_each_source([&](std::size_t from) { transport.wait(transfers[from], deadline); });
   // Sends too: the block is filled anew by the next operation.
-  for (std::size_t each = 0; each < num_machines; ++each) {
-    if (each == grid.machine) continue;
-    transport.wait(transfer(each, false), deadline);
-    transport.wait(transfer(each, true), deadline);
-  }
+  for (Transfer& each : sends) transport.wait(each, deadline);
   while (transport.take_completed() != nullptr) {
   }
 }
 
-/// All columns do the same with the same values, in the order of machines, so all workers get the same bits.
+/// All workers do the same with the same values, in the order of machines, so all get the same bits.
 void TwoLevelCollectives::State::reduce_small(const CollectiveRequest& request,
                                               const GroupOperationInfo& info,
                                               std::span<const CollectiveValue> values,
@@ -433,7 +374,7 @@ void TwoLevelCollectives::State::show_inputs(std::span<const CollectiveValue> va
 void TwoLevelCollectives::State::combine_part(ReduceOp op, const Interval& part,
                                               std::size_t num_inputs, const RemoteTensors& all) {
   const std::size_t size = size_in_bytes(segment.dtype);
-  const std::size_t inputs_each = num_inputs * grid.num_beside;
+  const std::size_t inputs_each = num_inputs * grid.beside.size();
   inputs.clear();
   outputs.clear();
   tensors.clear();
@@ -465,8 +406,8 @@ void TwoLevelCollectives::State::reduce_column(const CollectiveRequest& request,
   if (num_elements == 0) return;
   const std::size_t size = size_in_bytes(dtype);
   const std::size_t size_bytes = num_elements * size;
-  const Kind kind =
-      detail::kind_of(choose_all_reduce(grid.num_machines, size_bytes, is_mesh(grid), tuning));
+  const detail::ProgramKey::Kind kind = detail::kind_of(
+      choose_all_reduce(grid.num_machines, size_bytes, detail::is_mesh(grid), tuning));
   TraceSpan span("communicate", "collective",
                  [size_bytes] { return TraceArguments{.num_bytes = size_bytes}; });
   span.set_how(detail::algorithm_of(kind).name,
@@ -482,11 +423,11 @@ void TwoLevelCollectives::State::reduce_column(const CollectiveRequest& request,
   group->executor().run(std::span<const ScheduleJob>(&job, 1), request.deadline);
 }
 
-/// The parts of all workers on this machine into this one's outputs.
+/// The columns' parts into this one's outputs.
 void TwoLevelCollectives::State::copy_parts(std::span<const CollectiveValue> values,
                                             const RemoteTensors& all) const {
   const std::size_t size = size_in_bytes(segment.dtype);
-  for (std::size_t place = 0; place < grid.num_beside; ++place) {
+  for (std::size_t place = 0; place < grid.num_columns; ++place) {
     const Interval theirs = part(place);
     detail::for_each_piece_in(
         segment, theirs, [&](const ValuePiece& piece, std::size_t first, std::size_t count) {
@@ -505,7 +446,9 @@ TwoLevelCollectives::TwoLevelCollectives(const std::shared_ptr<Cluster>& cluster
                                          std::unique_ptr<Transport> transport,
                                          std::span<const int> machines, const Deadline& deadline) {
   if (!has_two_levels(machines)) {
-    throw ValueError("two levels need several machines with equally many workers, more than one");
+    throw ValueError(
+        "two levels need several machines, one of them with several workers, and none with more "
+        "than twice as many as another");
   }
   state_ = std::make_unique<State>(cluster, std::move(transport), machines, deadline);
 }
@@ -565,7 +508,7 @@ std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) cons
   std::string flat = state.flat.explain_all_reduce(size_bytes);
   const std::size_t num_machines = state.grid.num_machines;
   const bool is_small = size_bytes <= kSmallBytes;
-  if (!state.beside || (is_small && !is_mesh(state.grid))) return flat;
+  if (!state.beside || (is_small && !detail::is_mesh(state.grid))) return flat;
   std::string column;
   if (is_small) {
     column = "exchange";
@@ -575,22 +518,21 @@ std::string TwoLevelCollectives::explain_all_reduce(std::size_t size_bytes) cons
       column += fmt::format(", {:.1f} us expected", seconds * 1e6);
     }
   } else {
-    const std::size_t part_bytes = (size_bytes - 1) / state.grid.num_beside + 1;
-    column =
-        detail::explain(rank_column_algorithms(state.grid, part_bytes, state.tuning), state.tuning);
+    const std::size_t part_bytes = (size_bytes - 1) / state.grid.num_columns + 1;
+    column = detail::explain(detail::rank_column_algorithms(state.grid, part_bytes, state.tuning),
+                             state.tuning);
   }
-  return fmt::format(
-      "{} workers on each of {} machines: shared memory, then {} columns: {}; instead, all by "
-      "messages: {}",
-      state.grid.num_beside, num_machines, state.grid.num_beside, column, flat);
+  return fmt::format("{}: shared memory, then {} column{}: {}; instead, all by messages: {}",
+                     detail::describe_rows(state.grid), state.grid.num_columns,
+                     state.grid.num_columns == 1 ? "" : "s", column, flat);
 }
 
-/// As a column's, which moves one of as many parts as there are workers on a machine.
+/// As a column's, which moves one of as many parts as there are columns.
 std::vector<PackCandidate> TwoLevelCollectives::rank_pack_sizes() const {
   const State& state = *state_;
-  std::vector<PackCandidate> candidates =
-      crossdevice::rank_pack_sizes(state.grid.num_machines, is_mesh(state.grid), state.tuning);
-  for (PackCandidate& each : candidates) each.size_bytes *= state.grid.num_beside;
+  std::vector<PackCandidate> candidates = crossdevice::rank_pack_sizes(
+      state.grid.num_machines, detail::is_mesh(state.grid), state.tuning);
+  for (PackCandidate& each : candidates) each.size_bytes *= state.grid.num_columns;
   return candidates;
 }
 

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Workers are threads that believe to be on several machines, each with a cluster and an in-process transport of its own; where they are killed or stopped,
-/// processes.
+/// Workers are threads that believe to be on several machines, each with a cluster and an in-process transport of its own.
 #include "crossdevice/collective/two_level_collectives.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,24 +16,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "crossdevice/comm/in_process_transport.h"
-#include "crossdevice/comm/tcp_transport.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/reduce_kernel.h"
 
+#include "support/check_error.h"
 #include "support/sanitizers.h"
 #include "support/threaded_cluster.h"
-#include "support/worker_processes.h"
 
 namespace crossdevice {
 namespace {
 
-using testing::all_well;
+using testing::check_error;
 using testing::no_errors;
 using testing::run_clusters;
-using testing::run_workers;
 
 constexpr double kPatience = 60;
 
@@ -61,6 +55,9 @@ const std::vector<Placement>& placements() {
       {"3x2", {0, 0, 1, 1, 2, 2}},
       {"2x4", {7, 7, 7, 7, 3, 3, 3, 3}},
       {"4x2Mixed", {0, 1, 2, 3, 3, 2, 1, 0}},
+      {"2And1", {0, 0, 1}},
+      {"3And4", {0, 0, 0, 1, 1, 1, 1}},
+      {"2And1And2Mixed", {4, 1, 0, 0, 4}},
   };
   return all;
 }
@@ -188,7 +185,8 @@ class TwoLevelCollectivesTest : public ::testing::TestWithParam<Placement> {
 };
 INSTANTIATE_TEST_SUITE_P(Placements, TwoLevelCollectivesTest,
                          ::testing::ValuesIn(testing::kIsSanitized
-                                                 ? std::vector{placements()[1], placements()[3]}
+                                                 ? std::vector{placements()[1], placements()[3],
+                                                               placements()[8]}
                                                  : placements()),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -352,6 +350,27 @@ TEST(TwoLevelCollectives, SendsNoMoreThanItsPart) {
             no_errors(6));
 }
 
+TEST(TwoLevelCollectives, WhereAMachineHasMoreWorkersItsLastOnesSendNothing) {
+  constexpr std::size_t kCount = 300'000;
+  EXPECT_EQ(run(placements()[7],
+                [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                  const Tensor tensor =
+                      numbers(DType::FLOAT32, kCount, static_cast<std::size_t>(cluster.rank()), 0);
+                  const std::vector<Value> values = {{{tensor}, {tensor}}};
+                  const TransportCounters before = collectives.counters();
+                  collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                  const TransportCounters after = collectives.counters();
+                  // As with three workers on both, and nothing for the seventh.
+                  const std::size_t part = cluster.rank() < 6 ? kCount / 3 * sizeof(float) : 0;
+                  EXPECT_EQ(after.bytes_sent - before.bytes_sent, part);
+                  EXPECT_EQ(after.bytes_received - before.bytes_received, part);
+                  EXPECT_THAT(collectives.explain_all_reduce(1U << 20U),
+                              ::testing::StartsWith("3 to 4 workers on each of 2 machines: shared "
+                                                    "memory, then 3 columns: "));
+                }),
+            no_errors(7));
+}
+
 TEST(TwoLevelCollectives, SaysHowItWould) {
   EXPECT_EQ(run(placements()[0],
                 [&](TwoLevelCollectives& collectives, Cluster&) {
@@ -371,14 +390,16 @@ TEST(TwoLevelCollectives, SaysHowItWould) {
             no_errors(4));
 }
 
-TEST(TwoLevelCollectives, NeedsEquallyManyWorkersOnSeveralMachines) {
+TEST(TwoLevelCollectives, NeedsSeveralWorkersOnSeveralMachinesOfSimilarSize) {
   EXPECT_FALSE(has_two_levels({}));
   const auto has = [](const std::vector<int>& machines) { return has_two_levels(machines); };
   EXPECT_FALSE(has({0}));
   EXPECT_FALSE(has({0, 0, 0, 0}));
   EXPECT_FALSE(has({0, 1, 2, 3}));
-  EXPECT_FALSE(has({0, 0, 1}));
-  EXPECT_FALSE(has({0, 0, 1, 1, 2}));
+  EXPECT_FALSE(has({0, 0, 0, 1}));
+  EXPECT_FALSE(has({0, 0, 1, 2, 2, 2}));
+  EXPECT_TRUE(has({0, 0, 1}));
+  EXPECT_TRUE(has({0, 0, 1, 1, 2}));
   EXPECT_TRUE(has({0, 0, 1, 1}));
   EXPECT_TRUE(has({5, 2, 2, 5}));
   EXPECT_TRUE(has({0, 0, 1, 1, 2, 2}));
@@ -394,23 +415,6 @@ TEST(TwoLevelCollectives, NeedsEquallyManyWorkersOnSeveralMachines) {
 }
 
 // ---------------------------------------------------------------------------------------------- failures
-
-/// 0 if `call` throws an Error with this text that blames these ranks.
-template <class Error, class Call>
-int check_error(const std::string& text, const std::vector<int>& culprits, Call call) {
-  try {
-    call();
-    std::cerr << "no error\n";
-  } catch (const Error& error) {
-    std::vector<int> blamed;
-    for (const RankInfo& rank : error.culprits()) blamed.push_back(rank.rank);
-    if (blamed == culprits && std::string(error.what()).find(text) != std::string::npos) return 0;
-    std::cerr << "unexpected: " << error.what() << '\n';
-  } catch (const std::exception& error) {
-    std::cerr << "another kind of error: " << error.what() << '\n';
-  }
-  return 1;
-}
 
 TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
   const std::size_t n = num_ranks();
@@ -529,79 +533,5 @@ TEST_P(TwoLevelCollectivesTest, AnAbortEndsTheWaitOfAll) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------- processes
-
-/// Reduces again and again, also nothing but a few elements; `victim` does away with itself in the middle, once or later.
-template <class Error>
-int reduce_until(Cluster& cluster, const std::string& text, int victim, int signal,
-                 double timeout_seconds) {
-  TwoLevelCollectives collectives(
-      testing::shared(cluster), make_tcp_transport(testing::shared(cluster)), machines_of(cluster));
-  const Tensor large = Tensor::zeros(DType::FLOAT32, {1 << 20}, "CPU:0");
-  const Tensor small = Tensor::zeros(DType::FLOAT32, {10}, "CPU:0");
-  std::thread killer;
-  if (cluster.rank() == victim) {
-    killer = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100 + ::getpid() % 50));
-      ::kill(::getpid(), signal);
-    });
-  }
-  const int result = check_error<Error>(text, {victim}, [&] {
-    for (;;) {
-      for (const Tensor& tensor : {large, small}) {
-        const std::vector<Value> values = {{{tensor}, {tensor}}};
-        collectives.all_reduce(request_of(ReduceOp::SUM, timeout_seconds), views(values));
-      }
-    }
-  });
-  if (killer.joinable()) killer.join();
-  testing::await_the_others();  // else they might hear first that this one has gone
-  return result;
-}
-
-int lose(Cluster& cluster, int victim) {
-  return reduce_until<UnavailableError>(cluster, "is gone", victim, SIGKILL, kPatience);
-}
-int stop(Cluster& cluster, int victim) {
-  return reduce_until<DeadlineExceededError>(cluster, "timed out: waiting for", victim, SIGSTOP, 1);
-}
-
-class TwoLevelProcesses : public ::testing::TestWithParam<testing::Machines> {};
-INSTANTIATE_TEST_SUITE_P(Machines, TwoLevelProcesses,
-                         ::testing::Values(testing::Machines::TWO, testing::Machines::THREE),
-                         [](const auto& tested) { return testing::to_string(tested.param); });
-
-TEST_P(TwoLevelProcesses, AKilledWorkerIsNamedOnAll) {
-  for (const int victim : {0, 1, 5}) {
-    std::vector<int> results = all_well(6);
-    results[static_cast<std::size_t>(victim)] = -SIGKILL;
-    EXPECT_EQ(run_workers("lose " + std::to_string(victim), 6, -1, GetParam()), results);
-  }
-}
-
-TEST_P(TwoLevelProcesses, AStoppedWorkerIsNamedOnAll) {
-  const int victim = GetParam() == testing::Machines::TWO ? 5 : 1;
-  std::vector<int> results = all_well(6);
-  results[static_cast<std::size_t>(victim)] = -SIGKILL;
-  constexpr int kTries = 5;  // where others are not in time either, they are named, too
-  std::vector<int> ends;
-  for (int i = 0; i < kTries && ends != results; ++i) {
-    ends = run_workers("stop " + std::to_string(victim), 6, victim, GetParam());
-  }
-  EXPECT_EQ(ends, results);
-}
-
 }  // namespace
 }  // namespace crossdevice
-
-int main(int argc, char** argv) {
-  using crossdevice::Cluster;
-  crossdevice::testing::Works works;
-  for (const int victim : {0, 1, 5}) {
-    works.emplace("lose " + std::to_string(victim),
-                  [victim](Cluster& cluster) { return crossdevice::lose(cluster, victim); });
-    works.emplace("stop " + std::to_string(victim),
-                  [victim](Cluster& cluster) { return crossdevice::stop(cluster, victim); });
-  }
-  return crossdevice::testing::worker_main(argc, argv, works);
-}

@@ -18,20 +18,21 @@ namespace crossdevice {
 
 /// For each rank, a number of its machine: equal where ranks share one.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<int> machines_of(const Cluster& cluster);
-/// Several machines with equally many workers, more than one.
+/// Several machines, not all of them with a single worker, of which none has more than twice as many as another.
 [[nodiscard]] CROSSDEVICE_EXPORT bool has_two_levels(std::span<const int> machines);
 
-/// With H machines of L workers each, a worker's column is the L-th part of all workers that have its place on their machines. An all-reduce of more than
-/// 8 KiB (of one worker's inputs): each worker reduces an L-th part of its machine's inputs where they lie, the columns all-reduce these parts at the same
-/// time, each its own, and each worker copies the results from the others on its machine. A smaller one: each worker reduces all of its machine's
-/// inputs, and each column exchanges the results. Everything else, deterministic reductions, and the mean of integers: TransportCollectives.
+/// With H machines, of which the smallest has L workers, a worker's column is those that have its place on their machines; where a machine has more than L, its
+/// last ones are in none. An all-reduce of more than 8 KiB (of one worker's inputs): each worker of a column reduces an L-th part of its machine's inputs
+/// where they lie, the columns all-reduce these parts at the same time, each its own, and each worker copies the results from those on its machine. A
+/// smaller one: each worker reduces all of its machine's inputs, and sends that to who has its place on each other machine, counted round. Everything
+/// else, deterministic reductions, and the mean of integers: TransportCollectives.
 ///
 /// Memory   host tensors; inputs from a pool are read where they lie, others through a copy of up to 64 MiB at a time of each of a worker's inputs. Nobody
 ///          writes into another worker's memory. Besides a buffer of an L-th of 64 MiB at most.
 /// Order    values are combined by place on a machine, then by machine as the column's algorithm does; all workers get the same bits.
 /// Arithmetic  float16, bfloat16 and float8 are rounded after each level. MEAN divides the complete sum once.
 /// Threads  as the others. Waiting for a worker on the same machine looks after the messages of others, too.
-/// Cost     S bytes: 2 (H - 1)/H S/L leave each worker and so 2 (H - 1)/H S each machine, where TransportCollectives' ring has 2 (n - 1)/n S per worker,
+/// Cost     S bytes: 2 (H - 1)/H S/L leave each worker of a column and so 2 (H - 1)/H S each machine, where TransportCollectives' ring has 2 (n - 1)/n S per worker,
 ///          of which all that go to other machines share a link; and 4 meetings on the machine, up to 8 KiB one.
 class CROSSDEVICE_EXPORT TwoLevelCollectives final : public CollectiveEngine {
  public:
