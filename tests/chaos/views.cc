@@ -155,7 +155,13 @@ bool tells_of_epoch(const std::vector<WorkerReport>& reports, const Event& failu
     for (const Event& event : report.events) {
       if (event.kind != EventKind::MEMBER || event.counts.empty()) continue;
       const std::string name = fmt::format("epoch {}", event.counts[0]);
-      if (failure.text.find(name) != std::string::npos) return true;
+      for (std::size_t at = failure.text.find(name); at != std::string::npos;
+           at = failure.text.find(name, at + 1)) {
+        const std::size_t end = at + name.size();
+        const bool is_longer =
+            end < failure.text.size() && failure.text[end] >= '0' && failure.text[end] <= '9';
+        if (!is_longer) return true;
+      }
     }
   }
   return false;
