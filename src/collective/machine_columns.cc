@@ -27,7 +27,11 @@ std::vector<int> peers_of_columns(const MachineGrid& grid, ProgramCache& program
     }
     return peers;
   }
-  if (grid.column.empty()) return peers;
+  peers = grid.outsiders;
+  if (grid.is_outsider()) {
+    peers.push_back(grid.informant());
+    return peers;
+  }
   for (const Kind kind : {Kind::ALL_REDUCE_RING, Kind::ALL_REDUCE_HALVING_DOUBLING}) {
     const std::size_t elements =
         grid.num_machines * grid.num_machines;  // so that nobody is left out

@@ -36,6 +36,8 @@ MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
     for (std::size_t place = grid.place; distance > 0 && place < row.size();
          place += grid.beside.size()) {
       grid.targets.push_back(row[place]);
+      const bool is_before = distance + 1 == rows.size();
+      if (is_before && place >= grid.num_columns) grid.outsiders.push_back(row[place]);
     }
   }
   grid.num_crossings = *std::max_element(crossings.begin(), crossings.end());

@@ -2,7 +2,8 @@
 /// Why no output byte is written where calls differ. On each machine all announce the same call before anybody goes on. What a worker sends in its column
 /// is sent after that, and says which call it belongs to. So whoever has the column's result knows that the workers of all machines mean the same;
 /// outputs are written by their owners alone, from such results. A column that has nothing to reduce sends nothing, nor does who is in no column: they
-/// write when those beside them have announced that they have theirs. A worker that waits on its machine looks at the messages of those that are in another call than it.
+/// write when those beside them have announced that they have theirs. Who is in no column is sent a word by a worker of another machine, so that it hears
+/// of the others' call when it is in another one, and waits. A worker that waits on its machine looks at the messages of those that are in another call than it.
 ///
 /// How a failure ends both levels. Every worker of an operation waits either for messages, or for the workers beside it, and then it looks at the transport
 /// every few milliseconds. So what one tells the transport (stop()) ends everybody's waiting, with the same words. Who fails on its machine tells the
@@ -79,7 +80,8 @@ std::vector<int> machines_of(const Cluster& cluster) {
 bool has_two_levels(std::span<const int> machines) {
   if (machines.empty()) return false;
   const detail::MachineGrid grid = detail::make_machine_grid(machines, 0);
-  return grid.num_machines > 1 && grid.most_beside > 1 && grid.most_beside <= 2 * grid.num_columns;
+  return grid.num_machines > 1 && grid.most_beside <= 2 * grid.num_columns &&
+         2 * machines.size() >= 3 * grid.num_machines;
 }
 
 struct TwoLevelCollectives::State {
@@ -117,6 +119,8 @@ struct TwoLevelCollectives::State {
   std::unique_ptr<Transfer[]> transfers;  // from each machine, then to each target
   ValueSegment segment;
   std::vector<Tensor> shown;
+  RemoteTensors alone;  // of a worker without others beside it
+  std::byte word{};     // anything
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   std::vector<DirectReduceTensor> tensors;
@@ -127,6 +131,10 @@ struct TwoLevelCollectives::State {
                                       std::size_t inline_bytes) const;
   template <class Call>
   void on_this_machine(const CollectiveRequest& request, Call call);
+  template <class Use>
+  void share_beside(const CollectiveRequest& request, const GroupOperationInfo& info,
+                    std::span<const Tensor> own, Use use);
+  void inform_outsiders(const Deadline& deadline);
   [[noreturn]] void pass_on(const OpError& failure, const Deadline& deadline);
   void reduce_small(const CollectiveRequest& request, const GroupOperationInfo& info,
                     std::span<const CollectiveValue> values, bool is_in_place);
@@ -195,6 +203,23 @@ void TwoLevelCollectives::State::on_this_machine(const CollectiveRequest& reques
   } catch (const OpError& failure) {
     pass_on(failure, request.deadline);
   }
+}
+
+/// `use` of what all on this machine share.
+template <class Use>
+void TwoLevelCollectives::State::share_beside(const CollectiveRequest& request,
+                                              const GroupOperationInfo& info,
+                                              std::span<const Tensor> own, Use use) {
+  if (grid.beside.size() > 1) {
+    on_this_machine(request, [&] { beside->share(request, info, own, use); });
+    return;
+  }
+  alone.resize(1);
+  alone[0].clear();
+  for (const Tensor& each : own) {
+    alone[0].push_back({each.dtype(), each.shape(), static_cast<const std::byte*>(each.data())});
+  }
+  use(alone);
 }
 
 /// Throws what all workers are to hear of a failure on this machine.
@@ -322,6 +347,18 @@ void TwoLevelCollectives::State::reduce_small(const CollectiveRequest& request,
 
 // ---------------------------------------------------------------------------------------------- large batches
 
+/// A word to who is in no column. It is waited for at once: what is left of the operation finds no transfer that it does not know.
+void TwoLevelCollectives::State::inform_outsiders(const Deadline& deadline) {
+  Transport& transport = group->transport();
+  for (const int each : grid.outsiders) {
+    transport.send(each, {&word, 1}, transfers[0]);
+    transport.wait(transfers[0], deadline);
+  }
+  if (!grid.is_outsider()) return;
+  transport.receive(grid.informant(), {&word, 1}, transfers[0]);
+  transport.wait(transfers[0], deadline);
+}
+
 void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
                                               const GroupOperationInfo& info,
                                               std::span<const CollectiveValue> values,
@@ -331,29 +368,24 @@ void TwoLevelCollectives::State::reduce_large(const CollectiveRequest& request,
   detail::SegmentCutter cutter(values);
   bool is_any = false;
   while (cutter.next(segment)) {
-    is_any = true;
     const Interval own = part(grid.place);
     const std::size_t size = size_in_bytes(segment.dtype);
     std::byte* const result = memory.reserve(own.count * size);
     show_inputs(values);
-    on_this_machine(request, [&] {
-      beside->share(request, info, shown, [&](const RemoteTensors& all) {
-        const TraceSpan adds = detail::part_span("reduce share", [&] { return own.count * size; });
-        combine_part(without_division(request.op), own, num_inputs, all);
-      });
+    share_beside(request, info, shown, [&](const RemoteTensors& all) {
+      const TraceSpan adds = detail::part_span("reduce share", [&] { return own.count * size; });
+      combine_part(without_division(request.op), own, num_inputs, all);
     });
+    if (!std::exchange(is_any, true)) inform_outsiders(request.deadline);
     // Nobody reads this worker's inputs of the segment any more.
     reduce_column(request, own.count, segment.dtype, divisor);
     const Tensor mine = Tensor::view(static_cast<void*>(result), segment.dtype, Shape({own.count}),
                                      values[0].inputs[0].device());
-    on_this_machine(request, [&] {
-      beside->share(request, info, std::span<const Tensor>(&mine, 1),
-                    [&](const RemoteTensors& all) {
-                      if (is_in_place) group->set_outputs_written();
-                      const TraceSpan unpack =
-                          detail::part_span("unpack", [&] { return segment.num_elements * size; });
-                      copy_parts(values, all);
-                    });
+    share_beside(request, info, std::span<const Tensor>(&mine, 1), [&](const RemoteTensors& all) {
+      if (is_in_place) group->set_outputs_written();
+      const TraceSpan unpack =
+          detail::part_span("unpack", [&] { return segment.num_elements * size; });
+      copy_parts(values, all);
     });
   }
   if (!is_any) group->agree(request.deadline);
@@ -447,8 +479,8 @@ TwoLevelCollectives::TwoLevelCollectives(const std::shared_ptr<Cluster>& cluster
                                          std::span<const int> machines, const Deadline& deadline) {
   if (!has_two_levels(machines)) {
     throw ValueError(
-        "two levels need several machines, one of them with several workers, and none with more "
-        "than twice as many as another");
+        "two levels need several machines, none with more than twice as many workers as another, "
+        "and at least three workers for two machines");
   }
   state_ = std::make_unique<State>(cluster, std::move(transport), machines, deadline);
 }

@@ -39,6 +39,10 @@ TEST(MachineGridTest, WhoIsInNoColumnHearsFromWhoHasItsPlaceCountedRound) {
   EXPECT_THAT(make_machine_grid(machines, 3).targets, ElementsAre(0, 2));
   EXPECT_THAT(make_machine_grid(machines, 3).column, ElementsAre(0, 3));
   EXPECT_THAT(make_machine_grid(machines, 4).targets, ElementsAre(1));
+  EXPECT_TRUE(make_machine_grid(machines, 2).is_outsider());
+  EXPECT_EQ(make_machine_grid(machines, 2).informant(), 3);
+  EXPECT_THAT(make_machine_grid(machines, 3).outsiders, ElementsAre(2));
+  EXPECT_THAT(make_machine_grid(machines, 4).outsiders, IsEmpty());
 }
 
 TEST(MachineGridTest, EverybodyHearsFromEachMachineOnceAndWhoIsHeardKnows) {
@@ -68,7 +72,15 @@ TEST(MachineGridTest, EverybodyHearsFromEachMachineOnceAndWhoIsHeardKnows) {
         const std::vector<int>& sources = grids[static_cast<std::size_t>(target)].sources;
         EXPECT_EQ(sources[grid.machine], static_cast<int>(rank));
       }
-      EXPECT_EQ(grid.column.empty(), grid.place >= grid.num_columns);
+      EXPECT_EQ(grid.is_outsider(), grid.place >= grid.num_columns);
+      if (grid.num_machines == 1) continue;
+      for (const int outsider : grid.outsiders) {
+        EXPECT_TRUE(grids[static_cast<std::size_t>(outsider)].is_outsider());
+        EXPECT_EQ(grids[static_cast<std::size_t>(outsider)].informant(), static_cast<int>(rank));
+      }
+      if (!grid.is_outsider()) continue;
+      const std::vector<int>& told = grids[static_cast<std::size_t>(grid.informant())].outsiders;
+      EXPECT_EQ(std::count(told.begin(), told.end(), static_cast<int>(rank)), 1);
     }
   }
 }

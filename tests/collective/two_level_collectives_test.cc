@@ -360,15 +360,46 @@ TEST(TwoLevelCollectives, WhereAMachineHasMoreWorkersItsLastOnesSendNothing) {
                   const TransportCounters before = collectives.counters();
                   collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
                   const TransportCounters after = collectives.counters();
-                  // As with three workers on both, and nothing for the seventh.
+                  // As with three workers on both, and a word for the seventh.
                   const std::size_t part = cluster.rank() < 6 ? kCount / 3 * sizeof(float) : 0;
-                  EXPECT_EQ(after.bytes_sent - before.bytes_sent, part);
-                  EXPECT_EQ(after.bytes_received - before.bytes_received, part);
+                  EXPECT_EQ(after.bytes_sent - before.bytes_sent,
+                            part + (cluster.rank() == 0 ? 1 : 0));
+                  EXPECT_EQ(after.bytes_received - before.bytes_received,
+                            part + (cluster.rank() == 6 ? 1 : 0));
                   EXPECT_THAT(collectives.explain_all_reduce(1U << 20U),
                               ::testing::StartsWith("3 to 4 workers on each of 2 machines: shared "
                                                     "memory, then 3 columns: "));
                 }),
             no_errors(7));
+}
+
+/// More machines than a mesh has: columns talk to their neighbours alone.
+TEST(TwoLevelCollectives, ManyMachinesOfOneOrTwoWorkers) {
+  Placement placement{"17", {}};
+  for (int machine = 0; machine < 17; ++machine) {
+    placement.machines.insert(placement.machines.end(), machine % 2 == 0 ? 2 : 1, machine);
+  }
+  const std::size_t n = placement.num_ranks();
+  for (const std::size_t count : {10UL, 30'000UL}) {
+    const Tensor sum = expected(ReduceOp::SUM, DType::INT32, count, n, 1);
+    EXPECT_EQ(run(placement,
+                  [&](TwoLevelCollectives& collectives, Cluster& cluster) {
+                    const auto rank = static_cast<std::size_t>(cluster.rank());
+                    const Tensor tensor = numbers(DType::INT32, count, rank, 0);
+                    const std::vector<Value> values = {{{tensor}, {tensor}}};
+                    collectives.all_reduce(request_of(ReduceOp::SUM), views(values));
+                    EXPECT_TRUE(equal(tensor, sum)) << count;
+                    cluster.barrier(kPatience);
+                    // Who is in no column waits for a broadcast, the others reduce.
+                    CollectiveRequest request = request_of(ReduceOp::SUM);
+                    request.deadline = Deadline::never();
+                    EXPECT_THROW(rank == 1 ? collectives.broadcast(request, tensor, 5)
+                                           : collectives.all_reduce(request, views(values)),
+                                 InternalError);
+                    cluster.barrier(kPatience);
+                  }),
+              no_errors(n));
+  }
 }
 
 TEST(TwoLevelCollectives, SaysHowItWould) {
@@ -398,6 +429,7 @@ TEST(TwoLevelCollectives, NeedsSeveralWorkersOnSeveralMachinesOfSimilarSize) {
   EXPECT_FALSE(has({0, 1, 2, 3}));
   EXPECT_FALSE(has({0, 0, 0, 1}));
   EXPECT_FALSE(has({0, 0, 1, 2, 2, 2}));
+  EXPECT_FALSE(has({0, 0, 1, 2}));
   EXPECT_TRUE(has({0, 0, 1}));
   EXPECT_TRUE(has({0, 0, 1, 1, 2}));
   EXPECT_TRUE(has({0, 0, 1, 1}));
@@ -449,8 +481,12 @@ TEST_P(TwoLevelCollectivesTest, DifferentCallsTouchNothingOnAnyRank) {
 /// Some wait for those beside them, others for messages, and nobody for a deadline.
 TEST_P(TwoLevelCollectivesTest, CallsOfDifferentLevelsAreToldApart) {
   const std::size_t n = num_ranks();
-  for (std::size_t differing = 0; differing < n; ++differing) {
-    for (const bool barrier_is_rare : {true, false}) {
+  // Of a broadcast from elsewhere a worker begins by waiting.
+  for (std::size_t which = 0; which < 4 * n; ++which) {
+    const std::size_t differing = which / 4;
+    const bool all_reduce_is_rare = which % 2 == 1;
+    const bool is_broadcast = which % 4 > 1;
+    {
       EXPECT_EQ(run(GetParam(),
                     [&](TwoLevelCollectives& collectives, Cluster& cluster) {
                       const auto rank = static_cast<std::size_t>(cluster.rank());
@@ -460,8 +496,13 @@ TEST_P(TwoLevelCollectivesTest, CallsOfDifferentLevelsAreToldApart) {
                       request.deadline = Deadline::never();
                       EXPECT_THROW(
                           {
-                            if ((rank == differing) == barrier_is_rare) {
-                              collectives.barrier(request);
+                            if ((rank == differing) != all_reduce_is_rare) {
+                              if (is_broadcast) {
+                                collectives.broadcast(request, tensor,
+                                                      static_cast<int>((differing + 1) % n));
+                              } else {
+                                collectives.barrier(request);
+                              }
                             } else {
                               collectives.all_reduce(request, views(values));
                             }

@@ -87,16 +87,21 @@ TEST_P(TwoLevelProcesses, SoItIsWhereAMachineHasMoreWorkers) {
   }
 }
 
-TEST_P(TwoLevelProcesses, AStoppedWorkerIsNamedOnAll) {
-  const int victim = GetParam() == testing::Machines::TWO ? 5 : 1;
-  std::vector<int> results = all_well(6);
+void expect_named_where_stopped(int num_workers, int victim, testing::Machines machines) {
+  std::vector<int> results = all_well(num_workers);
   results[static_cast<std::size_t>(victim)] = -SIGKILL;
   constexpr int kTries = 5;  // where others are not in time either, they are named, too
   std::vector<int> ends;
   for (int i = 0; i < kTries && ends != results; ++i) {
-    ends = run_workers("stop " + std::to_string(victim), 6, victim, GetParam());
+    ends = run_workers("stop " + std::to_string(victim), num_workers, victim, machines);
   }
   EXPECT_EQ(ends, results);
+}
+
+TEST_P(TwoLevelProcesses, AStoppedWorkerIsNamedOnAll) {
+  const bool is_on_two = GetParam() == testing::Machines::TWO;
+  expect_named_where_stopped(6, is_on_two ? 5 : 1, GetParam());
+  expect_named_where_stopped(7, is_on_two ? 3 : 2, GetParam());
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
   bool deterministic = false;
 };
 
-/// Workers on one machine reach into each other's memory, others send messages. On several machines, none with more than twice as many workers as another, an all-reduce does both;
-/// everything else, and where numbers are unequal all, is done by messages among all workers.
+/// Workers on one machine reach into each other's memory, others send messages. On several machines an all-reduce does both where has_two_levels() says so:
+/// none has more than twice as many workers as another. Everything else is done by messages among all workers.
 ///
 /// Ranks    collective: every worker makes the same calls in the same order, on communicators that were made in the same order, with equal ops, dtypes and
 ///          numbers of elements.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The engine of workers on several machines with several workers each: in each other's memory on one machine, by messages between machines.
+/// The engine of workers on several machines, several on most of them: in each other's memory on one machine, by messages between machines.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace crossdevice {
 
 /// For each rank, a number of its machine: equal where ranks share one.
 [[nodiscard]] CROSSDEVICE_EXPORT std::vector<int> machines_of(const Cluster& cluster);
-/// Several machines, not all of them with a single worker, of which none has more than twice as many as another.
+/// Several machines, none with more than twice as many workers as another, and at least three workers for two machines.
 [[nodiscard]] CROSSDEVICE_EXPORT bool has_two_levels(std::span<const int> machines);
 
 /// With H machines, of which the smallest has L workers, a worker's column is those that have its place on their machines; where a machine has more than L, its

@@ -22,6 +22,11 @@ struct MachineGrid {
   std::vector<int> sources;
   /// Who hears from it what this machine has: of the next machine first.
   std::vector<int> targets;
+  /// Of these, who is in no column and on the machine before this one: nobody else would send it anything.
+  std::vector<int> outsiders;
+  [[nodiscard]] bool is_outsider() const { return column.empty(); }
+  /// Whose outsider it is, if it is one.
+  [[nodiscard]] int informant() const { return sources[(machine + 1) % num_machines]; }
   /// How many links of a ring in the order of ranks leave the machine that most leave.
   std::size_t num_crossings = 0;
 };

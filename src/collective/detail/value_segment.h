@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A batch as segments: elements of one dtype, side by side as if in one row, of which every worker on a machine takes a part.
+/// A batch as segments: elements of one dtype, side by side as if in one row, of which workers on a machine take a part each.
 #pragma once
 
 #include <cstddef>
