@@ -166,7 +166,10 @@ void ChiefLink::greet(tcp::socket socket) {
   wait_for(kNoWord);
   connection_->start([this](const Frame& frame) { hear(frame); },
                      [this](const std::string& why) {
-                       if (!does_not_fit(why)) end("its connection ended: " + why);
+                       if (does_not_fit(why)) return;
+                       const bool is_own_want = connection_->has_lacked_memory();
+                       end("its connection ended: " + why,
+                           is_own_want ? Fault::OWN : Fault::THEIRS);
                      });
 }
 
@@ -273,14 +276,14 @@ void ChiefLink::hear_clock(const Frame& frame) {
   if (step.result.has_value()) note_clock_offset(*step.result);
 }
 
-void ChiefLink::end(const std::string& why) {
+void ChiefLink::end(const std::string& why, Fault fault) {
   if (is_leaving_) return;
   is_welcome_ = false;
   if (is_kept_) {
     connection_.reset();  // else every beat() would find it silent, and lose it again
     return events_.on_lost(why);
   }
-  retry(why);  // it may just have begun to listen, or be another job's
+  retry(why, fault);  // it may just have begun to listen, or be another job's
 }
 
 void ChiefLink::retry(const std::string& why, Fault fault) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -108,6 +109,9 @@ void ControlConnection::read_body(std::size_t size) {
                   const Frame frame = decode_frame_body(self->body_);
                   const OnFrame on_frame = self->on_frame_;  // which may replace itself
                   if (on_frame) on_frame(frame);
+                } catch (const std::bad_alloc& want) {
+                  self->has_lacked_memory_ = true;
+                  return self->end(want.what());
                 } catch (const std::exception& broken) {
                   return self->end(broken.what());
                 }

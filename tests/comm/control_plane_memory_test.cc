@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round whose caller runs out of memory half-way: the program's own operator new refuses when it is told to.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -20,6 +21,8 @@
 #include "comm/detail/chief.h"
 #include "comm/detail/control_message.h"
 #include "comm/detail/control_plane.h"
+#include "support/control_plane_options.h"
+#include "support/frame_speaker.h"
 
 namespace {
 
@@ -27,9 +30,11 @@ namespace {
 thread_local int num_granted = -1;
 /// Larger ones this thread is refused.
 thread_local std::size_t max_bytes = SIZE_MAX;
+/// Larger ones every thread is refused.
+std::atomic<std::size_t> max_bytes_anywhere{SIZE_MAX};
 
 void* allocate(std::size_t size) {
-  if (size > max_bytes) throw std::bad_alloc();
+  if (size > max_bytes || size > max_bytes_anywhere.load()) throw std::bad_alloc();
   if (num_granted >= 0 && num_granted-- == 0) throw std::bad_alloc();
   void* const bytes = std::malloc(size == 0 ? 1 : size);
   if (bytes == nullptr) throw std::bad_alloc();
@@ -83,6 +88,39 @@ TEST(ControlPlaneMemoryTest, ARoundThatRunsOutOfMemoryLeavesNothingBehind) {
     again.join();
     if (HasFailure()) return;
   }
+}
+
+/// Such a worker must not try again and again, for the others wait for it.
+TEST(ControlPlaneMemoryTest, AWorkerWithoutMemoryForItsAnswerToTheChiefSaysThatItIsItself) {
+  constexpr std::size_t kHostBytes = 100'000;
+  const testing::SpeakersAddress address;
+  std::jthread chief([&] {
+    for (;;) {
+      const std::unique_ptr<testing::FrameSpeaker> speaker = address.accept();
+      if (!speaker) return;
+      speaker->say(ControlKind::CHALLENGE, Challenge{.nonce = make_nonce()}.encode());
+      while (speaker->hear().has_value()) {
+      }
+    }
+  });
+  ControlPlaneOptions options = options_of(1, 2, address.port());
+  options.host = std::string(kHostBytes, 'h');  // it says that in its answer
+  options.resolve = [](const std::string&, std::uint16_t port) {
+    // All that is made before the answer has been made.
+    max_bytes_anywhere = kHostBytes / 2;
+    return FoundEndpoints{.endpoints = {{asio::ip::address_v4::loopback(), port}}, .error = ""};
+  };
+  options.chief_address = "a-name:" + std::to_string(address.port());
+  try {
+    (void)ControlPlane::join(options, Deadline::after(std::chrono::seconds(1)));
+    ADD_FAILURE() << "there is no chief";
+  } catch (const ResourceExhaustedError& error) {
+    ASSERT_EQ(error.culprits().size(), 1U);
+    EXPECT_EQ(error.culprits()[0].rank, 1);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("its connection ended: std::bad_alloc"));
+  }
+  max_bytes_anywhere = SIZE_MAX;
+  address.stop();
 }
 
 TEST(ControlPlaneMemoryTest, WhereTheChiefHasNoRoomForAllPartsTogetherAllAreToldSo) {

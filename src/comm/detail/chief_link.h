@@ -76,7 +76,7 @@ class ChiefLink {
   void check_welcome(const Frame& frame);
   void compare_clocks();
   void hear_clock(const Frame& frame);
-  void end(const std::string& why);
+  void end(const std::string& why, Fault fault = Fault::THEIRS);
   void retry(const std::string& why, Fault fault = Fault::THEIRS);
   void wait_for(const std::string& what);
   void warn_of_absence();

@@ -54,6 +54,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] bool is_from_this_machine() const { return is_loopback_; }
   /// Once it has ended: whether that is because only one side encrypts, or both with different secrets.
   [[nodiscard]] TlsTrouble trouble() const { return trouble_; }
+  /// Once it has ended: whether that is because there was no memory here for what was said.
+  [[nodiscard]] bool has_lacked_memory() const { return has_lacked_memory_; }
   /// Whether anything has come, whole or not.
   [[nodiscard]] bool has_heard() const { return has_heard_; }
   /// When a frame has last begun or gone on by a piece; at first, when this was made.
@@ -88,6 +90,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::deque<SharedFrame> queue_;
   bool can_send_ = true;
   bool has_heard_ = false;
+  bool has_lacked_memory_ = false;
   bool closed_ = false;
   bool closing_ = false;
 };
