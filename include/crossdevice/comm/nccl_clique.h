@@ -76,8 +76,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// Communicators that somebody else has made, one for each of `devices`, all ranks of one clique; of(devices) gives it from now on. They are never
   /// destroyed or aborted here; when it breaks they are revoked where NCCL can (2.28.7), and the owner aborts them.
   ///
-  /// Errors   as of(). ValueError: another number of communicators than devices, a null one, other ranks than 0 to that number. FailedPreconditionError: there
-  ///          is a whole one of `devices`. What NCCL says of one of them.
+  /// Errors   as of(). ValueError: another number of communicators than devices, a null one, one of a clique of another size, one of another GPU than its
+  ///          device, other ranks than 0 to that number. FailedPreconditionError: there is a whole one of `devices`. What NCCL says of one of them.
   [[nodiscard]] static std::shared_ptr<NcclClique> adopt(const Devices& devices,
                                                          std::vector<NcclComm> communicators);
 
