@@ -2,6 +2,7 @@
 /// NCCL communicators of this process's GPUs, what breaks them, and the one way to launch on them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/core/deadline.h"
+#include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/device.h"
@@ -141,14 +143,25 @@ class CROSSDEVICE_EXPORT NcclClique {
 /// Threads  one; no other wait or lock inside.
 class CROSSDEVICE_EXPORT NcclClique::Launch {
  public:
+  /// What it is a part of, what it carries, and by when it must have come back.
+  struct Plan {
+    OperationRecord operation{};
+    std::size_t size_bytes =
+        0;  ///< that each GPU gives, or gets where it gives nothing; 0: not known
+    std::optional<DType> dtype{};  ///< of all of that; nothing: several, or not known
+    /// The operation's, which messages name; nothing or 0: none.
+    std::optional<double> timeout_seconds{};
+    /// The moment when that is over: one for all launches of an operation. never(): so long from now on.
+    Deadline deadline = Deadline::never();
+  };
+
   explicit Launch(NcclClique& clique);
-  /// `timeout_seconds` (nothing or 0: none) for the calls inside, and for end(), to come back: NCCL makes connections there, and waits for other workers. When that
-  /// has passed the clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch locks, before
-  /// that, as long and a second more, so that a launch that holds one and is stuck has said why.
+  /// By the plan's deadline the calls inside, and end(), have to come back: NCCL makes connections there, and waits for other workers. When it has passed the
+  /// clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch
+  /// locks, before that, a second longer, so that a launch that holds one and is stuck has said why.
   ///
   /// Errors   DeadlineExceededError: another launch holds a GPU's lock; this does not break the clique.
-  Launch(NcclClique& clique, const OperationRecord& operation,
-         std::optional<double> timeout_seconds);
+  Launch(NcclClique& clique, Plan plan);
   /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
   ~Launch();
   Launch(const Launch&) = delete;
@@ -175,8 +188,7 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   NcclStatus end_group();
 
   const std::shared_ptr<State> state_;
-  OperationRecord operation_{};
-  std::optional<double> timeout_seconds_{};
+  Plan plan_{};  // without a timeout without a deadline, and the other way round
   std::uint64_t watched_ =
       0;  // its number among those of the clique that are watched; 0: it is not
   bool has_calls_ = false;
