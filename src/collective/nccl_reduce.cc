@@ -440,9 +440,10 @@ void RoundPipeline::unpack(std::size_t k) {
 
 }  // namespace
 
-NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State>()) {
+NcclReducer::NcclReducer(const Devices& devices, const Deadline& deadline)
+    : state_(std::make_unique<State>()) {
   state_->devices = devices;
-  state_->clique = detail::NcclClique::of(devices);
+  state_->clique = detail::NcclClique::of(devices, deadline);
 }
 
 NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,

@@ -65,6 +65,9 @@ class CROSSDEVICE_EXPORT NcclClique {
   ///          DeadlineExceededError: it took NCCL too long; what it goes on doing is undone when it comes back. ValueError: no devices, a host device.
   [[nodiscard]] static std::shared_ptr<NcclClique> of(
       const Devices& devices, std::optional<double> timeout_seconds = std::nullopt);
+  /// The same for a call that needs it by `deadline`; never(): as if nothing was said.
+  [[nodiscard]] static std::shared_ptr<NcclClique> of(const Devices& devices,
+                                                      const Deadline& deadline);
 
   /// One of the GPUs of all members: `local` are this worker's, whose ranks follow those of the workers before. Belongs to the caller, and is not kept.
   /// Where a member dies, or gives the job up, it breaks; when it breaks by itself, the cluster's members are told (abort_collective_ops).
