@@ -72,8 +72,9 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// One of the GPUs of all members: `local` are this worker's, whose ranks follow those of the workers before. Belongs to the caller, and is not kept.
   /// Where a member dies, or gives the job up, it breaks; when it breaks by itself, the cluster's members are told (abort_collective_ops).
   ///
-  /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version.
-  /// Errors   as of(), on all workers, with the ranks that could not. Else as Cluster::all_gather_bytes().
+  /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version. All have as long as the one whose time is over first.
+  /// Errors   as of(), on all workers, with the ranks that could not: FailedPreconditionError before UnavailableError, and that before DeadlineExceededError, since
+  ///          who was late may have waited for one that could not. Else as Cluster::all_gather_bytes().
   [[nodiscard]] static std::shared_ptr<NcclClique> among(
       const std::shared_ptr<Cluster>& cluster, const Devices& local,
       const Deadline& deadline = meeting_deadline());
@@ -135,10 +136,6 @@ class CROSSDEVICE_EXPORT NcclClique {
   std::shared_ptr<Cluster> cluster_;  // null: of this process alone
   std::shared_ptr<void> listening_;   // to the cluster; ends before the rest
 };
-
-/// For NcclClique::among() inside a construction that has until `deadline`: NCCL takes some seconds, and what it does not manage in time it is held to be
-/// unable to do, so it has as much as a construction of its own from here on, however little of this one's time is left.
-[[nodiscard]] CROSSDEVICE_EXPORT Deadline nccl_meeting_deadline(const Deadline& deadline);
 
 /// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
 ///
