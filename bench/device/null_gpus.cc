@@ -193,6 +193,14 @@ class NullNccl final : public detail::NcclApi {
     *rank = 0;
     return NcclStatus::SUCCESS;
   }
+  NcclStatus comm_count(NcclComm /*comm*/, int* num_ranks) override {
+    *num_ranks = 1;
+    return NcclStatus::SUCCESS;
+  }
+  NcclStatus comm_cu_device(NcclComm /*comm*/, int* device) override {
+    *device = 0;
+    return NcclStatus::SUCCESS;
+  }
   NcclStatus group_start() override { return NcclStatus::SUCCESS; }
   NcclStatus group_end() override {
     (void)launched();

@@ -332,13 +332,13 @@ void LaunchOrder::await(Turn& turn, const Deadline& deadline) {
   const State& state = *state_;
   Beside& beside = Beside::get();
   std::unique_lock lock(beside.mutex);
-  Deadline own = deadline;
   if (beside.is_behind_making(turn)) {
-    const Deadline::Clock::duration left = deadline.moment() - Deadline::Clock::now();
+    const Deadline::Clock::time_point begin = Deadline::Clock::now();
     (void)beside.wait(lock, Deadline::never(),
                       [&] { return state.is_over || !beside.is_behind_making(turn); });
-    if (!deadline.is_never()) own = Deadline::after(left);
+    turn.waited_for_making_ += Deadline::Clock::now() - begin;
   }
+  const Deadline own = turn.prolonged(deadline);
   if (beside.wait(lock, own, [&] { return state.is_over || beside.is_next(turn); })) return;
   const RankInfo self = state.meeting->worker(state.meeting->rank());
   throw DeadlineExceededError(

@@ -165,13 +165,19 @@ void NcclCollectives::State::run(const NcclCall& call, const Buffers& buffers, C
   const GpuOperation operation{
       .record = {call.request.kind, call.request.sequence, 1, input.size_bytes()},
       .timeout_seconds = call.timeout_seconds,
+      .deadline = turn.prolonged(call.request.deadline),
       .listener = late_failures,
       .is_in_place = buffers.is_in_place};
   try {
     run.begin();
-    // NCCL makes connections when they are first needed, also in later calls: for other algorithms, sizes and partners.
-    NcclClique::Launch launch(*clique, operation.record,
-                              run.is_captured() ? std::nullopt : call.timeout_seconds);
+    NcclClique::Launch::Plan plan{
+        .operation = operation.record, .size_bytes = input.size_bytes(), .dtype = input.dtype()};
+    if (!run.is_captured()) {
+      // NCCL makes connections when they are first needed, also in later calls: for other algorithms, sizes and partners.
+      plan.timeout_seconds = operation.timeout_seconds;
+      plan.deadline = operation.deadline;
+    }
+    NcclClique::Launch launch(*clique, plan);
     run.set_written();
     GpuSpan bar(GpuSpanKind::PART);
     run.begin(bar, clique->device(0), stream);
@@ -201,7 +207,7 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
                                                        const Deadline& deadline) {
   OrderedClique made;
   try {
-    made = make_ordered_clique(cluster, device, nccl_meeting_deadline(deadline));
+    made = make_ordered_clique(cluster, device, deadline);
   } catch (const UnavailableError& error) {
     announce_fallback(device, error.what());
     return nullptr;

@@ -67,7 +67,8 @@ struct NcclReducer::State {
   std::unique_ptr<detail::ComparedCalls> calls;  // null: this process alone. Ends first
 
   NcclStage& stage_for(bool is_captured);
-  void compare(const NcclReduceRequest& request, detail::LaunchOrder::Turn& turn);
+  void compare(const NcclReduceRequest& request, const Deadline& deadline,
+               detail::LaunchOrder::Turn& turn);
   void give_up_for_others();
   [[nodiscard]] detail::ComparedCalls& compared_calls() const;
 };
@@ -81,7 +82,7 @@ NcclStage& NcclReducer::State::stage_for(bool is_captured) {
   return *stage;
 }
 
-/// Of what the call itself waits for: whoever says only how long the operation may take means that, too.
+/// Of all that the call itself waits for, from now on: whoever says only how long the operation may take means that, too.
 Deadline deadline_of(const GpuOperation& operation) {
   return Deadline::earlier(operation.deadline,
                            Deadline::after_timeout_seconds(operation.timeout_seconds));
@@ -110,11 +111,10 @@ GroupOperation call_of(const NcclReduceRequest& request, std::span<const TensorS
                          .sequence = record.sequence});
 }
 
-void NcclReducer::State::compare(const NcclReduceRequest& request,
+void NcclReducer::State::compare(const NcclReduceRequest& request, const Deadline& deadline,
                                  detail::LaunchOrder::Turn& turn) {
   if (calls == nullptr) return;
-  calls->compare(call_of(request, sizes), deadline_of(request.operation),
-                 request.operation.listener, turn);
+  calls->compare(call_of(request, sizes), deadline, request.operation.listener, turn);
 }
 
 detail::ComparedCalls& NcclReducer::State::compared_calls() const {
@@ -144,6 +144,7 @@ class RoundPipeline {
     const NcclRounds& rounds;
     NcclStage* stage;   // null: nothing is staged
     bool shares_stage;  // with operations before and after this one
+    Deadline deadline;  // of all launches
     detail::GpuRun& run;
     std::vector<CopyRange>& ranges;
   };
@@ -254,17 +255,22 @@ class RoundPipeline {
     return TraceSpan(what, "collective", [this, k] { return arguments_of(k); });
   }
   [[nodiscard]] TraceArguments arguments_of(std::size_t k) const {
-    std::size_t num_bytes = 0;
-    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
-      num_bytes += piece.range.count * size_in_bytes(round(k).dtype);
-    }
     return {.sequence = parts_.request.operation.record.sequence,
-            .num_bytes = num_bytes,
+            .num_bytes = size_bytes_of(k),
             .dtype = to_string(round(k).dtype),
             .algorithm = "nccl"};
   }
+  /// Of one replica.
+  [[nodiscard]] std::size_t size_bytes_of(std::size_t k) const {
+    std::size_t num_elements = 0;
+    for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
+      num_elements += piece.range.count;
+    }
+    return num_elements * size_in_bytes(round(k).dtype);
+  }
   void pack(std::size_t k);
   void communicate(std::size_t k);
+  [[nodiscard]] detail::NcclClique::Launch::Plan plan_of(std::size_t k) const;
   /// Where a device has elements of a call, and where they go.
   struct Place {
     const void* from;
@@ -371,6 +377,16 @@ const char* name_of(NcclPattern pattern) {
   return "ncclAllReduce";
 }
 
+detail::NcclClique::Launch::Plan RoundPipeline::plan_of(std::size_t k) const {
+  const GpuOperation& operation = parts_.request.operation;
+  detail::NcclClique::Launch::Plan plan{
+      .operation = operation.record, .size_bytes = size_bytes_of(k), .dtype = round(k).dtype};
+  if (parts_.run.is_captured()) return plan;
+  plan.timeout_seconds = operation.timeout_seconds;
+  plan.deadline = parts_.deadline;
+  return plan;
+}
+
 void RoundPipeline::communicate(std::size_t k) {
   const TraceSpan span = enqueues("enqueue communicate", k);
   detail::NcclClique& clique = parts_.clique;
@@ -381,11 +397,8 @@ void RoundPipeline::communicate(std::size_t k) {
   for (std::size_t i = 0; i < num_devices(); ++i) {
     parts_.run.begin(bar, device(i), nccl_stream(i));
   }
-  const GpuOperation& operation = parts_.request.operation;
   // NCCL makes connections when they are first needed, also in later calls, for other algorithms and sizes, and waits there for the other workers.
-  detail::NcclClique::Launch launch(
-      clique, operation.record,
-      parts_.run.is_captured() ? std::nullopt : operation.timeout_seconds);
+  detail::NcclClique::Launch launch(clique, plan_of(k));
   for (const NcclPiece& piece : parts_.rounds.pieces_of(round(k))) {
     // Where a group is given up NCCL may have launched a part of it.
     if (!piece.is_staged) parts_.run.set_written();
@@ -427,9 +440,10 @@ void RoundPipeline::unpack(std::size_t k) {
 
 }  // namespace
 
-NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State>()) {
+NcclReducer::NcclReducer(const Devices& devices, const Deadline& deadline)
+    : state_(std::make_unique<State>()) {
   state_->devices = devices;
-  state_->clique = detail::NcclClique::of(devices);
+  state_->clique = detail::NcclClique::of(devices, deadline);
 }
 
 NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,
@@ -486,9 +500,10 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
   }
   detail::make_nccl_rounds(state.sizes, request.packs, request.bytes_per_pack, state.rounds);
   detail::LaunchOrder::Turn turn;
-  if (state.rounds.rounds.empty()) return state.compare(request, turn);
+  const Deadline deadline = deadline_of(request.operation);
+  if (state.rounds.rounds.empty()) return state.compare(request, deadline, turn);
   detail::GpuRun run(lanes);
-  state.compare(request, turn);
+  state.compare(request, deadline, turn);
   try {
     NcclStage* stage = nullptr;
     if (const std::size_t bytes = state.rounds.staging_bytes(); bytes != 0) {
@@ -496,9 +511,7 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
       if (run.is_captured()) beside.emplace(state.clique->device(0).cuda());
       stage = &state.stage_for(run.is_captured());
       stage->require_bytes(bytes);
-      if (run.is_captured()) {
-        stage->wait_for_memory(deadline_of(request.operation));
-      }
+      if (run.is_captured()) stage->wait_for_memory(turn.prolonged(deadline));
     }
     run.begin();
     RoundPipeline({.request = request,
@@ -507,6 +520,7 @@ void NcclReducer::reduce(const NcclReduceRequest& request) {
                    .rounds = state.rounds,
                    .stage = stage,
                    .shares_stage = stage != nullptr && !run.is_captured(),
+                   .deadline = turn.prolonged(deadline),
                    .run = run,
                    .ranges = state.ranges})
         .run();

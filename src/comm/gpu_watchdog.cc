@@ -43,8 +43,7 @@ struct Node {
   WatchedOperation operation;
   std::uint64_t flight = 0;  // 0: not recorded
   std::int64_t enqueued_ns = 0;
-  bool has_started = false;
-  Clock::time_point started{};
+  std::optional<Clock::time_point> started{};
   std::optional<Clock::time_point> asked{};  // who is missing
   Node* next = nullptr;
 };
@@ -99,6 +98,15 @@ std::optional<Seconds> timeout_of(const WatchedOperation& operation) {
     return std::nullopt;
   }
   return Seconds(*operation.timeout_seconds);
+}
+
+/// `started`: when its clock has. Nothing: no deadline.
+std::optional<Seconds> time_left(const WatchedOperation& operation,
+                                 std::optional<Clock::time_point> started = std::nullopt) {
+  if (!operation.deadline.is_never()) return operation.deadline.moment() - Clock::now();
+  const std::optional<Seconds> timeout = timeout_of(operation);
+  if (!timeout.has_value() || !started.has_value()) return timeout;
+  return *timeout - (Clock::now() - *started);
 }
 
 Seconds tick_for(Seconds remaining) {
@@ -227,10 +235,9 @@ GpuWatchdog& watchdog() {
 }
 
 void GpuWatchdog::watch(WatchedOperation operation) {
-  const std::optional<Seconds> timeout = timeout_of(operation);
   const Clock::time_point look_at_latest =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                         tick_for(timeout.value_or(kLongestTick * kTicksPerTime)));
+                         tick_for(time_left(operation).value_or(kLongestTick * kTicksPerTime)));
   bool must_wake = false;
   bool must_start = false;
   {
@@ -242,7 +249,7 @@ void GpuWatchdog::watch(WatchedOperation operation) {
     const bool is_launch = node.operation.launches_over != nullptr;
     node.enqueued_ns = flight_clock_ns();
     node.flight = is_launch ? 0 : record_enqueued(plan_of(node.operation, node.enqueued_ns));
-    node.has_started = false;
+    node.started.reset();
     node.asked.reset();
     incoming_.push_back(node);
     must_start = !has_thread_;
@@ -401,7 +408,6 @@ void GpuWatchdog::look_at(Queue& queue, NodeList& done, Seconds& tick) {
 
 bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
   const WatchedOperation& operation = node.operation;
-  const std::optional<Seconds> timeout = timeout_of(operation);
   std::exception_ptr error;
   try {
     const bool has_ended = have_ends_come(operation);
@@ -416,16 +422,13 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
       if (!is_launch && operation.listener != nullptr) operation.listener->operation_completed();
       return true;
     }
-    if (!node.has_started && operation.start.has_completed()) {
-      node.has_started = true;
+    if (!node.started.has_value() && operation.start.has_completed()) {
       node.started = Clock::now();
       record_started(node.flight);
     }
-    Seconds remaining = timeout.value_or(kLongestTick * kTicksPerTime);
-    if (timeout.has_value() && node.has_started) {
-      remaining = *timeout - (Clock::now() - node.started);
-      if (remaining <= Seconds::zero() && !awaits_verdict(node)) error = deadline_error(operation);
-    }
+    const Seconds remaining =
+        time_left(operation, node.started).value_or(kLongestTick * kTicksPerTime);
+    if (remaining <= Seconds::zero() && !awaits_verdict(node)) error = deadline_error(operation);
     if (error == nullptr) {
       tick = std::min(tick, tick_for(remaining));
       return false;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -205,9 +206,13 @@ class MakersTurn {
 
 std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices,
                                            std::optional<double> timeout_seconds) {
+  return of(devices, nccl_making_deadline(timeout_seconds));
+}
+
+std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices, const Deadline& by) {
   require_not_forked();
   if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
-  const Deadline deadline = nccl_making_deadline(timeout_seconds);
+  const Deadline deadline = by.is_never() ? nccl_making_deadline(std::nullopt) : by;
   const MakersTurn turn(devices, deadline);
   if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
   std::shared_ptr<NcclClique> made = make(devices, deadline);
@@ -227,14 +232,45 @@ std::shared_ptr<NcclClique> NcclClique::make(const Devices& devices, const Deadl
 
 namespace {
 
+/// What `ask` says of a communicator; -1: it is not made yet, of one whose owner does not wait for NCCL.
+template <class Ask>
+int number_of(NcclApi& nccl, NcclComm communicator, std::string_view name, Ask ask) {
+  int number = -1;
+  require_nccl(nccl, communicator, ask(&number), name);
+  return number;
+}
+
+/// All would hang, or corrupt memory, where a communicator has ranks that do not come, or works on another GPU than its buffers lie on.
+void require_to_fit(const NcclClique::State& state, std::span<const NcclComm> communicators) {
+  NcclApi& nccl = *state.nccl;
+  const auto num_devices = static_cast<int>(state.devices.size());
+  for (std::size_t i = 0; i < communicators.size(); ++i) {
+    const NcclComm each = communicators[i];
+    if (each == nullptr) throw ValueError("a null communicator cannot be adopted");
+    const int count = number_of(nccl, each, "ncclCommCount",
+                                [&](int* number) { return nccl.comm_count(each, number); });
+    if (count != num_devices) {
+      throw ValueError(fmt::format(
+          "the communicator for {} is one of {} ranks, expected {}, one for each of {}",
+          state.devices[i].short_name(), count, num_devices, state.devices.to_string()));
+    }
+    const int device = number_of(nccl, each, "ncclCommCuDevice",
+                                 [&](int* number) { return nccl.comm_cu_device(each, number); });
+    if (device != state.gpus[i]->ordinal()) {
+      throw ValueError(fmt::format("the communicator for {} is of CUDA device {}, expected {}",
+                                   state.devices[i].short_name(), device,
+                                   state.gpus[i]->ordinal()));
+    }
+  }
+}
+
 /// Which rank each has.
 std::vector<int> ranks_of_adopted(NcclApi& nccl, std::span<const NcclComm> communicators) {
   std::vector<int> ranks;
   ranks.reserve(communicators.size());
   for (const NcclComm each : communicators) {
-    if (each == nullptr) throw ValueError("a null communicator cannot be adopted");
-    int rank = 0;
-    require_nccl(nccl, each, nccl.comm_user_rank(each, &rank), "ncclCommUserRank");
+    const int rank = number_of(nccl, each, "ncclCommUserRank",
+                               [&](int* number) { return nccl.comm_user_rank(each, number); });
     const bool is_new = std::ranges::find(ranks, rank) == ranks.end();
     if (rank < 0 || static_cast<std::size_t>(rank) >= communicators.size() || !is_new) {
       throw ValueError(fmt::format(
@@ -257,6 +293,7 @@ std::shared_ptr<NcclClique> NcclClique::adopt(const Devices& devices,
     throw ValueError(fmt::format("{} communicators for the {} devices {}", communicators.size(),
                                  devices.size(), devices.to_string()));
   }
+  require_to_fit(*state, communicators);
   state->adopted_ranks = ranks_of_adopted(*state->nccl, communicators);
   state->communicators = std::move(communicators);
   state->is_adopted = true;

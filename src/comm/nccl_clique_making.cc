@@ -210,23 +210,16 @@ void make_communicators(const std::shared_ptr<NcclClique::State>& state, const N
   }
 }
 
-namespace {
-
-/// At least a moment: 0 would be no deadline.
-std::optional<double> seconds_until(const Deadline& deadline) {
-  if (deadline.is_never()) return std::nullopt;
-  const std::chrono::duration<double> left = deadline.moment() - Deadline::Clock::now();
-  return std::max(left.count(), 0.001);
-}
-
-}  // namespace
-
 void warm_up(NcclClique& clique, const Deadline& deadline) {
   if (clique.num_ranks() == 1) return;  // nothing to connect
   try {
     const std::vector<Tensor> buffers = make_warm_up_buffers(clique);
-    NcclClique::Launch launch(clique, {.kind = "warm-up", .num_values = 1, .size_bytes = 4},
-                              seconds_until(deadline));
+    const OperationRecord first{
+        .kind = "warm-up", .num_values = 1, .size_bytes = buffers[0].size_bytes()};
+    NcclClique::Launch launch(clique, {.operation = first,
+                                       .size_bytes = first.size_bytes,
+                                       .dtype = buffers[0].dtype(),
+                                       .deadline = deadline});
     for (int i = 0; i < clique.size(); ++i) {
       void* const buffer = buffers[static_cast<std::size_t>(i)].data();
       launch.require(

@@ -5,7 +5,7 @@
 // so of two groups that share a GPU one is launched whole before the other, on every GPU they share. Of cliques over several workers those above see to it that
 // calls of two of them come in one order on every worker (collective/detail/launch_order.h).
 //
-// Why a launch with a timeout does not block its thread without end: the locks are waited for so long and a little more, and NCCL, which cannot be told how long
+// Why a launch with a deadline does not block its thread without end: the locks are waited for until then and a little longer, and NCCL, which cannot be told how long
 // it may take, comes back when the watchdog has the clique aborted. Who holds a lock has such an end itself, before those that wait for it.
 #include <algorithm>
 #include <atomic>
@@ -41,10 +41,14 @@ bool is_harmless(NcclStatus status) {
 
 NcclClique::Launch::Launch(NcclClique& clique) : state_(clique.state_) { open(); }
 
-NcclClique::Launch::Launch(NcclClique& clique, const OperationRecord& operation,
-                           std::optional<double> timeout_seconds)
-    : state_(clique.state_), operation_(operation) {
-  if (timeout_seconds.has_value() && *timeout_seconds > 0) timeout_seconds_ = timeout_seconds;
+NcclClique::Launch::Launch(NcclClique& clique, Plan plan) : state_(clique.state_), plan_(plan) {
+  if (plan_.timeout_seconds == 0.0) plan_.timeout_seconds.reset();
+  if (plan_.deadline.is_never()) {
+    plan_.deadline = Deadline::after_timeout_seconds(plan_.timeout_seconds);
+  } else if (!plan_.timeout_seconds.has_value()) {
+    plan_.timeout_seconds =
+        std::chrono::duration<double>(plan_.deadline.moment() - Deadline::Clock::now()).count();
+  }
   open();
 }
 
@@ -76,15 +80,13 @@ void NcclClique::Launch::lock(GpuDevice& gpu, const Deadline& deadline) const {
   throw DeadlineExceededError(
       fmt::format("{} timed out after {:.3g} s: another launch has not come to its end on CUDA "
                   "device {}",
-                  to_string(operation_), *timeout_seconds_ + kMarginSeconds, gpu.ordinal()),
-      {.operation = operation_, .culprits = {}, .inputs_intact = true});
+                  to_string(plan_.operation), *plan_.timeout_seconds + kMarginSeconds,
+                  gpu.ordinal()),
+      {.operation = plan_.operation, .culprits = {}, .inputs_intact = true});
 }
 
 void NcclClique::Launch::lock() {
-  const Deadline deadline =
-      timeout_seconds_.has_value()
-          ? Deadline::after_timeout_seconds(*timeout_seconds_ + kMarginSeconds)
-          : Deadline::never();
+  const Deadline deadline = plan_.deadline.later(std::chrono::duration<double>(kMarginSeconds));
   const std::vector<GpuDevice*>& gpus = state_->gpus_in_order;
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     try {
@@ -124,12 +126,14 @@ void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
 }
 
 void NcclClique::Launch::begin_watch() {
-  if (!timeout_seconds_.has_value()) return;
+  if (plan_.deadline.is_never()) return;
   const std::uint64_t number = ++state_->last_launch;
-  WatchedOperation launch{.record = operation_,
+  WatchedOperation launch{.record = plan_.operation,
                           .detail = "(launch)",
-                          .size_bytes = operation_.size_bytes,
-                          .timeout_seconds = timeout_seconds_,
+                          .size_bytes = plan_.size_bytes,
+                          .dtype = plan_.dtype,
+                          .timeout_seconds = plan_.timeout_seconds,
+                          .deadline = plan_.deadline,
                           .listener = state_,
                           .devices = state_->devices,
                           .launches_over = &state_->launches_over,
@@ -159,8 +163,9 @@ void NcclClique::Launch::end() {
   std::exception_ptr failure;
   try {
     if (status == NcclStatus::IN_PROGRESS) {
-      state_->await_progress(
-          Deadline::after_timeout_seconds(timeout_seconds_.value_or(kMeetingSeconds)));
+      state_->await_progress(plan_.deadline.is_never()
+                                 ? Deadline::after_timeout_seconds(kMeetingSeconds)
+                                 : plan_.deadline);
     }
     require_nccl(*state_->nccl, nullptr, status, "ncclGroupEnd");
   } catch (...) {

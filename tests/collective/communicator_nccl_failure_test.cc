@@ -427,6 +427,36 @@ TEST_F(CommunicatorNcclFailure, NoFallBackIsTaken) {
               Each(AllOf(HasSubstr("ncclGetUniqueId"), HasSubstr("CROSSDEVICE_STRICT=1"))));
 }
 
+/// The other one is late, and then NCCL is: each for less than the timeout, and both together for longer.
+TEST_F(CommunicatorNcclFailure, TheWaitForTheOthersAndTheLaunchHaveOneDeadline) {
+  std::latch is_over(2);  // who leaves earlier is taken for gone
+  EXPECT_EQ(
+      run_clusters(2,
+                   [&](const ClusterPtr& cluster) {
+                     Worker worker(cluster);
+                     if (cluster->rank() == 0) {
+                       emulated_cuda().calls().inject({.function = "nccl.group_end",
+                                                       .kind = testing::FaultKind::DELAY_CALL,
+                                                       .count = 2,
+                                                       .delay = std::chrono::milliseconds(1800)});
+                     }
+                     cluster->barrier(60);
+                     const double timeout_seconds = cluster->rank() == 0 ? 2 : 60;
+                     if (cluster->rank() == 1) {
+                       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                     }
+                     const std::string text = thrown<OpError>([&] {
+                       worker.world.all_reduce(ReduceOp::SUM, worker.one,
+                                               {.timeout_seconds = timeout_seconds});
+                     });
+                     if (cluster->rank() == 0) {
+                       EXPECT_THAT(text, HasSubstr("timed out after 2 s"));
+                     }
+                     is_over.arrive_and_wait();
+                   }),
+      no_errors(2));
+}
+
 TEST_F(CommunicatorNcclFailure, WhoDoesNotComeIsNamedBeforeAnythingIsLaunched) {
   std::latch is_missed(1);
   EXPECT_EQ(run_clusters(2,

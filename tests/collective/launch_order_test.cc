@@ -313,7 +313,11 @@ TEST(LaunchOrdersTest, TimeInWhichAnotherIsMadeDoesNotCount) {
     LaunchOrder::Turn call;
     one.begin(call, soon());
     (void)one.enter(call, "", soon());
-    EXPECT_NO_THROW(one.await(call, Deadline::after(std::chrono::milliseconds(200))));
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(200));
+    EXPECT_NO_THROW(one.await(call, deadline));
+    // Nor for what is launched behind it.
+    EXPECT_FALSE(call.prolonged(deadline).has_passed());
+    EXPECT_TRUE(call.prolonged(Deadline::never()).is_never());
     maker.join();
     cluster->barrier(60);
   });

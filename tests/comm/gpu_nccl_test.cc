@@ -87,7 +87,9 @@ class GpuNcclTest : public ::testing::Test {
     GpuEvent::record(*gpu_, stream_).wait(Deadline::after(kLong));
   }
   void all_reduce(NcclClique& clique) {
-    NcclClique::Launch launch(clique, {.kind = "all_reduce", .sequence = 1, .num_values = 1}, 60);
+    NcclClique::Launch launch(clique,
+                              {.operation = {.kind = "all_reduce", .sequence = 1, .num_values = 1},
+                               .timeout_seconds = 60});
     launch.require(clique.api().all_reduce(source_, destination_, kCount, NcclDataType::FLOAT32,
                                            NcclRedOp::SUM, clique.communicator(0), stream_),
                    "ncclAllReduce");

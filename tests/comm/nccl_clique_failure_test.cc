@@ -367,8 +367,10 @@ TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
   std::string said;
   std::thread launcher([&] {
     said = thrown<DeadlineExceededError>([&] {
-      NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 6, .num_values = 1},
-                                0.05);
+      NcclClique::Launch launch(
+          *clique,
+          {.operation = {.kind = "all_reduce", .sequence = 6, .num_values = 1, .size_bytes = 4096},
+           .timeout_seconds = 0.05});
       launch.end();
     });
   });
@@ -381,6 +383,10 @@ TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
   const FlightEntry last = flight_record().back();
   EXPECT_EQ(last.state, FlightState::FAILED);
   EXPECT_EQ(last.detail, "(launch)");
+  // The operation's bytes are not the launch's, of which nothing was said.
+  EXPECT_EQ(last.operation.size_bytes, 4096U);
+  EXPECT_EQ(last.size_bytes, 0U);
+  EXPECT_EQ(last.dtype, std::nullopt);
   EXPECT_GE(last.ended_ns - last.enqueued_ns, 50'000'000);
 }
 
@@ -427,7 +433,8 @@ TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailureAndIsNotRecorded) {
   Lanes lanes(*clique);
   const std::size_t num_records = flight_record().size();
   for (int i = 0; i < 3; ++i) {
-    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 30);
+    NcclClique::Launch launch(
+        *clique, {.operation = {.kind = "all_reduce", .sequence = 1}, .timeout_seconds = 30});
     launch.end();
   }
   EXPECT_TRUE(await_look());
@@ -439,7 +446,8 @@ TEST_F(NcclCliqueFailureTest, LaunchesThatCameBackHaveNotFailedWhateverComesLate
   const auto clique = NcclClique::of(kThree);
   const std::size_t num_records = flight_record().size();
   for (int i = 0; i < 100; ++i) {
-    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 30);
+    NcclClique::Launch launch(
+        *clique, {.operation = {.kind = "all_reduce", .sequence = 1}, .timeout_seconds = 30});
     launch.end();
   }
   clique->break_with(error("a peer is gone"));
@@ -460,8 +468,9 @@ TEST_F(NcclCliqueFailureTest, WhoWaitsForAnotherLaunchHasADeadline) {
   });
   has_begun.wait();
   const std::string said = thrown<DeadlineExceededError>([&] {
-    const NcclClique::Launch launch(*second, {.kind = "all_reduce", .sequence = 3, .num_values = 1},
-                                    0.05);
+    const NcclClique::Launch launch(
+        *second, {.operation = {.kind = "all_reduce", .sequence = 3, .num_values = 1},
+                  .timeout_seconds = 0.05});
   });
   EXPECT_THAT(said,
               AllOf(StartsWith("all_reduce #3 (1 value, "),
@@ -472,7 +481,8 @@ TEST_F(NcclCliqueFailureTest, WhoWaitsForAnotherLaunchHasADeadline) {
   // No lock is left behind, and nothing is broken.
   for (const auto& clique : {first, second}) {
     EXPECT_EQ(clique->state(), NcclCliqueState::WHOLE);
-    NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 4}, 30);
+    NcclClique::Launch launch(
+        *clique, {.operation = {.kind = "all_reduce", .sequence = 4}, .timeout_seconds = 30});
     launch.end();
   }
 }
@@ -499,7 +509,9 @@ TEST_F(NcclCliqueFailureTest, AnAbortMayWaitForAnotherCliquesKernel) {
 TEST_F(NcclCliqueFailureTest, ShutdownEndsWhatNobodyHolds) {
   const auto held = NcclClique::of({"GPU:3"});
   {
-    NcclClique::Launch launch(*NcclClique::of(kThree), {.kind = "all_reduce", .sequence = 1}, 30);
+    NcclClique::Launch launch(
+        *NcclClique::of(kThree),
+        {.operation = {.kind = "all_reduce", .sequence = 1}, .timeout_seconds = 30});
     launch.end();
   }
   emulated_cuda().calls().clear();

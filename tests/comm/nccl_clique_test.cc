@@ -230,13 +230,49 @@ TEST_F(NcclAdoptionTest, RanksAreWhatTheCommunicatorsSay) {
   EXPECT_EQ(clique->rank(1), 0);
   EXPECT_EQ(clique->rank(2), 1);
   NcclClique::end_adoption(clique->devices());
+  destroy(comms);
+}
+
+TEST_F(NcclAdoptionTest, APartOfAClique) {
+  const std::vector<detail::NcclComm> comms = make({0, 1, 2});
+  const std::size_t num_calls = emulated_cuda().calls().list().size();
+  EXPECT_EQ(thrown<ValueError>([&] {
+              (void)NcclClique::adopt({"GPU:0", "GPU:1"}, {comms[0], comms[1]});
+            }),
+            "the communicator for GPU:0 is one of 3 ranks, expected 2, one for each of [GPU:0, "
+            "GPU:1]");
+  EXPECT_EQ(emulated_cuda().calls().list().size(), num_calls);  // nothing but questions
+  EXPECT_NE(thrown<ValueError>([] { NcclClique::end_adoption({"GPU:0", "GPU:1"}); }), "");
+  destroy(comms);
+}
+
+TEST_F(NcclAdoptionTest, CommunicatorsOfOtherDevices) {
+  const std::vector<detail::NcclComm> comms = make({0, 3});
+  for (const Devices& devices : {Devices{"GPU:3", "GPU:0"}, Devices{"GPU:2", "GPU:3"}}) {
+    const std::size_t num_calls = emulated_cuda().calls().list().size();
+    EXPECT_EQ(thrown<ValueError>([&] { (void)NcclClique::adopt(devices, comms); }),
+              "the communicator for " + devices[0].short_name() +
+                  " is of CUDA device 0, expected " + devices[0].short_name().substr(4));
+    EXPECT_EQ(emulated_cuda().calls().list().size(), num_calls);
+  }
+  const auto clique = NcclClique::adopt({"GPU:3", "GPU:0"}, {comms[1], comms[0]});
+  EXPECT_EQ(clique->rank(0), 1);
+  NcclClique::end_adoption(clique->devices());
+  destroy(comms);
+}
+
+/// Two of one clique and one of another: as many ranks as there should be, but not all of them.
+TEST_F(NcclAdoptionTest, RanksOfTwoCliques) {
+  const std::vector<detail::NcclComm> comms = make({0, 1, 2});
+  const std::vector<detail::NcclComm> others = make({1, 0, 2});
   EXPECT_THAT(
       thrown<ValueError>([&] {
-        (void)NcclClique::adopt({"GPU:2", "GPU:1"}, {comms[2], comms[1]});
+        (void)NcclClique::adopt({"GPU:0", "GPU:1", "GPU:2"}, {comms[0], others[0], comms[2]});
       }),
-      HasSubstr("of 2 communicators that are adopted one has rank 2 of its clique, expected all "
-                "ranks of one, 0 to 1"));
+      HasSubstr("of 3 communicators that are adopted another one has rank 0 of its clique, "
+                "expected all ranks of one, 0 to 2"));
   destroy(comms);
+  destroy(others);
 }
 
 TEST_F(NcclAdoptionTest, WhatCannotBeAdopted) {

@@ -86,7 +86,9 @@ TEST_F(NcclInProgressTest, WhatNeverComesToItsEndHasADeadline) {
   const auto clique = NcclClique::of({"GPU:0", "GPU:1"});
   slow_nccl().polls_until_done = 1 << 30;
   EXPECT_THAT(thrown<DeadlineExceededError>([&] {
-                NcclClique::Launch launch(*clique, {.kind = "all_reduce", .sequence = 1}, 0.05);
+                NcclClique::Launch launch(
+                    *clique,
+                    {.operation = {.kind = "all_reduce", .sequence = 1}, .timeout_seconds = 0.05});
                 launch.end();
               }),
               HasSubstr("did not come to the end of a call on GPU:0"));

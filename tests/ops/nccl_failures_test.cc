@@ -85,6 +85,32 @@ TEST_F(NcclFailures, PacksForWhichThereIsNoMemoryLeaveSmallerOnesWorking) {
   }
 }
 
+/// Each launch of a batch of many packs takes a part of the time that the call has.
+TEST_F(NcclFailures, AllLaunchesOfACallHaveOneDeadline) {
+  NcclAllReduce ops(1);
+  std::vector<PerReplica> batch = batch_of(40);
+  ops.batch_reduce_into(ReduceOp::MEAN, batch, {.bytes_per_pack = 1000});  // 14 of them
+  ASSERT_TRUE(emulated_cuda().synchronize());
+  emulated_cuda().calls().clear();
+  emulated_cuda().calls().inject({.function = "nccl.group_end",
+                                  .kind = testing::FaultKind::DELAY_CALL,
+                                  .count = 1000,
+                                  .delay = std::chrono::milliseconds(400)});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(thrown<DeadlineExceededError>([&] {
+                ops.batch_reduce_into(ReduceOp::MEAN, batch,
+                                      {.bytes_per_pack = 1000, .timeout_seconds = 1});
+              }),
+              AllOf(HasSubstr("batch_reduce #2 (40 values, "), HasSubstr("timed out after 1 s")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_LE(emulated_cuda().calls().count("nccl.group_end"), 4U);
+  emulated_cuda().calls().clear_faults();
+  batch = batch_of(40);
+  NcclAllReduce again(1);
+  again.batch_reduce_into(ReduceOp::MEAN, batch, {.bytes_per_pack = 1000});
+  expect_means(batch);
+}
+
 /// An operation on two GPUs times out behind a stream that is blocked, so that NCCL does not come back from the abort.
 class NcclStuckAbort : public NcclFailures {
  protected:

@@ -47,6 +47,12 @@ class DelegatingNccl : public detail::NcclApi {
   detail::NcclStatus comm_user_rank(detail::NcclComm comm, int* rank) override {
     return emulated_nccl().comm_user_rank(comm, rank);
   }
+  detail::NcclStatus comm_count(detail::NcclComm comm, int* num_ranks) override {
+    return emulated_nccl().comm_count(comm, num_ranks);
+  }
+  detail::NcclStatus comm_cu_device(detail::NcclComm comm, int* device) override {
+    return emulated_nccl().comm_cu_device(comm, device);
+  }
   detail::NcclStatus group_start() override { return emulated_nccl().group_start(); }
   detail::NcclStatus group_end() override { return emulated_nccl().group_end(); }
   detail::NcclStatus all_reduce(const void* source, void* destination, std::size_t count,

@@ -286,17 +286,31 @@ NcclStatus EmulatedNccl::comm_get_async_error(NcclComm handle, NcclStatus* error
   return NcclStatus::SUCCESS;
 }
 
-NcclStatus EmulatedNccl::comm_user_rank(NcclComm handle, int* rank) {
+template <class Answer>
+NcclStatus EmulatedNccl::ask(std::string_view function, NcclComm handle, int* result,
+                             const Answer& answer) {
   auto lock = machine_.lock();
   NcclStatus status = NcclStatus::SUCCESS;
-  const Comm* const comm = find(lock, "nccl.comm_user_rank", handle, &status);
+  const Comm* const comm = find(lock, function, handle, &status);
   if (comm == nullptr) return status;
-  if (const auto refused =
-          begin(lock, "nccl.comm_user_rank", comm, nullptr, 0, nullptr, /*is_query=*/true)) {
+  if (const auto refused = begin(lock, function, comm, nullptr, 0, nullptr, /*is_query=*/true)) {
     return *refused;
   }
-  *rank = comm->rank;
+  *result = answer(*comm);
   return NcclStatus::SUCCESS;
+}
+
+NcclStatus EmulatedNccl::comm_user_rank(NcclComm comm, int* rank) {
+  return ask("nccl.comm_user_rank", comm, rank, [](const Comm& asked) { return asked.rank; });
+}
+
+NcclStatus EmulatedNccl::comm_count(NcclComm comm, int* num_ranks) {
+  return ask("nccl.comm_count", comm, num_ranks,
+             [](const Comm& asked) { return static_cast<int>(asked.num_ranks()); });
+}
+
+NcclStatus EmulatedNccl::comm_cu_device(NcclComm comm, int* device) {
+  return ask("nccl.comm_cu_device", comm, device, [](const Comm& asked) { return asked.device; });
 }
 
 // ---- for tests

@@ -85,6 +85,8 @@ class EmulatedNccl final : public detail::NcclApi {
   detail::NcclStatus comm_get_async_error(detail::NcclComm comm,
                                           detail::NcclStatus* error) override;
   detail::NcclStatus comm_user_rank(detail::NcclComm comm, int* rank) override;
+  detail::NcclStatus comm_count(detail::NcclComm comm, int* num_ranks) override;
+  detail::NcclStatus comm_cu_device(detail::NcclComm comm, int* device) override;
   detail::NcclStatus group_start() override;
   detail::NcclStatus group_end() override;
   detail::NcclStatus all_reduce(const void* source, void* destination, std::size_t count,
@@ -127,6 +129,10 @@ class EmulatedNccl final : public detail::NcclApi {
   Comm* find(Lock& lock, std::string_view function, detail::NcclComm comm,
              detail::NcclStatus* status);
   detail::NcclStatus fail(detail::NcclStatus status, std::string text);
+  /// A call that asks a communicator for a number.
+  template <class Answer>
+  detail::NcclStatus ask(std::string_view function, detail::NcclComm comm, int* result,
+                         const Answer& answer);
   detail::NcclStatus call(std::string_view function, NcclCall call, detail::NcclComm comm,
                           detail::CudaStream stream);
   [[nodiscard]] detail::NcclStatus check(Lock& lock, const Comm& comm, const NcclCall& call);

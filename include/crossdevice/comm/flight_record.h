@@ -24,10 +24,10 @@ struct CROSSDEVICE_EXPORT FlightEntry {
   std::uint64_t number = 0;  ///< counts the process's operations on GPUs, from 1
   OperationRecord operation{};
   std::string detail{};
-  std::size_t size_bytes =
-      0;  ///< of one replica's values; of the group of them that was enqueued together, where an operation takes several
-  std::optional<DType>
-      dtype{};  ///< nothing: several; of a launch that has failed, whose size_bytes is 0: not known
+  /// Of one replica's values; of the group of them that was enqueued together, where an operation takes several, and of a launch that has failed those that it
+  /// carried. 0: there were none, or they are not known.
+  std::size_t size_bytes = 0;
+  std::optional<DType> dtype{};  ///< of these; nothing: several, or not known
   Devices devices{};
   std::optional<double> timeout_seconds{};
   FlightState state = FlightState::ENQUEUED;

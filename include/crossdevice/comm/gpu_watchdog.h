@@ -51,10 +51,12 @@ struct WatchedOperation {
   OperationRecord record{};
   std::string detail{};  ///< after the record, where messages name it
   std::size_t size_bytes = 0;
-  std::optional<DType> dtype{};  ///< nothing: several, or, of a launch, not known
+  std::optional<DType> dtype{};  ///< nothing: several, or not known
   /// Nothing or 0: no deadline.
   std::optional<double> timeout_seconds{};
   GpuEvent start{};  ///< the clock starts when this has come
+  /// Not never(): the moment when the timeout is over, whenever the clock has started.
+  Deadline deadline = Deadline::never();
   GpuEvents ends{};
   std::shared_ptr<NcclClique> clique{};  ///< may be null
   /// Called at most once, on the watchdog's thread: must be quick, must neither wait nor launch.

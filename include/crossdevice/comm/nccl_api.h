@@ -92,6 +92,9 @@ class CROSSDEVICE_EXPORT NcclApi {
   virtual NcclStatus comm_revoke(NcclComm comm) = 0;
   virtual NcclStatus comm_get_async_error(NcclComm comm, NcclStatus* error) = 0;
   virtual NcclStatus comm_user_rank(NcclComm comm, int* rank) = 0;
+  virtual NcclStatus comm_count(NcclComm comm, int* num_ranks) = 0;
+  /// CUDA's number of its device.
+  virtual NcclStatus comm_cu_device(NcclComm comm, int* device) = 0;
 
   virtual NcclStatus group_start() = 0;
   virtual NcclStatus group_end() = 0;

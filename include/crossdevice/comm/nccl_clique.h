@@ -2,6 +2,7 @@
 /// NCCL communicators of this process's GPUs, what breaks them, and the one way to launch on them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/nccl_api.h"
 #include "crossdevice/core/deadline.h"
+#include "crossdevice/core/dtype.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/device.h"
@@ -63,12 +65,16 @@ class CROSSDEVICE_EXPORT NcclClique {
   ///          DeadlineExceededError: it took NCCL too long; what it goes on doing is undone when it comes back. ValueError: no devices, a host device.
   [[nodiscard]] static std::shared_ptr<NcclClique> of(
       const Devices& devices, std::optional<double> timeout_seconds = std::nullopt);
+  /// The same for a call that needs it by `deadline`; never(): as if nothing was said.
+  [[nodiscard]] static std::shared_ptr<NcclClique> of(const Devices& devices,
+                                                      const Deadline& deadline);
 
   /// One of the GPUs of all members: `local` are this worker's, whose ranks follow those of the workers before. Belongs to the caller, and is not kept.
   /// Where a member dies, or gives the job up, it breaks; when it breaks by itself, the cluster's members are told (abort_collective_ops).
   ///
-  /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version.
-  /// Errors   as of(), on all workers, with the ranks that could not. Else as Cluster::all_gather_bytes().
+  /// Ranks    collective. Nobody enters NCCL alone: before, all say that they can, and with which version. All have as long as the one whose time is over first.
+  /// Errors   as of(), on all workers, with the ranks that could not: FailedPreconditionError before UnavailableError, and that before DeadlineExceededError, since
+  ///          who was late may have waited for one that could not. Else as Cluster::all_gather_bytes().
   [[nodiscard]] static std::shared_ptr<NcclClique> among(
       const std::shared_ptr<Cluster>& cluster, const Devices& local,
       const Deadline& deadline = meeting_deadline());
@@ -76,8 +82,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   /// Communicators that somebody else has made, one for each of `devices`, all ranks of one clique; of(devices) gives it from now on. They are never
   /// destroyed or aborted here; when it breaks they are revoked where NCCL can (2.28.7), and the owner aborts them.
   ///
-  /// Errors   as of(). ValueError: another number of communicators than devices, a null one, other ranks than 0 to that number. FailedPreconditionError: there
-  ///          is a whole one of `devices`. What NCCL says of one of them.
+  /// Errors   as of(). ValueError: another number of communicators than devices, a null one, one of a clique of another size, one of another GPU than its
+  ///          device, other ranks than 0 to that number. FailedPreconditionError: there is a whole one of `devices`. What NCCL says of one of them.
   [[nodiscard]] static std::shared_ptr<NcclClique> adopt(const Devices& devices,
                                                          std::vector<NcclComm> communicators);
 
@@ -131,24 +137,31 @@ class CROSSDEVICE_EXPORT NcclClique {
   std::shared_ptr<void> listening_;   // to the cluster; ends before the rest
 };
 
-/// For NcclClique::among() inside a construction that has until `deadline`: NCCL takes some seconds, and what it does not manage in time it is held to be
-/// unable to do, so it has as much as a construction of its own from here on, however little of this one's time is left.
-[[nodiscard]] CROSSDEVICE_EXPORT Deadline nccl_meeting_deadline(const Deadline& deadline);
-
 /// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
 ///
 /// Errors   (of the constructor) as require_usable().
 /// Threads  one; no other wait or lock inside.
 class CROSSDEVICE_EXPORT NcclClique::Launch {
  public:
+  /// What it is a part of, what it carries, and by when it must have come back.
+  struct Plan {
+    OperationRecord operation{};
+    std::size_t size_bytes =
+        0;  ///< that each GPU gives, or gets where it gives nothing; 0: not known
+    std::optional<DType> dtype{};  ///< of all of that; nothing: several, or not known
+    /// The operation's, which messages name; nothing or 0: none.
+    std::optional<double> timeout_seconds{};
+    /// The moment when that is over: one for all launches of an operation. never(): so long from now on.
+    Deadline deadline = Deadline::never();
+  };
+
   explicit Launch(NcclClique& clique);
-  /// `timeout_seconds` (nothing or 0: none) for the calls inside, and for end(), to come back: NCCL makes connections there, and waits for other workers. When that
-  /// has passed the clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch locks, before
-  /// that, as long and a second more, so that a launch that holds one and is stuck has said why.
+  /// By the plan's deadline the calls inside, and end(), have to come back: NCCL makes connections there, and waits for other workers. When it has passed the
+  /// clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch
+  /// locks, before that, a second longer, so that a launch that holds one and is stuck has said why.
   ///
   /// Errors   DeadlineExceededError: another launch holds a GPU's lock; this does not break the clique.
-  Launch(NcclClique& clique, const OperationRecord& operation,
-         std::optional<double> timeout_seconds);
+  Launch(NcclClique& clique, Plan plan);
   /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
   ~Launch();
   Launch(const Launch&) = delete;
@@ -175,8 +188,7 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   NcclStatus end_group();
 
   const std::shared_ptr<State> state_;
-  OperationRecord operation_{};
-  std::optional<double> timeout_seconds_{};
+  Plan plan_{};  // without a timeout without a deadline, and the other way round
   std::uint64_t watched_ =
       0;  // its number among those of the clique that are watched; 0: it is not
   bool has_calls_ = false;

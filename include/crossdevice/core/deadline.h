@@ -30,6 +30,12 @@ class CROSSDEVICE_EXPORT Deadline {
   [[nodiscard]] Clock::time_point moment() const {
     return moment_.value_or(Clock::time_point::max());
   }
+  /// So much later; never() stays.
+  [[nodiscard]] Deadline later(std::chrono::duration<double> by) const {
+    Deadline result = *this;
+    if (moment_.has_value()) *result.moment_ += std::chrono::duration_cast<Clock::duration>(by);
+    return result;
+  }
   /// The one that passes first.
   [[nodiscard]] static Deadline earlier(const Deadline& a, const Deadline& b) {
     return a.moment() <= b.moment() ? a : b;

@@ -36,6 +36,10 @@ class LaunchOrder {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
+    /// `deadline` of the call, without the time in which await() has waited for communicators that were made.
+    [[nodiscard]] Deadline prolonged(const Deadline& deadline) const {
+      return deadline.later(waited_for_making_);
+    }
     /// Whether enter() and await() are to follow, or gather().
     [[nodiscard]] bool is_ordered() const { return is_ordered_; }
     void end();
@@ -47,6 +51,7 @@ class LaunchOrder {
     State* state_ = nullptr;  // null: it has not begun, or is over
     bool is_ordered_ = false;
     bool is_making_ = false;
+    Deadline::Clock::duration waited_for_making_{0};
   };
 
   /// Before communicators of `local`, this worker's GPUs, are made. A device that is not there shares nothing.

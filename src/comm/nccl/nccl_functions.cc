@@ -59,6 +59,8 @@ NcclFile read_nccl_file(void* handle) {
   find(handle, "ncclCommAbort", all.comm_abort, file);
   find(handle, "ncclCommGetAsyncError", all.comm_get_async_error, file);
   find(handle, "ncclCommUserRank", all.comm_user_rank, file);
+  find(handle, "ncclCommCount", all.comm_count, file);
+  find(handle, "ncclCommCuDevice", all.comm_cu_device, file);
   find(handle, "ncclGroupStart", all.group_start, file);
   find(handle, "ncclGroupEnd", all.group_end, file);
   find(handle, "ncclAllReduce", all.all_reduce, file);

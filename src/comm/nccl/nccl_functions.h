@@ -22,6 +22,8 @@ struct NcclFunctions {
   decltype(&::ncclCommAbort) comm_abort;
   decltype(&::ncclCommGetAsyncError) comm_get_async_error;
   decltype(&::ncclCommUserRank) comm_user_rank;
+  decltype(&::ncclCommCount) comm_count;
+  decltype(&::ncclCommCuDevice) comm_cu_device;
   decltype(&::ncclGroupStart) group_start;
   decltype(&::ncclGroupEnd) group_end;
   decltype(&::ncclAllReduce) all_reduce;

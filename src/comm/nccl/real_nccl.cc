@@ -95,6 +95,12 @@ class RealNccl final : public NcclApi {
   NcclStatus comm_user_rank(NcclComm comm, int* rank) override {
     return status_of(nccl_.comm_user_rank(comm, rank));
   }
+  NcclStatus comm_count(NcclComm comm, int* num_ranks) override {
+    return status_of(nccl_.comm_count(comm, num_ranks));
+  }
+  NcclStatus comm_cu_device(NcclComm comm, int* device) override {
+    return status_of(nccl_.comm_cu_device(comm, device));
+  }
 
   NcclStatus group_start() override { return status_of(nccl_.group_start()); }
   NcclStatus group_end() override { return status_of(nccl_.group_end()); }
