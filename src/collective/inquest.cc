@@ -10,8 +10,9 @@
 /// are compared, and they count from when its deadline began to run: of a batch, that is when its first pack began. Were they counted from when the
 /// last pack began, to which all come at the same time, whoever had used up the others' time in an earlier one would be excused, and whoever came some
 /// milliseconds later than others to the last one blamed. Who is late in this sense has cost the others more than everything else together. It need not
-/// be who was waited for in the last moment, and so the error says by how much it was late. Where nobody is, those are named for whom the first one
-/// to give up did wait.
+/// be who was waited for in the last moment, and so the error says by how much it was late. Where nobody is, all wait for each other, round and round, and
+/// whom the first one to give up did wait for may wait as well. But where one waits for a message that another has sent, it is between these two that
+/// something is wrong. Where there is no such message either, those are named for whom the first one to give up did wait.
 #include "collective/detail/inquest.h"
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,7 @@
 namespace crossdevice::detail {
 namespace {
 
-/// What a member says. It travels as it lies in memory, the culprits' ranks and the text behind it.
+/// What a member says. It travels as it lies in memory, the culprits' ranks, the traffic and the text behind it.
 struct Head {
   GroupOperation operation;
   GroupOperation previous;   // the one before
@@ -39,6 +41,7 @@ struct Head {
   std::int64_t waited_ns = 0;
   std::uint32_t code = 0;
   std::uint32_t num_culprits = 0;
+  std::uint64_t num_peers = 0;
 };
 struct Statement {
   GroupOperation operation;
@@ -47,45 +50,65 @@ struct Statement {
   std::chrono::nanoseconds waited{};
   StatusCode code = StatusCode::INTERNAL;
   std::vector<RankInfo> culprits;
+  std::vector<PeerTraffic> traffic;
   std::string text;
 };
 
+/// Of so many peers a member tells the traffic: a statement stays small.
+constexpr std::size_t kMostPeers = 64;
+
+template <class Item>
+void append(std::string& bytes, const Item& item) {
+  static_assert(std::is_trivially_copyable_v<Item>);
+  bytes.append(reinterpret_cast<const char*>(&item), sizeof item);
+}
+template <class Item>
+Item take(std::string_view& bytes) {
+  Item item;
+  std::memcpy(&item, bytes.data(), sizeof item);
+  bytes.remove_prefix(sizeof item);
+  return item;
+}
+
 /// `head` with what `failure` says.
-std::string encode(Head head, const OpError& failure) {
+std::string encode(Head head, const OpError& failure, std::span<const PeerTraffic> traffic) {
   head.code = static_cast<std::uint32_t>(failure.code());
   std::string ranks;
   for (const RankInfo& culprit : failure.culprits()) {
     if (culprit.rank < 0) continue;  // no worker of this job, so none that the others could name
-    char rank[sizeof culprit.rank];
-    std::memcpy(rank, &culprit.rank, sizeof rank);
-    ranks.append(rank, sizeof rank);
+    append(ranks, culprit.rank);
     ++head.num_culprits;
   }
-  std::string bytes(sizeof head, '\0');
-  std::memcpy(bytes.data(), &head, sizeof head);
-  return bytes.append(ranks).append(failure.what());
+  traffic = traffic.first(std::min(traffic.size(), kMostPeers));
+  head.num_peers = traffic.size();
+  std::string bytes;
+  append(bytes, head);
+  bytes += ranks;
+  for (const PeerTraffic& each : traffic) append(bytes, each);
+  return bytes.append(failure.what());
 }
 
 std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) {
-  Head head;
-  if (bytes.size() < sizeof head) return std::nullopt;
-  std::memcpy(&head, bytes.data(), sizeof head);
-  bytes.remove_prefix(sizeof head);
+  if (bytes.size() < sizeof(Head)) return std::nullopt;
+  const Head head = take<Head>(bytes);
   if (head.code > static_cast<std::uint32_t>(StatusCode::INTERNAL)) return std::nullopt;
-  if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   Statement statement{.operation = head.operation,
                       .previous = head.previous,
                       .number = head.number,
                       .waited = std::chrono::nanoseconds(head.waited_ns),
                       .code = static_cast<StatusCode>(head.code),
                       .culprits = {},
+                      .traffic = {},
                       .text = {}};
+  if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   for (std::uint32_t i = 0; i < head.num_culprits; ++i) {
-    int rank = 0;
-    std::memcpy(&rank, bytes.data(), sizeof rank);
-    bytes.remove_prefix(sizeof rank);
+    const int rank = take<int>(bytes);
     if (rank < 0 || rank >= cluster.num_workers()) return std::nullopt;
     statement.culprits.push_back(cluster.worker(rank));
+  }
+  if (bytes.size() / sizeof(PeerTraffic) < head.num_peers) return std::nullopt;
+  for (std::uint64_t i = 0; i < head.num_peers; ++i) {
+    statement.traffic.push_back(take<PeerTraffic>(bytes));
   }
   statement.text = bytes;
   return statement;
@@ -238,6 +261,47 @@ std::vector<Missed> missed_ones(const std::vector<Statement>& statements, const 
   return missed;
 }
 
+/// From whom a message to whom is missing, where the one waits that the other has sent.
+std::vector<std::pair<std::size_t, std::size_t>> missing_messages(
+    const std::vector<Statement>& statements) {
+  std::vector<std::pair<std::size_t, std::size_t>> missing;
+  for (std::size_t to = 0; to < statements.size(); ++to) {
+    for (const PeerTraffic& here : statements[to].traffic) {
+      const auto from = static_cast<std::size_t>(here.rank);
+      if (!here.is_awaited || from >= statements.size()) continue;
+      for (const PeerTraffic& there : statements[from].traffic) {
+        const bool is_sent =
+            static_cast<std::size_t>(there.rank) == to && there.num_sent > here.num_received;
+        if (is_sent) missing.emplace_back(from, to);
+      }
+    }
+  }
+  return missing;
+}
+
+/// Of a timeout for which all came, in time, to the operation. Returns where that is no message's fault.
+void blame_links(const std::string& name, const std::vector<Statement>& statements,
+                 const Cluster& cluster, bool inputs_intact) {
+  std::string text;
+  std::vector<RankInfo> culprits;
+  const auto blame = [&](std::size_t rank) {
+    const RankInfo info = cluster.worker(static_cast<int>(rank));
+    const bool is_new = std::none_of(culprits.begin(), culprits.end(), [&](const RankInfo& each) {
+      return each.rank == info.rank;
+    });
+    if (is_new) culprits.push_back(info);
+    return to_string(info);
+  };
+  for (const auto& [from, to] : missing_messages(statements)) {
+    const std::string sender = blame(from);
+    text += fmt::format("{}{} for what {} has sent", text.empty() ? "" : ", ", blame(to), sender);
+  }
+  if (culprits.empty()) return;
+  raise(StatusCode::DEADLINE_EXCEEDED,
+        fmt::format("{} timed out, and it has not come: waiting is {}", name, text),
+        std::move(culprits), inputs_intact);
+}
+
 /// Of those who have not come in time. Who is in the operation, as far as is known, waits like this worker, and only its processor was not free for it:
 /// it is not who was waited for, unless there is nobody else.
 std::vector<Missed> missed_ones(const DeadlineExceededError& absent, const std::string& operation) {
@@ -261,6 +325,7 @@ std::vector<Missed> missed_ones(const DeadlineExceededError& absent, const std::
   if (telling->code == StatusCode::DEADLINE_EXCEEDED) {
     const std::vector<Missed> missed = missed_ones(statements, *telling, cluster);
     if (!missed.empty()) blame(name, missed, cluster, inputs_intact);
+    blame_links(name, statements, cluster, inputs_intact);
   }
   const RankInfo teller = cluster.worker(static_cast<int>(telling - statements.data()));
   if (telling->culprits.empty() && teller.rank != cluster.rank()) {
@@ -297,7 +362,8 @@ Deadline Inquest::end_of_meeting() const {
   return Deadline::after(grace);
 }
 
-void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_intact) {
+void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_intact,
+                   std::span<const PeerTraffic> traffic) {
   std::vector<std::string> parts;
   try {
     const auto waited = std::chrono::steady_clock::now() - begun_at_;
@@ -305,7 +371,7 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .previous = previous_,
                     .number = number_,
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
-    parts = meeting_->all_gather_bytes(encode(head, failure), end_of_meeting());
+    parts = meeting_->all_gather_bytes(encode(head, failure, traffic), end_of_meeting());
   } catch (const DeadlineExceededError& absent) {
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED) {
       throw_anew(failure, failure.what(), /*operation=*/{}, inputs_intact);

@@ -76,7 +76,7 @@ void TransportGroup::explain(const CollectiveRequest& request, const OpError& fa
   break_off(failure.code(), failure.what(), {failure.culprits().begin(), failure.culprits().end()});
   try {
     inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), failure,
-                  !outputs_are_written_);
+                  !outputs_are_written_, transport_->traffic_at_end());
   } catch (const OpError& verdict) {
     broken_text_ = verdict.what();
     throw;

@@ -47,5 +47,6 @@ void Transport::stop(StatusCode code, const std::string& text, std::vector<RankI
 }
 
 TransportCounters Transport::counters() const { return kind_->counters(); }
+std::span<const PeerTraffic> Transport::traffic_at_end() const { return kind_->traffic_at_end(); }
 
 }  // namespace crossdevice

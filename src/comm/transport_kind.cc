@@ -93,6 +93,7 @@ TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, boo
       peers_(members.size()),
       patience_(spins) {
   active_.reserve(members.size());
+  traffic_.reserve(members.size());  // so that end() allocates nothing
   for (std::size_t i = 0; i < members.size(); ++i) peers_[i].info = members[i];
 }
 
@@ -426,10 +427,28 @@ void TransportKind::end() noexcept {
     const std::lock_guard lock(failure_mutex_);
     failure = &*failure_;
   }
+  note_traffic();
   tell(*failure);
   let_go();
   forget_all();
   has_ended_.store(true, std::memory_order_release);
+}
+
+/// While the transfers are still there.
+void TransportKind::note_traffic() noexcept {
+  traffic_.clear();
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const Peer& each = peers_[i];
+    if (each.num_sends == 0 && each.num_receives == 0) continue;
+    std::uint64_t num_awaited = 0;
+    for (Transfer* at = each.receives.first(); at != nullptr; at = state_of(*at).next) {
+      ++num_awaited;
+    }
+    traffic_.push_back({.rank = static_cast<int>(i),
+                        .num_sent = each.num_sends,
+                        .num_received = each.num_receives - num_awaited,
+                        .is_awaited = num_awaited > 0});
+  }
 }
 
 void TransportKind::forget_all() noexcept {

@@ -72,6 +72,45 @@ TEST(InquestTest, SeveralMayComeLate) {
   EXPECT_THAT(texts[2], HasSubstr("given up waiting for this worker, rank 2"));
 }
 
+/// A ring, each of which waits for the one before: what rank 1 has sent has not come to rank 2.
+TEST(InquestTest, WhereAllWaitForEachOtherThoseAreNamedBetweenWhomAMessageIsMissing) {
+  for (const bool is_missing : {true, false}) {
+    std::vector<std::vector<int>> culprits(3);
+    std::vector<std::string> texts(3);
+    const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+      Inquest inquest(cluster);
+      const auto rank = static_cast<std::size_t>(cluster->rank());
+      cluster->barrier();
+      inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
+                    Deadline::after(std::chrono::seconds(60)));
+      const int before = static_cast<int>((rank + 2) % 3);
+      const PeerTraffic traffic[] = {
+          {.rank = before,
+           .num_sent = 0,
+           .num_received = is_missing && rank == 2 ? 3U : 4U,
+           .is_awaited = true},
+          {.rank = static_cast<int>((rank + 1) % 3), .num_sent = 4, .num_received = 0}};
+      try {
+        // As the first one to give up has told it.
+        inquest.hold("reduce #7",
+                     DeadlineExceededError("timed out: waiting for rank 0",
+                                           {.operation = {}, .culprits = {cluster->worker(0)}}),
+                     true, traffic);
+      } catch (const DeadlineExceededError& error) {
+        texts[rank] = error.what();
+        for (const RankInfo& each : error.culprits()) culprits[rank].push_back(each.rank);
+      }
+      cluster->barrier();
+    };
+    EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(culprits[rank], is_missing ? std::vector({1, 2}) : std::vector({0}));
+      EXPECT_THAT(texts[rank], HasSubstr(is_missing ? "waiting is rank 2 (" : "waiting for rank 0"));
+      EXPECT_EQ(texts[rank], texts[0]);
+    }
+  }
+}
+
 /// Who does not come is waited for no longer than the caller was promised, and a moment.
 TEST(InquestTest, AfterADeadlineItEndsSoon) {
   std::chrono::nanoseconds waited = std::chrono::hours(1);

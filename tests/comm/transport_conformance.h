@@ -385,6 +385,41 @@ TEST_P(TransportConformance, ADeadlineThatHasPassedStillTakesWhatIsThere) {
   });
 }
 
+TEST_P(TransportConformance, WhoHasFailedKnowsWhatHadMoved) {
+  std::vector<std::vector<PeerTraffic>> traffic(3);
+  const std::vector<Outcome> outcomes = run(3, [&](Transport& transport) {
+    transport.begin(operation());
+    Transfer never;
+    Bytes bytes(8);
+    try {
+      if (transport.rank() == 0) {
+        send(transport, 1, Bytes(8));
+        transport.receive(1, bytes, never);
+      } else if (transport.rank() == 1) {
+        (void)receive(transport, 0, 8);
+        transport.receive(0, bytes, never);
+      }
+      if (transport.rank() == 1) transport.wait(Deadline::after_timeout_seconds(0.5));
+      transport.look_until(Deadline::never());
+    } catch (const OpError&) {
+      const std::span<const PeerTraffic> all = transport.traffic_at_end();
+      traffic[static_cast<std::size_t>(transport.rank())].assign(all.begin(), all.end());
+      throw;
+    }
+  });
+  const auto is = [](const PeerTraffic& each, int rank, std::uint64_t sent,
+                     std::uint64_t received) {
+    return each.rank == rank && each.num_sent == sent && each.num_received == received &&
+           each.is_awaited;
+  };
+  for (const Outcome& each : outcomes) EXPECT_EQ(each.code, StatusCode::DEADLINE_EXCEEDED);
+  ASSERT_EQ(traffic[0].size(), 1U);
+  EXPECT_TRUE(is(traffic[0][0], 1, 1, 0));
+  ASSERT_EQ(traffic[1].size(), 1U);
+  EXPECT_TRUE(is(traffic[1][0], 0, 0, 1));
+  EXPECT_THAT(traffic[2], ::testing::IsEmpty());
+}
+
 TEST_P(TransportConformance, StopEndsAWaitAndReachesTheOthers) {
   for (const int stopper :
        {0, 2}) {  // one that waits (stopped from another thread), one that does not

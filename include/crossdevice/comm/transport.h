@@ -68,6 +68,14 @@ struct TransportCounters {
   friend bool operator==(const TransportCounters&, const TransportCounters&) = default;
 };
 
+/// What had moved between this member and another one in an operation when it failed.
+struct PeerTraffic {
+  int rank = 0;
+  std::uint64_t num_sent = 0;      ///< messages that were given to the transport
+  std::uint64_t num_received = 0;  ///< messages that had come, whole
+  bool is_awaited = false;         ///< whether another one was
+};
+
 /// Made by make_in_process_transports(), make_tcp_transport() or make_ucx_transport().
 ///
 /// Order    the k-th message sent to a peer is taken by the k-th receive from there. Different peers, and the two directions, are independent.
@@ -132,6 +140,8 @@ class CROSSDEVICE_EXPORT Transport {
   void stop(StatusCode code, const std::string& text, std::vector<RankInfo> culprits = {});
 
   [[nodiscard]] TransportCounters counters() const;
+  /// Once something has been thrown: of the operation that failed, by rank of those with whom anything was exchanged. For the owner's thread.
+  [[nodiscard]] std::span<const PeerTraffic> traffic_at_end() const;
 
  private:
   std::unique_ptr<detail::TransportKind> kind_;

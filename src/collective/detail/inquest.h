@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/comm/transport.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 
@@ -33,11 +35,14 @@ class Inquest {
 
   /// That operation has failed. Throws
   ///   InternalError         if members' operations with the same number differ; says in which each is, by rank
-  ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or else
-  ///                         whom `failure` names, at once where that has been late itself; with the operation that each is in, as far as it is known
+  ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or
+  ///                         between whom messages are missing, or else whom `failure` names, at once where that has been late itself; with the operation that
+  ///                         each is in, as far as it is known
   ///   UnavailableError, AbortedError  where a member is gone, or somebody has given up: what the control plane says
-  /// and otherwise what the lowest rank with the most telling failure says. `name` is the operation's: "reduce #12".
-  [[noreturn]] void hold(const std::string& name, const OpError& failure, bool inputs_intact);
+  /// and otherwise what the lowest rank with the most telling failure says. `name` is the operation's: "reduce #12". `traffic`: what
+  /// had moved when it failed.
+  [[noreturn]] void hold(const std::string& name, const OpError& failure, bool inputs_intact,
+                         std::span<const PeerTraffic> traffic = {});
 
  private:
   [[nodiscard]] Deadline end_of_meeting() const;

@@ -65,6 +65,7 @@ class TransportKind {
   [[nodiscard]] Transfer* take_completed();
   void stop(TransportFailure failure);
   [[nodiscard]] TransportCounters counters() const;
+  [[nodiscard]] std::span<const PeerTraffic> traffic_at_end() const { return traffic_; }
 
   /// To be called once, before the destructor, while the hooks are still there.
   virtual void close() = 0;
@@ -171,6 +172,7 @@ class TransportKind {
   Peer& require_connected(int rank);
   void require_free(Transfer& transfer) const;
   void give_back_turn();
+  void note_traffic() noexcept;
   void end() noexcept;
   void activate(int rank);
   [[noreturn]] void throw_failure();
@@ -188,6 +190,7 @@ class TransportKind {
   std::vector<Peer> peers_;
   std::vector<int> active_;  // never grows beyond what is reserved
   TransferQueue completed_;
+  std::vector<PeerTraffic> traffic_;  // when it ended; never grows beyond what is reserved
   std::size_t num_under_way_ = 0;
   Patience patience_;
   std::uint64_t operation_count_ = 0;
