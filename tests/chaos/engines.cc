@@ -154,8 +154,9 @@ class OpsCalls : public CallMaker {
 
 class CommunicatorCalls : public CallMaker {
  public:
-  explicit CommunicatorCalls(std::shared_ptr<Cluster> cluster)
-      : cluster_(std::move(cluster)), communicator_(cluster_) {}
+  CommunicatorCalls(const Plan& plan, std::shared_ptr<Cluster> cluster)
+      : cluster_(std::move(cluster)),
+        communicator_(cluster_, Deadline::after_timeout_seconds(plan.times.join)) {}
 
   void make(CallMemory& memory, double timeout_seconds) override {
     const Call& call = memory.call();
@@ -283,7 +284,7 @@ std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
     case Engine::OPS:
       return std::make_unique<OpsCalls>(plan, cluster);
     case Engine::COMMUNICATOR:
-      return std::make_unique<CommunicatorCalls>(cluster);
+      return std::make_unique<CommunicatorCalls>(plan, cluster);
     case Engine::STRATEGY:
       break;
   }

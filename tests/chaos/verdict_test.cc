@@ -369,6 +369,16 @@ TEST(VerdictTest, WhoseLinkIsDownIsNamed) {
     EXPECT_THAT(verdict(of_link(fault), silent, survivor(), late),
                 Not(Contains(HasSubstr("does not name"))));
   }
+  // Who hears nothing but is heard: until a heartbeat is missed it waits as the others do.
+  Plan plan = of_link(Fault::LINK_OUTAGE);
+  const WorkerReport waits =
+      recovered(joined().failed("call 1 1", "DEADLINE_EXCEEDED", {1}, "rank 1"))
+          .done("leave")
+          .ended();
+  EXPECT_THAT(verdict(plan, waits, survivor(), late), Contains(HasSubstr("does not name rank 2")));
+  plan.amount = kIsDeaf;
+  EXPECT_THAT(verdict(plan, waits, survivor(), late), Not(Contains(HasSubstr("does not name"))));
+  EXPECT_THAT(verdict(plan, silent, survivor(), late), Contains(HasSubstr("does not name rank 2")));
 }
 
 TEST(VerdictTest, AfterAnOutageAllAreThereAgain) {

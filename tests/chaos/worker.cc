@@ -115,6 +115,7 @@ class Worker {
       return true;
     }
     Event failure = failure_of(error);
+    last_code_ = failure.code;
     failure.step = step;
     tell(failure);
     if (on_error) on_error(failure.inputs_intact);
@@ -313,7 +314,7 @@ class Worker {
   bool one_call(std::size_t index, const Call& call, const std::string& more) {
     const std::string step = fmt::format("call {} {}{}", generation_, index, more);
     const std::uint64_t salt = plan_.seed * 1'000'003 + plan_.number * 1009 +
-                               static_cast<std::uint64_t>(generation_) * 101 + index;
+                               epoch_ * 101 + index;
     const Caller caller{.rank = cluster_->rank(),
                         .num_workers = cluster_->num_workers(),
                         .num_devices = plan_.num_devices};
@@ -405,11 +406,16 @@ class Worker {
     }
     maker_.reset();
     Rebuilt rebuilt;
-    const bool is_well = attempt(fmt::format("rebuild {}", generation_), [&] {
-      begin_phase(Phase::REBUILD);
-      const std::jthread other = give_up_later(Phase::REBUILD);
-      rebuilt = cluster_->rebuild(lost.empty() ? Survivors::ALL : Survivors::ONLY, options);
-    });
+    const auto meet_anew = [&](bool is_first) {
+      return attempt(fmt::format("rebuild {}", generation_), [&] {
+        if (is_first) begin_phase(Phase::REBUILD);
+        const std::jthread other = give_up_later(Phase::REBUILD);
+        rebuilt = cluster_->rebuild(lost.empty() ? Survivors::ALL : Survivors::ONLY, options);
+      });
+    };
+    // What this worker lacked before, it has again: a program would try it again, too.
+    const bool is_well = meet_anew(true) || (is_of_limits(plan_.fault) && is_victim() &&
+                                             last_code_ == "RESOURCE_EXHAUSTED" && meet_anew(false));
     if (!is_well) return false;
     await_signal();
     std::vector<int> origins;
@@ -421,6 +427,7 @@ class Worker {
     }
     origins_ = std::move(origins);
     cluster_ = rebuilt.cluster;
+    epoch_ = rebuilt.epoch;
     tell({.kind = EventKind::MEMBER,
           .step = fmt::format("rebuild {}", generation_),
           .ranks = origins_,
@@ -455,6 +462,7 @@ class Worker {
   OwnResources resources_;
   std::int64_t clock_lead_us_ = 0;  // of this process's clock over the others'
   int generation_ = 1;
+  std::uint64_t epoch_ = 1;  // of the cluster: equal on all members, of whom some may have come to fewer
   std::vector<int> origins_;  // first ranks, by those of the cluster
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<CallMaker> maker_;
@@ -466,6 +474,7 @@ class Worker {
   timer_t timer_{};
   bool is_armed_ = false;
   bool was_limited_ = false;  // in the last step
+  std::string last_code_;     // of the last step that failed
   bool strikes_in_next_call_ = false;
   bool gives_up_under_way_ = false;
   std::binary_semaphore has_struck_{0};
