@@ -49,9 +49,10 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
     return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines, deadline);
   }
   if (cluster->rank() == 0) {
-    log_once("flat", LogSeverity::INFO,
-             "all workers exchange messages: most machines have one worker each, or one has more than "
-             "twice as many as another");
+    log_once(
+        "flat", LogSeverity::INFO,
+        "all workers exchange messages: most machines have one worker each, or one has more than "
+        "twice as many as another");
   }
   return std::make_unique<TransportCollectives>(cluster, std::move(transport), deadline);
 }

@@ -12,7 +12,7 @@
 /// milliseconds later than others to the last one blamed. Who is late in this sense has cost the others more than everything else together. It need not
 /// be who was waited for in the last moment, and so the error says by how much it was late. Where nobody is, all wait for each other, round and round, and
 /// whom the first one to give up did wait for may wait as well. But where one waits for a message that another has sent, it is between these two that
-/// something is wrong. Where there is no such message either, those are named for whom the first one to give up did wait.
+/// something is wrong. Where there is no such message either, or most have one on its way, those are named for whom the first one to give up did wait.
 #include "collective/detail/inquest.h"
 
 #include <algorithm>
@@ -41,7 +41,15 @@ struct Head {
   std::int64_t waited_ns = 0;
   std::uint32_t code = 0;
   std::uint32_t num_culprits = 0;
-  std::uint64_t num_peers = 0;
+  std::uint32_t num_peers = 0;
+  std::uint32_t is_own_lateness = 0;  // 1: of the first one to give up
+};
+/// Of a peer. No byte of it is padding.
+struct Traffic {
+  std::uint64_t num_sent = 0;
+  std::uint64_t num_received = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t is_awaited = 0;
 };
 struct Statement {
   GroupOperation operation;
@@ -50,12 +58,13 @@ struct Statement {
   std::chrono::nanoseconds waited{};
   StatusCode code = StatusCode::INTERNAL;
   std::vector<RankInfo> culprits;
-  std::vector<PeerTraffic> traffic;
+  std::vector<Traffic> traffic;
+  bool is_own_lateness = false;
   std::string text;
 };
 
 /// Of so many peers a member tells the traffic: a statement stays small.
-constexpr std::size_t kMostPeers = 64;
+constexpr std::uint32_t kMostPeers = 64;
 
 template <class Item>
 void append(std::string& bytes, const Item& item) {
@@ -79,13 +88,21 @@ std::string encode(Head head, const OpError& failure, std::span<const PeerTraffi
     append(ranks, culprit.rank);
     ++head.num_culprits;
   }
-  traffic = traffic.first(std::min(traffic.size(), kMostPeers));
-  head.num_peers = traffic.size();
+  std::string told;
+  for (const bool is_awaited : {true, false}) {  // those first that it waits for
+    for (const PeerTraffic& each : traffic) {
+      if (each.is_awaited != is_awaited || head.num_peers == kMostPeers) continue;
+      append(told, Traffic{.num_sent = each.num_sent,
+                           .num_received = each.num_received,
+                           .rank = static_cast<std::uint32_t>(each.rank),
+                           .is_awaited = is_awaited ? 1U : 0U});
+      ++head.num_peers;
+    }
+  }
+  if (dynamic_cast<const OwnLatenessError*>(&failure) != nullptr) head.is_own_lateness = 1;
   std::string bytes;
   append(bytes, head);
-  bytes += ranks;
-  for (const PeerTraffic& each : traffic) append(bytes, each);
-  return bytes.append(failure.what());
+  return bytes.append(ranks).append(told).append(failure.what());
 }
 
 std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) {
@@ -99,6 +116,7 @@ std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) 
                       .code = static_cast<StatusCode>(head.code),
                       .culprits = {},
                       .traffic = {},
+                      .is_own_lateness = head.is_own_lateness != 0,
                       .text = {}};
   if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   for (std::uint32_t i = 0; i < head.num_culprits; ++i) {
@@ -106,9 +124,9 @@ std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) 
     if (rank < 0 || rank >= cluster.num_workers()) return std::nullopt;
     statement.culprits.push_back(cluster.worker(rank));
   }
-  if (bytes.size() / sizeof(PeerTraffic) < head.num_peers) return std::nullopt;
-  for (std::uint64_t i = 0; i < head.num_peers; ++i) {
-    statement.traffic.push_back(take<PeerTraffic>(bytes));
+  if (bytes.size() / sizeof(Traffic) < head.num_peers) return std::nullopt;
+  for (std::uint32_t i = 0; i < head.num_peers; ++i) {
+    statement.traffic.push_back(take<Traffic>(bytes));
   }
   statement.text = bytes;
   return statement;
@@ -266,12 +284,11 @@ std::vector<std::pair<std::size_t, std::size_t>> missing_messages(
     const std::vector<Statement>& statements) {
   std::vector<std::pair<std::size_t, std::size_t>> missing;
   for (std::size_t to = 0; to < statements.size(); ++to) {
-    for (const PeerTraffic& here : statements[to].traffic) {
-      const auto from = static_cast<std::size_t>(here.rank);
-      if (!here.is_awaited || from >= statements.size()) continue;
-      for (const PeerTraffic& there : statements[from].traffic) {
-        const bool is_sent =
-            static_cast<std::size_t>(there.rank) == to && there.num_sent > here.num_received;
+    for (const Traffic& here : statements[to].traffic) {
+      const std::size_t from = here.rank;
+      if (here.is_awaited == 0 || from >= statements.size()) continue;
+      for (const Traffic& there : statements[from].traffic) {
+        const bool is_sent = there.rank == to && there.num_sent > here.num_received;
         if (is_sent) missing.emplace_back(from, to);
       }
     }
@@ -279,20 +296,25 @@ std::vector<std::pair<std::size_t, std::size_t>> missing_messages(
   return missing;
 }
 
-/// Of a timeout for which all came, in time, to the operation. Returns where that is no message's fault.
+/// Of a timeout for which all came, in time, to the operation. Returns where that is no message's fault: none is missing; or one is on most members' way, as where
+/// all links are slow; or somebody has not done its own part, and so may not have taken what has come.
 void blame_links(const std::string& name, const std::vector<Statement>& statements,
                  const Cluster& cluster, bool inputs_intact) {
+  const bool is_own_lateness =
+      std::any_of(statements.begin(), statements.end(),
+                  [](const Statement& each) { return each.is_own_lateness; });
+  const std::vector<std::pair<std::size_t, std::size_t>> missing = missing_messages(statements);
+  if (is_own_lateness || 2 * missing.size() > statements.size()) return;
   std::string text;
   std::vector<RankInfo> culprits;
   const auto blame = [&](std::size_t rank) {
     const RankInfo info = cluster.worker(static_cast<int>(rank));
-    const bool is_new = std::none_of(culprits.begin(), culprits.end(), [&](const RankInfo& each) {
-      return each.rank == info.rank;
-    });
+    const bool is_new = std::none_of(culprits.begin(), culprits.end(),
+                                     [&](const RankInfo& each) { return each.rank == info.rank; });
     if (is_new) culprits.push_back(info);
     return to_string(info);
   };
-  for (const auto& [from, to] : missing_messages(statements)) {
+  for (const auto& [from, to] : missing) {
     const std::string sender = blame(from);
     text += fmt::format("{}{} for what {} has sent", text.empty() ? "" : ", ", blame(to), sender);
   }

@@ -207,7 +207,7 @@ std::unique_ptr<NcclCollectives> NcclCollectives::make(const std::shared_ptr<Clu
                                                        const Deadline& deadline) {
   OrderedClique made;
   try {
-    made = make_ordered_clique(cluster, device, deadline);
+    made = make_ordered_clique(cluster, device, nccl_meeting_deadline(deadline));
   } catch (const UnavailableError& error) {
     announce_fallback(device, error.what());
     return nullptr;

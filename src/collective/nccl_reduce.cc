@@ -440,10 +440,9 @@ void RoundPipeline::unpack(std::size_t k) {
 
 }  // namespace
 
-NcclReducer::NcclReducer(const Devices& devices, const Deadline& deadline)
-    : state_(std::make_unique<State>()) {
+NcclReducer::NcclReducer(const Devices& devices) : state_(std::make_unique<State>()) {
   state_->devices = devices;
-  state_->clique = detail::NcclClique::of(devices, deadline);
+  state_->clique = detail::NcclClique::of(devices);
 }
 
 NcclReducer::NcclReducer(const std::shared_ptr<Cluster>& cluster, const Devices& local,

@@ -74,6 +74,7 @@ void TransportGroup::break_off(StatusCode code, const std::string& text,
 
 void TransportGroup::explain(const CollectiveRequest& request, const OpError& failure) {
   break_off(failure.code(), failure.what(), {failure.culprits().begin(), failure.culprits().end()});
+  await_end_of_transport();
   try {
     inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), failure,
                   !outputs_are_written_, transport_->traffic_at_end());
@@ -88,8 +89,13 @@ void TransportGroup::tell(const CollectiveRequest& request, const std::exception
             fmt::format("rank {} failed in {} #{}: {}", rank_, request.kind, request.sequence,
                         failure.what()),
             {cluster_->worker(static_cast<int>(rank_))});
+  await_end_of_transport();
+}
+
+/// Once it has been stopped: afterwards nobody touches the caller's memory any more, nor what had moved.
+void TransportGroup::await_end_of_transport() {
   try {
-    transport_->poll();  // throws, after which nobody touches the caller's memory any more
+    transport_->poll();
   } catch (
       const OpError&) {  // NOLINT(bugprone-empty-catch): what it says is what was just said to it
   }

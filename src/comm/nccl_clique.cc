@@ -206,13 +206,9 @@ class MakersTurn {
 
 std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices,
                                            std::optional<double> timeout_seconds) {
-  return of(devices, nccl_making_deadline(timeout_seconds));
-}
-
-std::shared_ptr<NcclClique> NcclClique::of(const Devices& devices, const Deadline& by) {
   require_not_forked();
   if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
-  const Deadline deadline = by.is_never() ? nccl_making_deadline(std::nullopt) : by;
+  const Deadline deadline = nccl_making_deadline(timeout_seconds);
   const MakersTurn turn(devices, deadline);
   if (std::shared_ptr<NcclClique> found = find_whole(devices)) return found;
   std::shared_ptr<NcclClique> made = make(devices, deadline);

@@ -217,6 +217,11 @@ std::shared_ptr<void> listen(Cluster& cluster, const std::shared_ptr<State>& sta
 
 }  // namespace
 
+Deadline nccl_meeting_deadline(const Deadline& deadline) {
+  const Deadline own = meeting_deadline();
+  return deadline.moment() < own.moment() ? own : deadline;
+}
+
 std::shared_ptr<NcclClique> NcclClique::among(const std::shared_ptr<Cluster>& cluster,
                                               const Devices& local, const Deadline& deadline) {
   require_not_forked();

@@ -97,14 +97,20 @@ void NcclClique::Launch::lock() {
     }
   }
   bool is_whole = false;
+  // Else the watch would find the launch late as soon as it has begun, and break communicators that nothing is wrong with.
+  const bool is_late = plan_.deadline.has_passed();
   {
     const std::lock_guard lock(state_->mutex);
     is_whole = state_->is_whole();
-    if (is_whole) ++state_->num_launches;
+    if (is_whole && !is_late) ++state_->num_launches;
   }
-  if (is_whole) return;
+  if (is_whole && !is_late) return;
   for (GpuDevice* const gpu : state_->gpus_in_order) gpu->launch_mutex().unlock();
   state_->require_usable();
+  throw DeadlineExceededError(
+      fmt::format("{} timed out after {:.3g} s: its time was over before its launch",
+                  to_string(plan_.operation), *plan_.timeout_seconds),
+      {.operation = plan_.operation, .culprits = {}, .inputs_intact = true});
 }
 
 void NcclClique::Launch::unlock() {

@@ -122,7 +122,11 @@ void TransportKind::connect(std::span<const int> peers, const Deadline& deadline
 
 void TransportKind::begin(const GroupOperationInfo& operation) {
   const Turn turn(*this);
-  require_whole();
+  if (has_failed()) {
+    if (!has_ended_.load(std::memory_order_relaxed)) end();
+    traffic_.clear();  // it is of the operation before
+    throw_failure();
+  }
   if (num_under_way_ != 0) {
     throw FailedPreconditionError(
         fmt::format("{} messages of the operation before are under way", num_under_way_));

@@ -7,15 +7,15 @@
 namespace crossdevice::detail {
 
 BatchKind LoneWorker::kind_of(ReduceOp op, const PerReplica& value,
-                              const Destinations& destinations, const CommunicationOptions& options,
-                              const Deadline& deadline) {
+                              const Destinations& destinations,
+                              const CommunicationOptions& options) {
   BatchKind kind;
   kind.placement = placement_of(value.devices(), destinations.devices());
   const bool is_for_nccl = kind.placement == Placement::GPUS && value.size() > 1 &&
                            !options.is_deterministic() &&
                            options.implementation != CommunicationImplementation::RING &&
                            value.devices().same_set(destinations.devices());
-  if (is_for_nccl) kind.nccl = engines_.serving(op, value, deadline);
+  if (is_for_nccl) kind.nccl = engines_.serving(op, value);
   return kind;
 }
 
@@ -24,7 +24,7 @@ Mirrored LoneWorker::reduce(ReduceOp op, const PerReplica& value, const Destinat
   if (value.is_sparse()) {
     return sparse_reduce(op, value, destinations.devices()[0], destinations, active);
   }
-  const BatchKind kind = kind_of(op, value, destinations, options, active.deadline());
+  const BatchKind kind = kind_of(op, value, destinations, options);
   Mirrored result = destinations.make_result(result_dtype(op, value.dtype()), value.shape(), value);
   if (kind.nccl == nullptr) {
     reduce_components(op, kind.route(), value, result, active);
@@ -50,7 +50,7 @@ std::vector<Mirrored> LoneWorker::batch_reduce(ReduceOp op,
   return reduce_in_groups(
       op, pairs, packing, active,
       [&](const ValueDestinationPair& pair) {
-        return kind_of(op, pair.value, pair.destinations, options, active.deadline());
+        return kind_of(op, pair.value, pair.destinations, options);
       },
       [](const ValueDestinationPair& pair) { return pair.destinations.devices()[0]; });
 }

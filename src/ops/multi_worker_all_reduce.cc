@@ -156,16 +156,14 @@ struct CROSSDEVICE_HIDDEN MultiWorkerAllReduce::State {
 
   void reduce(ReduceOp op, ScheduledItems& scheduled, Int64 bytes_per_pack,
               detail::ActiveOperation& active);
-  void find_reducers(ReduceOp op, const detail::WorkerBatchPart& part, const Deadline& deadline,
-                     ScheduledItems& scheduled);
+  void find_reducers(ReduceOp op, const detail::WorkerBatchPart& part, ScheduledItems& scheduled);
   bool find_within_workers(ReduceOp op, const detail::WorkerBatchPart& part,
-                           const Deadline& deadline, ScheduledItems& scheduled);
+                           ScheduledItems& scheduled);
 };
 
 /// Adds what NCCL reduces a part by: for one level one reducer, null where our kernels do it; for two levels one for each worker, or none where the host does
 /// both. Throws whatever is against it.
 void MultiWorkerAllReduce::State::find_reducers(ReduceOp op, const detail::WorkerBatchPart& part,
-                                                const Deadline& deadline,
                                                 ScheduledItems& scheduled) {
   std::vector<NcclReducer*>& reducers = scheduled.reducers;
   const std::size_t num_before = reducers.size();
@@ -174,10 +172,10 @@ void MultiWorkerAllReduce::State::find_reducers(ReduceOp op, const detail::Worke
     case detail::WorkerEngine::STAGED:
       break;
     case detail::WorkerEngine::NCCL:
-      reducers.push_back(nccl.serving(op, *scheduled.items[part.items[0]].value, deadline));
+      reducers.push_back(nccl.serving(op, *scheduled.items[part.items[0]].value));
       break;
     case detail::WorkerEngine::NCCL_THEN_HOSTS:
-      if (!find_within_workers(op, part, deadline, scheduled)) reducers.resize(num_before);
+      if (!find_within_workers(op, part, scheduled)) reducers.resize(num_before);
       break;
   }
   scheduled.num_reducers.push_back(reducers.size() - num_before);
@@ -186,13 +184,12 @@ void MultiWorkerAllReduce::State::find_reducers(ReduceOp op, const detail::Worke
 /// Null for a worker that has one GPU. False: NCCL does not serve some worker or some dtype, which has been said.
 bool MultiWorkerAllReduce::State::find_within_workers(ReduceOp op,
                                                       const detail::WorkerBatchPart& part,
-                                                      const Deadline& deadline,
                                                       ScheduledItems& scheduled) {
   for (const detail::WorkerComponents& worker : part.workers) {
     NcclReducer* reducer = nullptr;
     for (std::size_t p = 0; worker.components.size() > 1 && p < part.packs.size(); ++p) {
       if (p > 0 && part.packs[p].dtype == part.packs[p - 1].dtype) continue;
-      reducer = within_workers.serving(op, part.packs[p].dtype, worker.devices, deadline);
+      reducer = within_workers.serving(op, part.packs[p].dtype, worker.devices);
       if (reducer == nullptr) return false;
     }
     scheduled.reducers.push_back(reducer);
@@ -209,8 +206,7 @@ void MultiWorkerAllReduce::State::reduce(ReduceOp op, ScheduledItems& scheduled,
     if (!is_waited_for(part.engine)) continue;
     for (const std::size_t i : part.items) detail::require_not_captured(scheduled.items[i]);
   }
-  for (const detail::WorkerBatchPart& part : parts)
-    find_reducers(op, part, active.deadline(), scheduled);
+  for (const detail::WorkerBatchPart& part : parts) find_reducers(op, part, scheduled);
   std::size_t num_done = 0;
   std::span<NcclReducer* const> reducers = scheduled.reducers;
   try {

@@ -16,12 +16,11 @@ namespace crossdevice::detail {
 namespace {
 
 /// The engine, or why there is none.
-std::unique_ptr<NcclReducer> make_reducer(const Devices& devices, const Deadline& deadline,
-                                          std::string& reason) {
+std::unique_ptr<NcclReducer> make_reducer(const Devices& devices, std::string& reason) {
   reason = reason_against_nccl(devices);
   if (!reason.empty()) return nullptr;
   try {
-    return std::make_unique<NcclReducer>(devices, deadline);
+    return std::make_unique<NcclReducer>(devices);
   } catch (const UnavailableError& error) {
     reason = error.what();
   } catch (const InternalError& error) {
@@ -45,7 +44,7 @@ NcclReducer* NcclEngines::find(const Devices& devices) const {
   return engine == nullptr ? nullptr : engine->reducer.get();
 }
 
-NcclReducer* NcclEngines::find_or_make(const PerReplica& value, const Deadline& deadline) {
+NcclReducer* NcclEngines::find_or_make(const PerReplica& value) {
   const Devices& devices = value.devices();
   const std::span<const Tensor> tensors = value.values();
   if (engine_of(devices) == nullptr &&
@@ -56,13 +55,13 @@ NcclReducer* NcclEngines::find_or_make(const PerReplica& value, const Deadline& 
                     "cannot be captured into a graph; run the operation once before the capture",
                     who_, devices.to_string()));
   }
-  return find_or_make(devices, deadline);
+  return find_or_make(devices);
 }
 
-NcclReducer* NcclEngines::find_or_make(const Devices& devices, const Deadline& deadline) {
+NcclReducer* NcclEngines::find_or_make(const Devices& devices) {
   if (const Engine* const engine = engine_of(devices)) return engine->reducer.get();
   std::string reason;
-  std::unique_ptr<NcclReducer> reducer = make_reducer(devices, deadline, reason);
+  std::unique_ptr<NcclReducer> reducer = make_reducer(devices, reason);
   if (reducer == nullptr) {
     announce_nccl_fallback(who_, devices, reason,
                            devices.all_host() ? "the host reduces" : instead_);
@@ -75,14 +74,13 @@ NcclReducer* NcclEngines::find_or_make(const Devices& devices, const Deadline& d
   return engines_.back().reducer.get();
 }
 
-NcclReducer* NcclEngines::serving(ReduceOp op, const PerReplica& value, const Deadline& deadline) {
-  (void)find_or_make(value, deadline);  // refuses what is captured
-  return serving(op, value.dtype(), value.devices(), deadline);
+NcclReducer* NcclEngines::serving(ReduceOp op, const PerReplica& value) {
+  (void)find_or_make(value);  // refuses what is captured
+  return serving(op, value.dtype(), value.devices());
 }
 
-NcclReducer* NcclEngines::serving(ReduceOp op, DType dtype, const Devices& devices,
-                                  const Deadline& deadline) {
-  NcclReducer* const reducer = find_or_make(devices, deadline);
+NcclReducer* NcclEngines::serving(ReduceOp op, DType dtype, const Devices& devices) {
+  NcclReducer* const reducer = find_or_make(devices);
   if (reducer == nullptr || reducer->can_reduce(op, dtype)) return reducer;
   const std::pair reduction(op, dtype);
   if (std::ranges::find(announced_, reduction) == announced_.end()) {

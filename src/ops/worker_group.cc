@@ -11,6 +11,7 @@
 
 #include "crossdevice/comm/argument_agreement.h"
 #include "crossdevice/comm/default_devices.h"
+#include "crossdevice/comm/nccl_clique.h"
 #include "crossdevice/core/error.h"
 
 #include "ops/detail/nccl_fallback.h"
@@ -108,7 +109,7 @@ bool require_equal_groups(const std::shared_ptr<Cluster>& cluster, const Devices
 std::unique_ptr<NcclReducer> make_nccl_reducer(const std::shared_ptr<Cluster>& cluster,
                                                const Devices& devices, const Deadline& deadline) {
   try {
-    return std::make_unique<NcclReducer>(cluster, devices, deadline);
+    return std::make_unique<NcclReducer>(cluster, devices, nccl_meeting_deadline(deadline));
   } catch (const UnavailableError& error) {
     announce_nccl_fallback("CollectiveAllReduce", devices, error.what());
     return nullptr;

@@ -302,10 +302,11 @@ class Judge {
     if (is_word_of_who_gives_up(failure)) return;
     // Over a link that is slow or loses packets anybody may seem to be late; and who hears nothing itself, but is heard, waits as the others do, until a heartbeat
     // is missed.
-    const bool is_deaf = silences_link(plan_.fault) && plan_.amount == kIsDeaf;
-    const bool is_unclear = is_of_link(plan_.fault) &&
-                            (!silences_link(plan_.fault) ||
-                             (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
+    const bool is_deaf =
+        silences_link(plan_.fault) && plan_.amount == kIsDeaf && !failure.ranks.empty();
+    const bool is_unclear =
+        is_of_link(plan_.fault) &&
+        (!silences_link(plan_.fault) || (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
     const auto is_named_here = [&](int each) { return names(failure, each); };
     const auto end_of_first = to_blame.begin() + static_cast<std::ptrdiff_t>(num_first);
     const bool is_first_named = std::any_of(to_blame.begin(), end_of_first, is_named_here);

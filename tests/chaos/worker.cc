@@ -313,8 +313,7 @@ class Worker {
 
   bool one_call(std::size_t index, const Call& call, const std::string& more) {
     const std::string step = fmt::format("call {} {}{}", generation_, index, more);
-    const std::uint64_t salt = plan_.seed * 1'000'003 + plan_.number * 1009 +
-                               epoch_ * 101 + index;
+    const std::uint64_t salt = plan_.seed * 1'000'003 + plan_.number * 1009 + epoch_ * 101 + index;
     const Caller caller{.rank = cluster_->rank(),
                         .num_workers = cluster_->num_workers(),
                         .num_devices = plan_.num_devices};
@@ -414,8 +413,9 @@ class Worker {
       });
     };
     // What this worker lacked before, it has again: a program would try it again, too.
-    const bool is_well = meet_anew(true) || (is_of_limits(plan_.fault) && is_victim() &&
-                                             last_code_ == "RESOURCE_EXHAUSTED" && meet_anew(false));
+    const bool is_well =
+        meet_anew(true) || (is_of_limits(plan_.fault) && is_victim() &&
+                            last_code_ == "RESOURCE_EXHAUSTED" && meet_anew(false));
     if (!is_well) return false;
     await_signal();
     std::vector<int> origins;
@@ -462,7 +462,8 @@ class Worker {
   OwnResources resources_;
   std::int64_t clock_lead_us_ = 0;  // of this process's clock over the others'
   int generation_ = 1;
-  std::uint64_t epoch_ = 1;  // of the cluster: equal on all members, of whom some may have come to fewer
+  std::uint64_t epoch_ =
+      1;  // of the cluster: equal on all members, of whom some may have come to fewer
   std::vector<int> origins_;  // first ranks, by those of the cluster
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<CallMaker> maker_;

@@ -105,7 +105,8 @@ TEST(InquestTest, WhereAllWaitForEachOtherThoseAreNamedBetweenWhomAMessageIsMiss
     EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
     for (std::size_t rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(culprits[rank], is_missing ? std::vector({1, 2}) : std::vector({0}));
-      EXPECT_THAT(texts[rank], HasSubstr(is_missing ? "waiting is rank 2 (" : "waiting for rank 0"));
+      EXPECT_THAT(texts[rank],
+                  HasSubstr(is_missing ? "waiting is rank 2 (" : "waiting for rank 0"));
       EXPECT_EQ(texts[rank], texts[0]);
     }
   }

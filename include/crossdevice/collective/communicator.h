@@ -54,7 +54,7 @@ class CROSSDEVICE_EXPORT Communicator {
   /// Errors   of SharedMemoryGroup and make_message_transport.
   explicit Communicator(std::shared_ptr<Cluster> cluster,
                         const Deadline& deadline = meeting_deadline());
-  /// The same, with the device on which this worker has its tensors; others may name hosts, or none.
+  /// The same, with the device on which this worker has its tensors; others may name hosts, or none. NCCL has as much time of its own as a construction.
   ///
   /// Errors   (also) ValueError, on all workers: a device that is not present, one GPU in two workers. DeadlineExceededError, on all workers: NCCL has not made its
   ///          communicators in time, says on whom that was late. FailedPreconditionError: NCCL does not serve all GPUs, and CROSSDEVICE_STRICT=1 forbids the

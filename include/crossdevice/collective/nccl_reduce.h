@@ -55,11 +55,11 @@ struct NcclReduceRequest {
 /// Cost     one launch to pack, one of NCCL and one to unpack per GPU and pack; for one large tensor exactly one of NCCL, and one more for MEAN.
 class CROSSDEVICE_EXPORT NcclReducer {
  public:
-  /// Makes, or finds, the communicators. `deadline`: of making them; never(): as Cluster's meetings.
+  /// Makes, or finds, the communicators.
   ///
   /// Errors   UnavailableError: NCCL cannot reduce over these devices, says why. FailedPreconditionError: nothing is to be done on them, since NCCL has not come
-  ///          back from an abort there. DeadlineExceededError: NCCL did not come to the end of making them, and may hold the GPUs.
-  explicit NcclReducer(const Devices& devices, const Deadline& deadline = Deadline::never());
+  ///          back from an abort there.
+  explicit NcclReducer(const Devices& devices);
   /// For the GPUs of all workers, of which `local` are this one's: every worker makes the same calls in the same order, with equal ops, dtypes, numbers of
   /// elements and packs. Collective. Where their calls differ, that is InternalError on every worker, which says who differs and how: it breaks the communicators
   /// as soon as all have made the call, or, with CROSSDEVICE_STRICT=1 and where another object shares a GPU with this one, is thrown before anything is launched.

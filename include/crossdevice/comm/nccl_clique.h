@@ -65,9 +65,6 @@ class CROSSDEVICE_EXPORT NcclClique {
   ///          DeadlineExceededError: it took NCCL too long; what it goes on doing is undone when it comes back. ValueError: no devices, a host device.
   [[nodiscard]] static std::shared_ptr<NcclClique> of(
       const Devices& devices, std::optional<double> timeout_seconds = std::nullopt);
-  /// The same for a call that needs it by `deadline`; never(): as if nothing was said.
-  [[nodiscard]] static std::shared_ptr<NcclClique> of(const Devices& devices,
-                                                      const Deadline& deadline);
 
   /// One of the GPUs of all members: `local` are this worker's, whose ranks follow those of the workers before. Belongs to the caller, and is not kept.
   /// Where a member dies, or gives the job up, it breaks; when it breaks by itself, the cluster's members are told (abort_collective_ops).
@@ -136,6 +133,10 @@ class CROSSDEVICE_EXPORT NcclClique {
   std::shared_ptr<Cluster> cluster_;  // null: of this process alone
   std::shared_ptr<void> listening_;   // to the cluster; ends before the rest
 };
+
+/// For NcclClique::among() inside a construction that has until `deadline`: NCCL takes some seconds, and what it has begun cannot be kept for the next try, so
+/// it has as much as a construction of its own from here on, however little of this one's time is left.
+[[nodiscard]] CROSSDEVICE_EXPORT Deadline nccl_meeting_deadline(const Deadline& deadline);
 
 /// A group of NCCL calls on a clique's communicators. Holds the GPUs' launch locks, so that on every GPU all launches come in one order.
 ///

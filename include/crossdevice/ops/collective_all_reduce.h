@@ -39,8 +39,8 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   ///
   /// Errors   ValueError, on all workers: no devices, an absent or duplicate one, invalid options (says on which worker), a group_size that is not devices times
   ///          workers, different numbers of devices or group sizes (says who has what). As Cluster: a worker that does not come, which is waited for until
-  ///          the timeout of `options`, or else CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s. DeadlineExceededError, on all workers: NCCL, which may take some
-  ///          seconds, has not made its communicators by then, says on whom that was late.
+  ///          the timeout of `options`, or else CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s. DeadlineExceededError, on all workers: NCCL, which has
+  ///          as much time of its own as a construction without `options` from then on, has not made its communicators, says on whom that was late.
   CollectiveAllReduce(const Devices& devices, int group_size,
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);

@@ -19,8 +19,7 @@ class NcclEngines;
 /// devices on one GPU - everything is; that is said once, with the reason, and with CROSSDEVICE_STRICT=1 it is an error.
 ///
 /// Memory   communicators and staging buffers are made by the first operation on a list of devices, and kept.
-/// Errors   also DeadlineExceededError: NCCL has not made the communicators within the operation's timeout, where it has one (the next operation tries again).
-///          FailedPreconditionError: CROSSDEVICE_STRICT=1 and NCCL cannot work for these devices; the communicators are broken since an earlier
+/// Errors   also FailedPreconditionError: CROSSDEVICE_STRICT=1 and NCCL cannot work for these devices; the communicators are broken since an earlier
 ///          failure (make a new NcclAllReduce); the first operation on a list of devices is captured into a graph (run it once before).
 class CROSSDEVICE_EXPORT NcclAllReduce : public AllReduceCrossDeviceOps {
  public:

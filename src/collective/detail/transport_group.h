@@ -93,6 +93,7 @@ class TransportGroup {
   void require_whole() const;
   [[noreturn]] void explain(const CollectiveRequest& request, const OpError& failure);
   void tell(const CollectiveRequest& request, const std::exception& failure);
+  void await_end_of_transport();
   void break_off(StatusCode code, const std::string& text, std::vector<RankInfo> culprits);
 
   std::shared_ptr<Cluster> cluster_;

@@ -40,7 +40,7 @@ class LoneWorker {
  private:
   [[nodiscard]] BatchKind kind_of(ReduceOp op, const PerReplica& value,
                                   const Destinations& destinations,
-                                  const CommunicationOptions& options, const Deadline& deadline);
+                                  const CommunicationOptions& options);
   NcclEngines engines_;
 };
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "crossdevice/collective/nccl_reduce.h"
-#include "crossdevice/core/deadline.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/reduce_op.h"
 #include "crossdevice/device/device.h"
@@ -19,7 +18,6 @@ namespace crossdevice::detail {
 /// Used by one thread at a time.
 ///
 /// Memory   communicators and staging buffers are made by the first value on a list of devices, and kept.
-/// Errors   where a list is new: DeadlineExceededError, `deadline`, the call's, has passed before NCCL had made the communicators; the next call tries again.
 class NcclEngines {
  public:
   /// `who`: what the ops object is called where it says what it does; `instead`: what happens where NCCL cannot do it.
@@ -31,13 +29,13 @@ class NcclEngines {
   /// The engine for this value's devices; null: NCCL cannot work for them. Which of both is said on the log when a list of devices is new.
   ///
   /// Errors   FailedPreconditionError: the list is new and the value captured into a graph; announce_nccl_fallback's.
-  NcclReducer* find_or_make(const PerReplica& value, const Deadline& deadline);
+  NcclReducer* find_or_make(const PerReplica& value);
   /// The engine that reduces this dense value by `op`; null: NCCL cannot, which has been said.
   ///
   /// Errors   as find_or_make(), also where NCCL has no such reduction with our arithmetic.
-  NcclReducer* serving(ReduceOp op, const PerReplica& value, const Deadline& deadline);
+  NcclReducer* serving(ReduceOp op, const PerReplica& value);
   /// The same for components on these devices, none of them captured.
-  NcclReducer* serving(ReduceOp op, DType dtype, const Devices& devices, const Deadline& deadline);
+  NcclReducer* serving(ReduceOp op, DType dtype, const Devices& devices);
 
  private:
   struct Engine {
@@ -45,7 +43,7 @@ class NcclEngines {
     std::unique_ptr<NcclReducer> reducer;  // null: NCCL cannot work for them
   };
   [[nodiscard]] const Engine* engine_of(const Devices& devices) const;
-  NcclReducer* find_or_make(const Devices& devices, const Deadline& deadline);
+  NcclReducer* find_or_make(const Devices& devices);
 
   std::string who_;
   std::string instead_;
