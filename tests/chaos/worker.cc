@@ -144,7 +144,8 @@ class Worker {
       failure.code = "ValueError";
       failure.text = error.what();
     } catch (const std::exception& error) {
-      failure.code = "exception";
+      failure.code = "exception";  // the program's own, which says nothing of inputs
+      failure.inputs_intact = false;
       failure.text = error.what();
     }
     return failure;
