@@ -128,7 +128,8 @@ void ControlPlane::State::meet(const Deadline& deadline) {
                             : std::vector<RankInfo>{{.rank = lacks_means_ ? options_.rank : 0}}};
     }
   }
-  if (end_.has_value()) {
+  // What has ended the job since all met is the next call's to say, as for those who have seen that a moment earlier: they may meet anew, with this one.
+  if (end_.has_value() && !all_are_there_) {
     const End reason = *end_;
     lock.unlock();
     leave();

@@ -42,6 +42,8 @@ namespace {
 /// Before it goes on: of a process's signal another thread may be the first to hear.
 void strike_this_thread(int signal) { (void)::tgkill(::getpid(), ::gettid(), signal); }
 
+/// What a program throws that is none of the library's.
+constexpr const char* kOwnException = "exception";
 constexpr int kMaxGenerations = 5;
 constexpr int kJumpSignal = SIGUSR1;
 
@@ -144,8 +146,7 @@ class Worker {
       failure.code = "ValueError";
       failure.text = error.what();
     } catch (const std::exception& error) {
-      failure.code = "exception";  // the program's own, which says nothing of inputs
-      failure.inputs_intact = false;
+      failure.code = kOwnException;
       failure.text = error.what();
     }
     return failure;
@@ -324,7 +325,8 @@ class Worker {
       return false;
     }
     const auto look_at_inputs = [&](bool are_intact) {
-      if (!are_intact && memory->is_in_place()) return;
+      const bool says_nothing = last_code_ == kOwnException;  // of inputs
+      if ((!are_intact || says_nothing) && memory->is_in_place()) return;
       if (!are_intact) wrong(step, "inputs are said to be touched out of place");
       const std::string what = memory->wrong_inputs();
       if (!what.empty()) wrong(step, "after the error " + what);
