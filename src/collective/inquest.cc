@@ -18,9 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
-#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -29,6 +27,8 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/own_lateness_error.h"
+
+#include "collective/detail/slot_stream.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -71,13 +71,6 @@ void append(std::string& bytes, const Item& item) {
   static_assert(std::is_trivially_copyable_v<Item>);
   bytes.append(reinterpret_cast<const char*>(&item), sizeof item);
 }
-template <class Item>
-Item take(std::string_view& bytes) {
-  Item item;
-  std::memcpy(&item, bytes.data(), sizeof item);
-  bytes.remove_prefix(sizeof item);
-  return item;
-}
 
 /// `head` with what `failure` says.
 std::string encode(Head head, const OpError& failure, std::span<const PeerTraffic> traffic) {
@@ -105,10 +98,13 @@ std::string encode(Head head, const OpError& failure, std::span<const PeerTraffi
   return bytes.append(ranks).append(told).append(failure.what());
 }
 
-std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) {
-  if (bytes.size() < sizeof(Head)) return std::nullopt;
-  const Head head = take<Head>(bytes);
-  if (head.code > static_cast<std::uint32_t>(StatusCode::INTERNAL)) return std::nullopt;
+/// Errors   InternalError: it is none.
+Statement decode(std::string_view bytes, const Cluster& cluster) {
+  SlotReader reader(std::as_bytes(std::span(bytes)));
+  const auto head = reader.get<Head>();
+  if (head.code > static_cast<std::uint32_t>(StatusCode::INTERNAL)) {
+    throw InternalError("there is no such code");
+  }
   Statement statement{.operation = head.operation,
                       .previous = head.previous,
                       .number = head.number,
@@ -118,17 +114,15 @@ std::optional<Statement> decode(std::string_view bytes, const Cluster& cluster) 
                       .traffic = {},
                       .is_own_lateness = head.is_own_lateness != 0,
                       .text = {}};
-  if (bytes.size() / sizeof(int) < head.num_culprits) return std::nullopt;
   for (std::uint32_t i = 0; i < head.num_culprits; ++i) {
-    const int rank = take<int>(bytes);
-    if (rank < 0 || rank >= cluster.num_workers()) return std::nullopt;
+    const int rank = reader.get<int>();
+    if (rank < 0 || rank >= cluster.num_workers()) throw InternalError("there is no such rank");
     statement.culprits.push_back(cluster.worker(rank));
   }
-  if (bytes.size() / sizeof(Traffic) < head.num_peers) return std::nullopt;
   for (std::uint32_t i = 0; i < head.num_peers; ++i) {
-    statement.traffic.push_back(take<Traffic>(bytes));
+    statement.traffic.push_back(reader.get<Traffic>());
   }
-  statement.text = bytes;
+  statement.text = bytes.substr(bytes.size() - reader.rest().size());
   return statement;
 }
 
@@ -304,7 +298,7 @@ void blame_links(const std::string& name, const std::vector<Statement>& statemen
       std::any_of(statements.begin(), statements.end(),
                   [](const Statement& each) { return each.is_own_lateness; });
   const std::vector<std::pair<std::size_t, std::size_t>> missing = missing_messages(statements);
-  if (is_own_lateness || 2 * missing.size() > statements.size()) return;
+  if (missing.empty() || is_own_lateness || 2 * missing.size() > statements.size()) return;
   std::string text;
   std::vector<RankInfo> culprits;
   const auto blame = [&](std::size_t rank) {
@@ -318,7 +312,6 @@ void blame_links(const std::string& name, const std::vector<Statement>& statemen
     const std::string sender = blame(from);
     text += fmt::format("{}{} for what {} has sent", text.empty() ? "" : ", ", blame(to), sender);
   }
-  if (culprits.empty()) return;
   raise(StatusCode::DEADLINE_EXCEEDED,
         fmt::format("{} timed out, and it has not come: waiting is {}", name, text),
         std::move(culprits), inputs_intact);
@@ -413,11 +406,12 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
   std::vector<Statement> statements;
   statements.reserve(parts.size());
   for (const std::string& part : parts) {
-    std::optional<Statement> statement = decode(part, *meeting_);
-    if (!statement.has_value())
+    try {
+      statements.push_back(decode(part, *meeting_));
+    } catch (const InternalError&) {
       raise(StatusCode::INTERNAL, name + ": a worker's statement cannot be read", {},
             inputs_intact);
-    statements.push_back(*std::move(statement));
+    }
   }
   conclude(name, statements, *meeting_, inputs_intact);
 }

@@ -29,14 +29,15 @@ MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
   grid.beside = rows[grid.machine];
   grid.place = static_cast<std::size_t>(std::find(grid.beside.begin(), grid.beside.end(), rank) -
                                         grid.beside.begin());
-  for (std::size_t distance = 0; distance < rows.size(); ++distance) {
+  for (const std::vector<int>& row : rows) {
+    if (grid.place < grid.num_columns) grid.column.push_back(row[grid.place]);
+    grid.sources.push_back(row[grid.place % row.size()]);
+  }
+  for (std::size_t distance = 1; distance < rows.size(); ++distance) {
     const std::vector<int>& row = rows[(grid.machine + distance) % rows.size()];
-    if (grid.place < grid.num_columns) grid.column.push_back(rows[distance][grid.place]);
-    grid.sources.push_back(rows[distance][grid.place % rows[distance].size()]);
-    for (std::size_t place = grid.place; distance > 0 && place < row.size();
-         place += grid.beside.size()) {
+    const bool is_before = distance + 1 == rows.size();
+    for (std::size_t place = grid.place; place < row.size(); place += grid.beside.size()) {
       grid.targets.push_back(row[place]);
-      const bool is_before = distance + 1 == rows.size();
       if (is_before && place >= grid.num_columns) grid.outsiders.push_back(row[place]);
     }
   }

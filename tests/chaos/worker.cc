@@ -470,8 +470,8 @@ class Worker {
   OwnResources resources_;
   std::int64_t clock_lead_us_ = 0;  // of this process's clock over the others'
   int generation_ = 1;
-  std::uint64_t epoch_ =
-      1;  // of the cluster: equal on all members, of whom some may have come to fewer
+  // Of the cluster: equal on all members, of whom some may have come to fewer.
+  std::uint64_t epoch_ = 1;
   std::vector<int> origins_;  // first ranks, by those of the cluster
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<CallMaker> maker_;

@@ -72,11 +72,12 @@ class LentNcclCommunicators {
 };
 
 /// Communicators of the program's, one for each of `devices` and made on it, all ranks of one clique in any order: the library reduces over these devices
-/// with them from now on. They stay the program's, which destroys them after end_nccl_adoption(). When the library finds that an operation on them has failed it revokes
-/// them where NCCL can (2.28.7), and the program aborts them.
+/// with them from now on. They stay the program's, which destroys them after end_nccl_adoption(). When the library finds that an operation on them has failed
+/// it revokes them where NCCL can (2.28.7), and the program aborts them.
 ///
 /// Errors   ValueError, before anything is done with them: another number of communicators than devices, a null one, one of a clique of another size, one of
-///          another GPU than its device, other ranks than all of as many. FailedPreconditionError: the library has some for `devices` already. UnavailableError: the library has no NCCL. What NCCL says of one of them.
+///          another GPU than its device, other ranks than all of as many. FailedPreconditionError: the library has some for `devices` already.
+///          UnavailableError: the library has no NCCL. What NCCL says of one of them.
 inline void adopt_nccl_communicators(const Devices& devices,
                                      std::span<const ncclComm_t> communicators) {
   (void)detail::NcclClique::adopt(devices, {communicators.begin(), communicators.end()});

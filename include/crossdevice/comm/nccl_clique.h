@@ -147,8 +147,8 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   /// What it is a part of, what it carries, and by when it must have come back.
   struct Plan {
     OperationRecord operation{};
-    std::size_t size_bytes =
-        0;  ///< that each GPU gives, or gets where it gives nothing; 0: not known
+    /// That each GPU gives, or gets where it gives nothing; 0: not known.
+    std::size_t size_bytes = 0;
     std::optional<DType> dtype{};  ///< of all of that; nothing: several, or not known
     /// The operation's, which messages name; nothing or 0: none.
     std::optional<double> timeout_seconds{};
@@ -161,7 +161,7 @@ class CROSSDEVICE_EXPORT NcclClique::Launch {
   /// clique breaks with DeadlineExceededError, which names the operation, and the abort lets the caller go on. Costs a watched operation. For the GPUs' launch
   /// locks, before that, a second longer, so that a launch that holds one and is stuck has said why.
   ///
-  /// Errors   DeadlineExceededError: another launch holds a GPU's lock; this does not break the clique.
+  /// Errors   DeadlineExceededError: another launch holds a GPU's lock, or the deadline has passed already; neither breaks the clique.
   Launch(NcclClique& clique, Plan plan);
   /// Without end(): gives up what was called. Where NCCL has launched it anyhow, on some GPUs perhaps and on others not, the clique breaks.
   ~Launch();

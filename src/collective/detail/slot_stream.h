@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Plain structs one after the other in the slot of an announcement.
+/// Plain structs one after the other, in the slot of an announcement or in a message.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,8 @@ class SlotReader {
     rest_ = rest_.subspan(sizeof value);
     return value;
   }
+  /// What has not been got yet.
+  [[nodiscard]] std::span<const std::byte> rest() const { return rest_; }
 
  private:
   std::span<const std::byte> rest_;
