@@ -214,7 +214,7 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
                         [this] { return announced(rank, num_announced).size_bytes; });
   if (has_core_of_its_own) {
     for (int i = 0; i < kPauses; ++i) {
-      if (has_come(of_rank)) return true;
+      if (look_at(of_rank)) return true;
       detail::cpu_relax();
     }
   }
@@ -260,7 +260,7 @@ void SharedMemoryGroup::State::warn_of_stall() const {
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
   for (int each = 0; each < num_workers; ++each) {
-    bool comes = has_come(each);
+    bool comes = look_at(each);
     try {
       comes = comes || await_peer(each, deadline);
     } catch (const std::exception& error) {
@@ -356,6 +356,7 @@ void SharedMemoryGroup::State::announce(const detail::KindWords& kind, std::uint
   write(own.operations[slot]);
   // The line that the others look at is written last and all at once: each time they look in between, it has to be fetched back.
   copy_from_the_end(announcement.head, head.data(), head.size());
+  head_size = head.size();
   announcement.digest = digest;
   advance(touches);
   own.note.set(kind, number);  // while the others' lines are on their way

@@ -13,8 +13,13 @@
 
 namespace crossdevice::detail {
 
+/// Of most processors.
+inline constexpr std::size_t kLineBytes = 64;
+
 /// What a member has announced, until the next but one.
 struct alignas(128) Announcement {
+  static constexpr std::size_t kHeadInFirstLine = 48;  // bytes
+
   std::atomic<std::uint32_t> phase{0};              // of it, or of its end: what waiters poll
   std::uint64_t digest = 0;                         // of the operation
   std::byte head[SharedMemoryGroup::kHeadBytes]{};  // what comes along with it
@@ -22,8 +27,8 @@ struct alignas(128) Announcement {
 
 /// A member's flags; written by it alone but for num_sleepers.
 ///
-/// What the others wait for in every operation is the first line of its announcement; the lines behind that hold what comes along, where a processor that
-/// misses the first fetches them ahead. Beside it they read only given_up_at, whose line nobody writes until something is wrong; what is written in every
+/// What the others wait for in every operation is the first line of its announcement; the lines behind that hold what comes along; who waits asks for
+/// them as well. Beside it they read only given_up_at, whose line nobody writes until something is wrong; what is written in every
 /// operation but read by none lies in neither line. Lines come in pairs, because processors fetch them so.
 ///
 /// Ordering: what is announced is written before Announcement::phase (release; whoever reads that with acquire sees it), and reason before given_up_at.
@@ -55,6 +60,7 @@ struct alignas(128) GroupFlags {
   alignas(64) GroupOperation operations[2];  // for who sees another digest than its own
 };
 static_assert(offsetof(GroupFlags, announcements) == 256 && sizeof(Announcement) == 512);
+static_assert(offsetof(Announcement, head) + Announcement::kHeadInFirstLine == kLineBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

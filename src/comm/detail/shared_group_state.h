@@ -59,6 +59,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::array<std::vector<const void*>, 2> heads;  // by rank, of either announcement
   std::uint32_t phase = 0;
   std::uint64_t num_announced = 0;
+  std::size_t head_size = 0;   // of what was announced last
   std::uint64_t sequence = 0;  // of the operation under way
   bool may_be_written = false;
   std::string broken_text;    // empty: not broken
@@ -115,6 +116,17 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     GroupFlags& member = *flags[static_cast<std::size_t>(of_rank)];
     const std::uint32_t theirs = announcement_of(member).phase.load(order);
     return static_cast<std::int32_t>(theirs - phase) >= 0;
+  }
+
+  /// has_come() of who waits with a free core. Asks first for the lines of the rank's head behind the one that is looked at: they are written before it, so they come
+  /// while it does, and not one after the other.
+  [[nodiscard]] bool look_at(int of_rank) const {
+    const detail::Announcement& theirs = announcement_of(*flags[static_cast<std::size_t>(of_rank)]);
+    for (std::size_t at = detail::Announcement::kHeadInFirstLine; at < head_size;
+         at += detail::kLineBytes) {
+      __builtin_prefetch(theirs.head + at);
+    }
+    return has_come(of_rank);
   }
 
   /// Whether a rank has not come to this worker's phase, or has only while this worker was already giving up.
