@@ -317,13 +317,17 @@ void blame_links(const std::string& name, const std::vector<Statement>& statemen
         std::move(culprits), inputs_intact);
 }
 
-/// Of those who have not come in time. Who is in the operation, as far as is known, waits like this worker, and only its processor was not free for it:
-/// it is not who was waited for, unless there is nobody else.
-std::vector<Missed> missed_ones(const DeadlineExceededError& absent, const std::string& operation) {
+/// Of those who have not come in time. Not who was waited for, unless there is nobody else: who is in the operation, as far as is known, for it waits like this
+/// worker, and only its processor was not free for it; and who has done its part of it and is in none since, so that it heard of nothing.
+std::vector<Missed> missed_ones(const DeadlineExceededError& absent,
+                                const GroupOperation& operation) {
+  const std::string under_way = short_name(operation);
+  const std::string done = none_since(operation);
   std::vector<Missed> missed;
   missed.reserve(absent.culprits().size());
   for (const RankInfo& each : absent.culprits()) {
-    if (each.last_operation != operation) missed.push_back({.rank = each});
+    const bool is_excused = each.last_operation == under_way || each.last_operation == done;
+    if (!is_excused) missed.push_back({.rank = each});
   }
   if (!missed.empty()) return missed;
   for (const RankInfo& each : absent.culprits()) missed.push_back({.rank = each});
@@ -396,7 +400,7 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
       raise(failure.code(), fmt::format("{}: {}", name, failure.what()),
             {failure.culprits().begin(), failure.culprits().end()}, inputs_intact);
     }
-    blame(name, missed_ones(absent, short_name(operation_)), *meeting_, inputs_intact);
+    blame(name, missed_ones(absent, operation_), *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
     const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;

@@ -8,6 +8,7 @@
 
 #include "crossdevice/core/format_bytes.h"
 
+#include "comm/detail/operation_note.h"
 #include "comm/detail/packed_operation.h"
 
 namespace crossdevice {
@@ -45,6 +46,10 @@ std::string short_name(const GroupOperation& operation) {
                               static_cast<std::size_t>(end - operation.kind.begin()));
   if (operation.sequence == 0) return std::string(kind);
   return fmt::format("{} #{}", kind, operation.sequence);
+}
+
+std::string none_since(const GroupOperation& operation) {
+  return fmt::format("{} since {}", detail::OperationNote::kNone, short_name(operation));
 }
 
 std::string to_string(const GroupOperation& operation) {

@@ -79,7 +79,8 @@ void Seeker::try_next() {
   });
 }
 
-/// Of a stopped process's address nothing comes. What is heard from a living one begins the time anew: on a slow link each word takes long.
+/// Of a stopped process's address nothing comes but the connection, which its system makes. What is heard from a living one begins the time anew, as does that there
+/// is a connection: on a slow link each word takes long, and with TLS there are two before the first that is heard.
 void Seeker::begin_to_wait() {
   if (!patience_.has_value()) return;
   timer_.expires_after(*patience_);
@@ -96,6 +97,7 @@ void Seeker::begin_to_wait() {
 void Seeker::greet(tcp::socket socket) {
   all_refuse_ = false;
   has_asked_ = false;
+  begin_to_wait();
   connection_ =
       std::make_shared<ControlConnection>(std::move(socket), proof_.tls, TlsChannel::Role::DIALLER);
   connection_->set_max_frame_bytes(kMaxSeekFrameBytes);

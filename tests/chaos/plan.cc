@@ -424,6 +424,13 @@ Fault draw_fault(Dice& dice, const Abilities& abilities) {
   return dice.one_of(std::span<const Fault>(kProcessFaults));
 }
 
+/// While it is loaded, UCX 1.13 holds the processor's clock against the real-time clock for a millisecond. One that jumps in it leaves UCX with intervals of nothing, of
+/// which it aborts the process ("ka_interval > 0"), or ends no call.
+bool may_mislead_ucx(const Plan& plan) {
+  return plan.fault == Fault::CLOCK_JUMP &&
+         (plan.phase == Phase::JOIN || plan.phase == Phase::MAKE);
+}
+
 /// Two of a host where the others stay more than half without them, who go on in one cluster.
 int draw_workers_per_host(Dice& dice, const Plan& plan) {
   if (plan.place != Place::NAMESPACES || plan.phase == Phase::REBUILD) return 1;
@@ -453,7 +460,8 @@ void draw_workers(Dice& dice, const Abilities& abilities, const std::optional<Ce
   if (dice.happens(70))
     plan.algorithm = dice.one_of(std::span<const AllReduceAlgorithm>(kAlgorithms));
   if (cell && cell->phase == Phase::CALL) plan.algorithm = cell->algorithm;
-  plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25);
+  plan.over_ucx = abilities.has_ucx && plan.place == Place::ONE_EACH && dice.happens(25) &&
+                  !may_mislead_ucx(plan);
   const bool has_hosts = plan.place == Place::ONE_EACH || plan.place == Place::NAMESPACES;
   plan.is_encrypted = has_hosts && !plan.over_ucx && dice.happens(25);
   plan.victim = static_cast<int>(dice.below(static_cast<std::uint64_t>(plan.num_workers)));

@@ -61,6 +61,7 @@ TEST(GroupOperation, TheNumberIsNotComparedButSaid) {
   EXPECT_EQ(to_string(second).substr(0, 15), "reduce #12 SUM ");
   EXPECT_EQ(short_name(second), "reduce #12");
   EXPECT_EQ(short_name(pack_operation({.kind = "reduce"})), "reduce");
+  EXPECT_EQ(none_since(second), "no operation since reduce #12");
 }
 
 TEST(GroupOperation, ALongKindIsCut) {

@@ -15,10 +15,13 @@
 
 #include <asio/io_context.hpp>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "comm/detail/meeting_message.h"
 #include "comm/detail/meeting_place.h"
 #include "support/frame_speaker.h"
+#include "support/loopback_listener.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -70,6 +73,40 @@ TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
   EXPECT_TRUE(result.has_value() && result->found.has_value());
   address.stop();
   slow.join();
+}
+
+/// As behind a link on which one word takes a good part of the patience: the first is heard after three times that, with TLS.
+TEST(SeekerTest, AConnectionThatWasLongInComingGetsTheWholePatienceToo) {
+  constexpr milliseconds kPatience{2000};
+  constexpr milliseconds kFirstWord{1400};
+  const testing::LoopbackListener listener(0);
+  // There is no room for a second one, which the system therefore asks for again after 1 s.
+  const std::unique_ptr<FrameSpeaker> first = FrameSpeaker::dial(listener.port());
+  std::thread slow([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    ::close(::accept(listener.descriptor(), nullptr, nullptr));
+    const FrameSpeaker speaker(::accept(listener.descriptor(), nullptr, nullptr));
+    std::this_thread::sleep_for(kFirstWord);
+    speaker.say(ControlKind::CHALLENGE, Challenge{}.encode());
+    const std::optional<Frame> frame = speaker.hear();
+    if (!frame.has_value()) return;
+    Found found;
+    found.rank = 1;
+    found.mac = found.expected_mac(kSecret, Seek::decode(frame->payload).nonce);
+    speaker.say(ControlKind::FOUND, found.encode());
+    (void)speaker.hear();
+  });
+  asio::io_context io(1);
+  std::optional<SeekResult> result;
+  const auto begin = std::chrono::steady_clock::now();
+  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
+                           std::vector<std::string>{listener.address()}, kPatience,
+                           [&](SeekResult found) { result = std::move(found); })
+      ->start();
+  io.run();
+  slow.join();
+  EXPECT_TRUE(result.has_value() && result->found.has_value());
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, kPatience);  // or the second found room
 }
 
 TEST(SeekerTest, WhoSaysNothingIsGivenUp) {

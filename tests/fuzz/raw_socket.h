@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <arpa/inet.h>
@@ -39,12 +41,17 @@ class RawSocket {
     return *this;
   }
 
-  /// To a port of this machine where somebody listens.
+  /// To a port of this machine where somebody listens. Where all numbers of its own end are taken, it waits until one is free again.
   [[nodiscard]] static RawSocket to(std::uint16_t port) {
     RawSocket client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address = loopback(port);
-    FUZZ_EXPECT(
-        ::connect(client.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    int result = -1;
+    for (int tries = 0; tries < 100 && result != 0; ++tries) {
+      result = ::connect(client.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+      if (result != 0 && errno != EADDRNOTAVAIL) break;
+      if (result != 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    FUZZ_EXPECT(result == 0);
     return client;
   }
   [[nodiscard]] static sockaddr_in loopback(std::uint16_t port) {

@@ -53,5 +53,7 @@ prepare_operation(const GroupOperationInfo& info);
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
 /// "all_reduce #12".
 [[nodiscard]] CROSSDEVICE_EXPORT std::string short_name(const GroupOperation& operation);
+/// In what a worker is seen that has done its part of that operation and is in none since: "no operation since all_reduce #12".
+[[nodiscard]] CROSSDEVICE_EXPORT std::string none_since(const GroupOperation& operation);
 
 }  // namespace crossdevice

@@ -63,7 +63,7 @@ class OperationNote {
       std::string text(begin, ::strnlen(begin, sizeof words));
       const std::uint64_t sequence = (state & ~kIdle) - kFirst;
       if (sequence > 0) text += " #" + std::to_string(sequence);
-      return (state & kIdle) == 0 ? text : std::string(kNone) + " since " + text;
+      return (state & kIdle) == 0 ? text : std::string(kNone) + " since " + text;  // none_since()
     }
     return {};  // it goes from one to the next
   }

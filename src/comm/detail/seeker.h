@@ -43,8 +43,8 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
  public:
   using OnDone = std::function<void(SeekResult)>;
 
-  /// `question`: without nonce and proof. `patience`: for whoever listens at an address to say something, and then for its answer; nothing: as long as it
-  /// takes.
+  /// `question`: without nonce and proof. `patience`: for a connection to an address, for whoever listens there to say something, and then for its answer; nothing:
+  /// as long as it takes.
   Seeker(asio::io_context& io, SeekerProof proof, Seek question, int rank,
          std::vector<std::string> addresses,
          std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done);
