@@ -27,6 +27,7 @@ constexpr std::array<Fault, 10> kNamespaceFaults = {
 constexpr std::uint64_t kClockPercent = 5;                        // of those that need namespaces
 constexpr std::uint64_t kMinFileBytes = std::uint64_t{64} << 10;  // for what a worker prints
 constexpr std::uint64_t kToTheEndUs = 3'600'000'000;
+constexpr std::uint64_t kLongestTroubleUs = 15'000'000;
 /// A call with this deadline has time for whatever a link does to its packets, unless it loses them.
 constexpr double kLongCallSeconds = 20;
 /// So long before the deadline whoever waits for one that gives up must hear of it.
@@ -325,7 +326,7 @@ std::uint64_t draw_lasting_us(Dice& dice, const Plan& plan) {
                            plan.fault == Fault::LINK_DUPLICATE;
   if (is_bearable && dice.happens(40)) return kToTheEndUs;
   if (plan.fault != Fault::LINK_OUTAGE) {
-    return dice.from_to(200'000, dice.happens(30) ? 15'000'000 : 6'000'000);
+    return dice.from_to(200'000, dice.happens(30) ? kLongestTroubleUs : 6'000'000);
   }
   const auto heartbeat_us = static_cast<std::uint64_t>(plan.times.heartbeat * 1e6);
   return dice.from_to(heartbeat_us * 5 / 4, heartbeat_us * 3);
@@ -656,6 +657,8 @@ Plan draw_plan(std::uint64_t seed, std::uint64_t number, const Abilities& abilit
   plan.lasting_us = draw_lasting_us(dice, plan);
   if (is_of_link(plan.fault) && !silences_link(plan.fault) && dice.happens(75)) {
     plan.times.call = kLongCallSeconds * abilities.slowness;
+  } else if (plan.lasting_us == kToTheEndUs) {
+    plan.lasting_us = kLongestTroubleUs;  // there may be no time for a call as long as it lasts
   }
   if (plan.fault == Fault::THROW) {
     plan.times.call = kCallOfOneThatGivesUpSeconds * abilities.slowness;

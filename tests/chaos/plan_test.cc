@@ -224,6 +224,28 @@ TEST(PlanTest, LinksSufferInEveryPhase) {
   }
 }
 
+TEST(PlanTest, WhereALinkMayBeTooSlowForTheCallsItIsNotSoForEver) {
+  int num_endless = 0;
+  for (std::uint64_t number = 0; number < 400; ++number) {
+    const Plan plan = draw_plan(5, number, {.has_namespaces = true, .faults = {Fault::LINK_DELAY}});
+    const bool is_endless = plan.lasting_us > 15'000'000;
+    num_endless += is_endless ? 1 : 0;
+    EXPECT_FALSE(is_endless && plan.phase != Phase::REBUILD && may_fail(plan)) << number;
+  }
+  EXPECT_GT(num_endless, 20);
+}
+
+TEST(PlanTest, NoClockJumpsWhileUcxIsLoaded) {
+  int num_over_ucx = 0;
+  for (std::uint64_t number = 0; number < 400; ++number) {
+    const Plan plan = draw_plan(6, number, {.has_ucx = true, .faults = {Fault::CLOCK_JUMP}});
+    num_over_ucx += plan.over_ucx ? 1 : 0;
+    EXPECT_FALSE(plan.over_ucx && (plan.phase == Phase::JOIN || plan.phase == Phase::MAKE))
+        << number;
+  }
+  EXPECT_GT(num_over_ucx, 5);
+}
+
 TEST(PlanTest, OfPlansWithoutLinksNamespacesChangeNothing) {
   for (std::uint64_t number = 0; number < 100; ++number) {
     const Plan plan = draw_plan(20, number, {.max_workers = 4});
