@@ -318,15 +318,22 @@ void blame_links(const std::string& name, const std::vector<Statement>& statemen
 }
 
 /// Of those who have not come in time. Not who was waited for, unless there is nobody else: who is in the operation, as far as is known, for it waits like this
-/// worker, and only its processor was not free for it; and who has done its part of it and is in none since, so that it heard of nothing.
+/// worker, and only its processor was not free for it; and who has left it, or a later one, and is in none since, so that it heard of nothing, where this worker
+/// waits for no message from it (`awaited`). It may owe one to somebody who is between the two, in a later pack: then it is not the only one to be missed, or
+/// the only one and named. Operations of several objects in one process may have equal numbers.
 std::vector<Missed> missed_ones(const DeadlineExceededError& absent,
+                                std::span<const RankInfo> awaited,
                                 const GroupOperation& operation) {
   const std::string under_way = short_name(operation);
-  const std::string done = none_since(operation);
+  const auto is_awaited = [&](const RankInfo& member) {
+    return std::any_of(awaited.begin(), awaited.end(),
+                       [&](const RankInfo& each) { return each.rank == member.rank; });
+  };
   std::vector<Missed> missed;
   missed.reserve(absent.culprits().size());
   for (const RankInfo& each : absent.culprits()) {
-    const bool is_excused = each.last_operation == under_way || each.last_operation == done;
+    const bool is_excused = each.last_operation == under_way ||
+                            (has_left(each.last_operation, operation) && !is_awaited(each));
     if (!is_excused) missed.push_back({.rank = each});
   }
   if (!missed.empty()) return missed;
@@ -400,7 +407,7 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
       raise(failure.code(), fmt::format("{}: {}", name, failure.what()),
             {failure.culprits().begin(), failure.culprits().end()}, inputs_intact);
     }
-    blame(name, missed_ones(absent, operation_), *meeting_, inputs_intact);
+    blame(name, missed_ones(absent, failure.culprits(), operation_), *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
     const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;

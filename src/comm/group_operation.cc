@@ -2,7 +2,9 @@
 #include "crossdevice/comm/group_operation.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -48,8 +50,16 @@ std::string short_name(const GroupOperation& operation) {
   return fmt::format("{} #{}", kind, operation.sequence);
 }
 
-std::string none_since(const GroupOperation& operation) {
-  return fmt::format("{} since {}", detail::OperationNote::kNone, short_name(operation));
+bool has_left(std::string_view last_operation, const GroupOperation& operation) {
+  const std::string idle = fmt::format("{} since ", detail::OperationNote::kNone);
+  if (!last_operation.starts_with(idle)) return false;
+  const std::size_t mark = last_operation.rfind('#');
+  if (mark == std::string_view::npos) return false;
+  const std::string_view digits = last_operation.substr(mark + 1);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc() && end == digits.data() + digits.size() && operation.sequence != 0 &&
+         number >= operation.sequence;
 }
 
 std::string to_string(const GroupOperation& operation) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kTick{20};
 /// Between two rounds of asking.
 constexpr std::chrono::milliseconds kRest{100};
-/// For an answer from one address; a worker that is stopped never gives one.
+/// For a connection to an address, for the first word of who listens there, and for its answer: a worker that is stopped never gives one.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 /// So long whoever has come lets the others end what they do in the epoch that is to be succeeded.
 constexpr std::chrono::seconds kCourtesy{1};

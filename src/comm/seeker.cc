@@ -85,8 +85,9 @@ void Seeker::begin_to_wait() {
   if (!patience_.has_value()) return;
   timer_.expires_after(*patience_);
   timer_.async_wait([self = shared_from_this(), socket = socket_](std::error_code stopped) {
-    // Of this address, not of a later one whose time has begun while this was on its way.
+    // Not of a later address, or of what has been heard since, whose time has begun while this was on its way.
     if (stopped || self->socket_ != socket) return;
+    if (self->timer_.expiry() > std::chrono::steady_clock::now()) return;
     self->all_refuse_ = false;
     std::error_code ignored;
     if (self->connection_) return self->try_next();

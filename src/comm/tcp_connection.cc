@@ -26,6 +26,8 @@ constexpr std::size_t kMaxAheadBytes = std::size_t{64} << 20;
 
 /// Four records each way.
 constexpr std::size_t kTlsBufferBytes = std::size_t{66} << 10;
+/// Frames up to this size are put together before they are sent: the system takes one piece faster than two.
+constexpr std::size_t kSmallFrameBytes = 512;
 
 /// Both ends do it with each frame, in the same order: what is not said is then known.
 void remember(const TcpHead& head, SaidOperations& said) {
@@ -33,9 +35,6 @@ void remember(const TcpHead& head, SaidOperations& said) {
 }
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
-
-/// Frames up to this size are put together before they are sent: the system takes one piece faster than two.
-constexpr std::size_t kSmallFrameBytes = 512;
 
 /// What came of `call`, which sends or receives something, and how many bytes.
 template <class Call>
@@ -90,12 +89,17 @@ TcpConnection::Result TcpConnection::send(std::span<const std::byte> head,
                                           std::span<const std::byte> payload, bool more,
                                           std::size_t& num_sent) {
   const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
-  if (head.size() + payload.size() <= kSmallFrameBytes) {
-    std::array<std::byte, kSmallFrameBytes> frame;  // filled as far as it is sent
-    std::memcpy(frame.data(), head.data(), head.size());
-    if (!payload.empty()) std::memcpy(frame.data() + head.size(), payload.data(), payload.size());
-    const std::size_t size = head.size() + payload.size();
-    return outcome([&] { return ::send(socket_, frame.data(), size, flags); }, num_sent);
+  std::array<std::byte, kSmallFrameBytes> together;  // filled as far as it is sent
+  std::span<const std::byte> piece = head.empty() ? payload : head;
+  const std::size_t size = head.size() + payload.size();
+  if (!head.empty() && !payload.empty() && size <= together.size()) {
+    std::memcpy(together.data(), head.data(), head.size());
+    std::memcpy(together.data() + head.size(), payload.data(), payload.size());
+    piece = std::span(together).first(size);
+  }
+  if (piece.size() == size) {
+    return outcome([&] { return ::sendto(socket_, piece.data(), piece.size(), flags, nullptr, 0); },
+                   num_sent);
   }
   // NOLINTBEGIN(cppcoreguidelines-pro-type-const-cast): sendmsg() only reads
   std::array<iovec, 2> parts{{{const_cast<std::byte*>(head.data()), head.size()},
@@ -240,9 +244,11 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_
 
 TcpConnection::Result TcpConnection::receive(const Parts& parts, std::size_t& num_received) {
   if (parts.payload.empty()) {
-    return outcome(
-        [&] { return ::recv(socket_, parts.ahead.data(), parts.ahead.size(), MSG_DONTWAIT); },
-        num_received);
+    const auto receive_ahead = [&] {
+      return ::recvfrom(socket_, parts.ahead.data(), parts.ahead.size(), MSG_DONTWAIT, nullptr,
+                        nullptr);
+    };
+    return outcome(receive_ahead, num_received);
   }
   std::array<iovec, 2> areas{
       {{parts.payload.data(), parts.payload.size()}, {parts.ahead.data(), parts.ahead.size()}}};
@@ -270,7 +276,7 @@ TcpConnection::Result TcpConnection::receive_encrypted(const Parts& parts,
     num_received = count;
     if (count != 0) return Result::MOVED;
     if (tls_->has_ended()) return Result::ENDED;
-    const Result result = receive({tls_->room(), {}}, count);
+    const Result result = receive({{}, tls_->room()}, count);
     if (result != Result::MOVED) return result;
     tls_->take_in(count);
   }

@@ -35,8 +35,15 @@ void note_message(Direction direction) {
   if (now == 1) strike()();
 }
 
-using SendFunction = ssize_t (*)(int, const msghdr*, int);
-using ReceiveFunction = ssize_t (*)(int, msghdr*, int);
+/// The C library's, which this file's stand before.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));  // NOLINT
+}
+using SendMessage = ssize_t(int, const msghdr*, int);
+using SendTo = ssize_t(int, const void*, std::size_t, int, const sockaddr*, socklen_t);
+using ReceiveMessage = ssize_t(int, msghdr*, int);
+using ReceiveFrom = ssize_t(int, void*, std::size_t, int, sockaddr*, socklen_t*);
 
 }  // namespace
 
@@ -56,22 +63,41 @@ bool disarm_strike() {
 
 extern "C" {
 
+using crossdevice::chaos::Direction;
+using crossdevice::chaos::next;
+using crossdevice::chaos::note_message;
+
 CROSSDEVICE_EXPORT ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-  using crossdevice::chaos::SendFunction;
-  static const auto function =
-      reinterpret_cast<SendFunction>(::dlsym(RTLD_NEXT, "sendmsg"));  // NOLINT
-  crossdevice::chaos::note_message(crossdevice::chaos::Direction::SEND);
+  static const auto function = next<crossdevice::chaos::SendMessage>("sendmsg");
+  note_message(Direction::SEND);
   if (function != nullptr) return function(socket, message, flags);
   return ::syscall(SYS_sendmsg, socket, message, flags);
 }
 
+CROSSDEVICE_EXPORT ssize_t sendto(int socket, const void* bytes, std::size_t size, int flags,
+                                  const sockaddr* address, socklen_t address_size) {
+  static const auto function = next<crossdevice::chaos::SendTo>("sendto");
+  note_message(Direction::SEND);
+  if (function != nullptr) return function(socket, bytes, size, flags, address, address_size);
+  return ::syscall(SYS_sendto, socket, bytes, size, flags, address, address_size);
+}
+
 CROSSDEVICE_EXPORT ssize_t recvmsg(int socket, msghdr* message, int flags) {
-  using crossdevice::chaos::ReceiveFunction;
-  static const auto function =
-      reinterpret_cast<ReceiveFunction>(::dlsym(RTLD_NEXT, "recvmsg"));  // NOLINT
+  static const auto function = next<crossdevice::chaos::ReceiveMessage>("recvmsg");
   const ssize_t count = function != nullptr ? function(socket, message, flags)
                                             : ::syscall(SYS_recvmsg, socket, message, flags);
-  if (count > 0) crossdevice::chaos::note_message(crossdevice::chaos::Direction::RECEIVE);
+  if (count > 0) note_message(Direction::RECEIVE);
+  return count;
+}
+
+CROSSDEVICE_EXPORT ssize_t recvfrom(int socket, void* bytes, std::size_t size, int flags,
+                                    sockaddr* address, socklen_t* address_size) {
+  static const auto function = next<crossdevice::chaos::ReceiveFrom>("recvfrom");
+  const ssize_t count =
+      function != nullptr
+          ? function(socket, bytes, size, flags, address, address_size)
+          : ::syscall(SYS_recvfrom, socket, bytes, size, flags, address, address_size);
+  if (count > 0) note_message(Direction::RECEIVE);
   return count;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A moment in what this process says to others, other than one by a clock: before the n-th message is sent, or behind the n-th that has come.
 ///
-/// A program that has this file has its own sendmsg() and recvmsg(), which are the transports' over TCP: by them a schedule's step, a measured link or a pack is found.
-/// What workers say through shared memory, UCX or TLS passes none of them.
+/// A program that has this file has its own sendto(), sendmsg(), recvfrom() and recvmsg(), which are TcpConnection's alone: by them a schedule's step, a measured link
+/// or a pack is found. What workers say through shared memory or UCX passes none of them, and of TLS they carry records.
 #pragma once
 
 #include <cstdint>

@@ -3,11 +3,19 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "comm/detail/tcp_connection.h"
+#include "comm/detail/tcp_message.h"
 
 namespace crossdevice::chaos {
 namespace {
@@ -63,6 +71,38 @@ TEST_F(StrikePointTest, WhatHasNotComeIsNotCounted) {
   EXPECT_EQ(strikes_, 0);
   EXPECT_EQ(hear(), 1);
   EXPECT_EQ(strikes_, 1);
+}
+
+/// By whichever call of the system they leave and come.
+TEST_F(StrikePointTest, CountsTheFramesOfATcpConnection) {
+  using detail::TcpConnection;
+  TcpConnection sender(std::exchange(ends_[0], -1));
+  TcpConnection receiver(std::exchange(ends_[1], -1));
+  for (const std::size_t size : {std::size_t{0}, std::size_t{8}, std::size_t{40'000}}) {
+    std::vector<std::byte> payload(size);
+    detail::TcpHead head;
+    head.payload_size = static_cast<std::uint32_t>(size);
+    head.size = size;
+    strikes_ = 0;
+    arm(Direction::SEND, 1);
+    sender.begin_frame(head);
+    std::size_t count = 0;
+    ASSERT_EQ(sender.push(payload.data(), /*more=*/false, count), TcpConnection::Result::MOVED);
+    EXPECT_EQ(strikes_, 1) << size;
+    arm(Direction::RECEIVE, 1);
+    ASSERT_EQ(receiver.read({}, /*is_followed=*/false, count), TcpConnection::Result::MOVED);
+    EXPECT_EQ(strikes_, 2) << size;
+    ASSERT_NE(receiver.head(), nullptr);
+    receiver.skip(receiver.ahead().size());
+    if (receiver.num_expected() > 0) {  // what is longer than what is read ahead
+      arm(Direction::RECEIVE, 1);
+      ASSERT_EQ(receiver.read(std::span(payload).first(receiver.num_expected()),
+                              /*is_followed=*/false, count),
+                TcpConnection::Result::MOVED);
+      EXPECT_EQ(strikes_, 3) << size;
+    }
+    receiver.end_frame();
+  }
 }
 
 TEST_F(StrikePointTest, ComesNoMoreOnceItIsDisarmed) {

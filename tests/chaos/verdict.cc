@@ -57,10 +57,11 @@ class Judge {
       : plan_(plan), reports_(reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
     steps_.reserve(reports.size());
     for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
-    // Whose link is bad while they meet, or who has not what it needs for it, may be left out: they wait for it as long as they are patient.
+    // Whose link is bad while they meet, or who has not what it needs for it, may be left out, at once or when they meet again: they wait for it as long as they
+    // are patient.
     const bool may_be_left_out =
         (is_of_link(plan.fault) || is_of_limits(plan.fault)) && plan.phase == Phase::REBUILD;
-    if (may_be_left_out && !loses_worker(plan.fault) && !is_member(plan.victim)) {
+    if (may_be_left_out && !loses_worker(plan.fault) && !is_in_at_last(plan.victim)) {
       lost_.push_back(plan.victim);
       std::sort(lost_.begin(), lost_.end());
     }
@@ -122,6 +123,15 @@ class Judge {
     const std::vector<Event>& events = report(rank).events;
     return std::any_of(events.begin(), events.end(),
                        [](const Event& event) { return event.kind == EventKind::MEMBER; });
+  }
+  /// Whether the last that it heard of a new cluster is that it is in it.
+  [[nodiscard]] bool is_in_at_last(int rank) const {
+    const std::vector<Event>& events = report(rank).events;
+    const auto last = std::find_if(events.rbegin(), events.rend(), [](const Event& event) {
+      return event.kind == EventKind::MEMBER ||
+             (event.kind == EventKind::FAIL && event.step.starts_with("rebuild"));
+    });
+    return last != events.rend() && last->kind == EventKind::MEMBER;
   }
   /// Whether this worker, all of whose calls have come to their end, only did not hear that everybody has come to the last barrier, of which others have heard:
   /// they have left, and nobody is there to go on with. Whatever carries messages may lose the last one.

@@ -471,6 +471,20 @@ TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
               Contains(HasSubstr("who was left out gets a INTERNAL")));
   EXPECT_THAT(violations(plan, {with, without, is_out("ABORTED"), dead}, {}),
               Contains(HasSubstr("is in a cluster of 0, 1, 2, not of 0, 1")));
+  const auto first_with = [] {
+    return joined()
+        .failed("call 1 1", "UNAVAILABLE", {3}, "rank 3 is gone")
+        .done("rebuild 1")
+        .member({0, 1, 2})
+        .failed("make 2", "UNAVAILABLE", {2}, "rank 2 is gone");
+  };
+  const WorkerReport then_without =
+      first_with().done("rebuild 2").member({0, 1}).done("barrier 3").done("leave").ended();
+  const WorkerReport then_out =
+      first_with().failed("rebuild 2", "UNAVAILABLE", {0}, "gone").done("leave").ended();
+  EXPECT_THAT(violations(plan, {then_without, then_without, then_out, dead}, {}), IsEmpty());
+  EXPECT_THAT(violations(plan, {then_without, with, then_out, dead}, {}),
+              Contains(HasSubstr("is in a cluster of 0, 1, 2, not of 0, 1")));
 }
 
 TEST(VerdictTest, CallsThatDifferAreInternalErrors) {

@@ -137,9 +137,11 @@ TEST(InquestTest, AfterADeadlineItEndsSoon) {
   EXPECT_LT(waited, kSoon);
 }
 
-/// Whom each of three members names where rank 1, which is in no operation, does not come. Rank 0's time is over 1 s before rank 2's, after `enter`.
+/// Whom each of three members names where rank 1, which is in no operation, does not come. Rank 0's time is over 1 s before rank 2's, after `enter`; it waits
+/// for messages from `awaited`.
 std::vector<std::vector<int>> named_where_rank_1_is_missing(
-    const std::function<void(Cluster& cluster)>& enter, bool comes_rank_2) {
+    const std::function<void(Cluster& cluster)>& enter, bool comes_rank_2,
+    const std::vector<int>& awaited = {}) {
   std::vector<std::vector<int>> culprits(3);
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
     Inquest inquest(cluster);
@@ -152,7 +154,10 @@ std::vector<std::vector<int>> named_where_rank_1_is_missing(
     inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}), deadline);
     std::this_thread::sleep_until(deadline.moment());
     try {
-      inquest.hold("reduce #7", DeadlineExceededError("timed out"), true);
+      std::vector<RankInfo> ranks;
+      for (const int each : awaited) ranks.push_back(cluster->worker(each));
+      inquest.hold("reduce #7",
+                   DeadlineExceededError("timed out", {.operation = {}, .culprits = ranks}), true);
     } catch (const DeadlineExceededError& error) {
       for (const RankInfo& each : error.culprits()) {
         culprits[static_cast<std::size_t>(rank)].push_back(each.rank);
@@ -182,18 +187,32 @@ TEST(InquestTest, WhoIsKnownToBeInTheOperationIsNotNamedForNotSayingSo) {
 
 /// As in a reduction to one worker, where the others do not wait for the end.
 TEST(InquestTest, WhoHasDoneItsPartIsNotNamedForHearingNothing) {
+  for (const std::uint64_t last : {7U, 8U}) {
+    const auto enter = [last](Cluster& cluster) {
+      if (cluster.rank() == 1) return;
+      cluster.enter_operation("reduce", cluster.rank() == 2 ? last : 7);
+      if (cluster.rank() == 2) cluster.leave_operation();
+    };
+    constexpr int kTries = 5;  // as above
+    const std::vector<std::vector<int>> expected{{1}, {}, {}};
+    std::vector<std::vector<int>> culprits;
+    for (int i = 0; i < kTries && culprits != expected; ++i) {
+      culprits = named_where_rank_1_is_missing(enter, /*comes_rank_2=*/false);
+    }
+    EXPECT_EQ(culprits, expected) << last;
+  }
+}
+
+/// As between two packs of one call.
+TEST(InquestTest, WhoOwesAMessageIsNamedThoughItIsInNoOperation) {
   const auto enter = [](Cluster& cluster) {
     if (cluster.rank() == 1) return;
     cluster.enter_operation("reduce", 7);
     if (cluster.rank() == 2) cluster.leave_operation();
   };
-  constexpr int kTries = 5;  // as above
-  const std::vector<std::vector<int>> expected{{1}, {}, {}};
-  std::vector<std::vector<int>> culprits;
-  for (int i = 0; i < kTries && culprits != expected; ++i) {
-    culprits = named_where_rank_1_is_missing(enter, /*comes_rank_2=*/false);
-  }
-  EXPECT_EQ(culprits, expected);
+  const std::vector<std::vector<int>> culprits =
+      named_where_rank_1_is_missing(enter, /*comes_rank_2=*/false, /*awaited=*/{2});
+  EXPECT_EQ(culprits, (std::vector<std::vector<int>>{{1, 2}, {}, {}}));
 }
 
 TEST(InquestTest, WhereNobodyCameLateTheFirstSaysWhomItWaitedFor) {

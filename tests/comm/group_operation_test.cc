@@ -61,7 +61,19 @@ TEST(GroupOperation, TheNumberIsNotComparedButSaid) {
   EXPECT_EQ(to_string(second).substr(0, 15), "reduce #12 SUM ");
   EXPECT_EQ(short_name(second), "reduce #12");
   EXPECT_EQ(short_name(pack_operation({.kind = "reduce"})), "reduce");
-  EXPECT_EQ(none_since(second), "no operation since reduce #12");
+}
+
+TEST(GroupOperation, WhoIsInNoneSinceItOrALaterOneHasLeftIt) {
+  const GroupOperation operation = pack_operation({.kind = "reduce", .sequence = 12});
+  EXPECT_TRUE(has_left("no operation since reduce #12", operation));
+  EXPECT_TRUE(has_left("no operation since all_gather #13", operation));
+  for (const char* const other :
+       {"", "reduce #12", "reduce #13", "no operation", "no operation since reduce #11",
+        "no operation since reduce", "no operation since reduce #", "no operation since #12x",
+        "no operation since reduce #99999999999999999999"}) {
+    EXPECT_FALSE(has_left(other, operation)) << other;
+  }
+  EXPECT_FALSE(has_left("no operation since reduce #12", pack_operation({.kind = "reduce"})));
 }
 
 TEST(GroupOperation, ALongKindIsCut) {

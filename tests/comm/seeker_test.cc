@@ -15,13 +15,10 @@
 
 #include <asio/io_context.hpp>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "comm/detail/meeting_message.h"
 #include "comm/detail/meeting_place.h"
 #include "support/frame_speaker.h"
-#include "support/loopback_listener.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -75,38 +72,46 @@ TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
   slow.join();
 }
 
-/// As behind a link on which one word takes a good part of the patience: the first is heard after three times that, with TLS.
+/// As behind a link on which each word takes a good part of the patience.
 TEST(SeekerTest, AConnectionThatWasLongInComingGetsTheWholePatienceToo) {
   constexpr milliseconds kPatience{2000};
   constexpr milliseconds kFirstWord{1400};
-  const testing::LoopbackListener listener(0);
-  // There is no room for a second one, which the system therefore asks for again after 1 s.
-  const std::unique_ptr<FrameSpeaker> first = FrameSpeaker::dial(listener.port());
-  std::thread slow([&] {
-    std::this_thread::sleep_for(milliseconds(300));
-    ::close(::accept(listener.descriptor(), nullptr, nullptr));
-    const FrameSpeaker speaker(::accept(listener.descriptor(), nullptr, nullptr));
-    std::this_thread::sleep_for(kFirstWord);
-    speaker.say(ControlKind::CHALLENGE, Challenge{}.encode());
-    const std::optional<Frame> frame = speaker.hear();
-    if (!frame.has_value()) return;
-    Found found;
-    found.rank = 1;
-    found.mac = found.expected_mac(kSecret, Seek::decode(frame->payload).nonce);
-    speaker.say(ControlKind::FOUND, found.encode());
-    (void)speaker.hear();
-  });
-  asio::io_context io(1);
-  std::optional<SeekResult> result;
-  const auto begin = std::chrono::steady_clock::now();
-  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
-                           std::vector<std::string>{listener.address()}, kPatience,
-                           [&](SeekResult found) { result = std::move(found); })
-      ->start();
-  io.run();
-  slow.join();
-  EXPECT_TRUE(result.has_value() && result->found.has_value());
-  EXPECT_GT(std::chrono::steady_clock::now() - begin, kPatience);  // or the second found room
+  const auto seek_once = [&] {
+    const SpeakersAddress address(/*backlog=*/0);
+    // There is no room for a second one, which the system therefore asks for again after 1 s.
+    const std::unique_ptr<FrameSpeaker> first = FrameSpeaker::dial(address.port());
+    std::thread slow([&] {
+      std::this_thread::sleep_for(milliseconds(300));
+      (void)address.accept();
+      const std::unique_ptr<FrameSpeaker> speaker = address.accept();
+      if (!speaker) return;
+      std::this_thread::sleep_for(kFirstWord);
+      speaker->say(ControlKind::CHALLENGE, Challenge{}.encode());
+      const std::optional<Frame> frame = speaker->hear();
+      if (!frame.has_value()) return;
+      Found found;
+      found.rank = 1;
+      found.mac = found.expected_mac(kSecret, Seek::decode(frame->payload).nonce);
+      speaker->say(ControlKind::FOUND, found.encode());
+      (void)speaker->hear();
+    });
+    asio::io_context io(1);
+    bool is_found = false;
+    const auto begin = std::chrono::steady_clock::now();
+    std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
+                             std::vector<std::string>{address.text()}, kPatience,
+                             [&](const SeekResult& result) { is_found = result.found.has_value(); })
+        ->start();
+    io.run();
+    address.stop();
+    slow.join();
+    // Sooner it has found room at once, which shows nothing.
+    return is_found && std::chrono::steady_clock::now() - begin > kPatience;
+  };
+  constexpr int kTries = 5;  // a machine may be busy
+  bool is_found = false;
+  for (int i = 0; i < kTries && !is_found; ++i) is_found = seek_once();
+  EXPECT_TRUE(is_found);
 }
 
 TEST(SeekerTest, WhoSaysNothingIsGivenUp) {

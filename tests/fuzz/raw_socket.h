@@ -41,7 +41,7 @@ class RawSocket {
     return *this;
   }
 
-  /// To a port of this machine where somebody listens. Where all numbers of its own end are taken, it waits until one is free again.
+  /// To a port of this machine where somebody listens. Where all numbers of its own end are taken, it waits for one to become free, for 5 s.
   [[nodiscard]] static RawSocket to(std::uint16_t port) {
     RawSocket client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const sockaddr_in address = loopback(port);

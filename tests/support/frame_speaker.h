@@ -119,6 +119,7 @@ class FrameSpeaker {
 /// At a port of 127.0.0.1 that the kernel picks.
 class SpeakersAddress {
  public:
+  explicit SpeakersAddress(int backlog = 100) : listener_(backlog) {}
   [[nodiscard]] std::string text() const { return listener_.address(); }
   [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
   void stop() const { ::shutdown(listener_.descriptor(), SHUT_RDWR); }
@@ -132,7 +133,7 @@ class SpeakersAddress {
   }
 
  private:
-  LoopbackListener listener_{100};
+  LoopbackListener listener_;
 };
 
 }  // namespace crossdevice::testing

@@ -53,7 +53,8 @@ prepare_operation(const GroupOperationInfo& info);
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
 /// "all_reduce #12".
 [[nodiscard]] CROSSDEVICE_EXPORT std::string short_name(const GroupOperation& operation);
-/// In what a worker is seen that has done its part of that operation and is in none since: "no operation since all_reduce #12".
-[[nodiscard]] CROSSDEVICE_EXPORT std::string none_since(const GroupOperation& operation);
+/// Whether a worker that is seen in `last_operation` has left that one, or a later one of as many calls, and is in none since: "no operation since reduce #13".
+[[nodiscard]] CROSSDEVICE_EXPORT bool has_left(std::string_view last_operation,
+                                               const GroupOperation& operation);
 
 }  // namespace crossdevice

@@ -63,7 +63,9 @@ class OperationNote {
       std::string text(begin, ::strnlen(begin, sizeof words));
       const std::uint64_t sequence = (state & ~kIdle) - kFirst;
       if (sequence > 0) text += " #" + std::to_string(sequence);
-      return (state & kIdle) == 0 ? text : std::string(kNone) + " since " + text;  // none_since()
+      return (state & kIdle) == 0
+                 ? text
+                 : std::string(kNone) + " since " + text;  // as has_left() reads it
     }
     return {};  // it goes from one to the next
   }

@@ -118,8 +118,8 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     return static_cast<std::int32_t>(theirs - phase) >= 0;
   }
 
-  /// has_come() of who waits with a free core. Asks first for the lines of the rank's head behind the one that is looked at: they are written before it, so they come
-  /// while it does, and not one after the other.
+  /// has_come(). Asks first for the lines of the rank's head behind the one that is looked at: they are written before it, so they come while it does, and not
+  /// one after the other.
   [[nodiscard]] bool look_at(int of_rank) const {
     const detail::Announcement& theirs = announcement_of(*flags[static_cast<std::size_t>(of_rank)]);
     for (std::size_t at = detail::Announcement::kHeadInFirstLine; at < head_size;
