@@ -15,6 +15,8 @@ from drawings import in_order, placement_text, title_of
 NAMES_OF_OURS = {contender.name for contender in who.CONTENDERS if contender.is_ours}
 # Rows of a table; the file of rows and the charts have all sizes.
 SHOWN_SIZES = {8, 64, 256, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10, 2 << 20, 8 << 20, 16 << 20, 64 << 20}
+# On one host: smaller values lie in the caches, and what they take are steps, not bytes.
+MEMORY_BOUND_FROM = 64 << 10
 OWN_DRAWINGS = re.compile(r"(.+-(time|bandwidth)|gradients|gradients-network|workers-\d+[KMG]?)\.svg")
 PREAMBLE = "\n".join((
     "- Times, those of the charts too, are medians of the rounds' medians, of the slowest worker. Everybody's values were checked, and buffers are rewritten "
@@ -24,7 +26,8 @@ PREAMBLE = "\n".join((
     "**Bold**: the peer is ahead in every round, or in so many that chance would do that less than once in twenty (of 20 rounds in 15). *Italic*: undecided.",
     "- Behind ours: the fastest and the slowest round, and the median of the rounds' percentages of a bound; \"-\": the bound was not measured.",
     "- The bound on one host is the physical limit, measured in the same run, in turns with the operation (in place: scaling the same buffers in place; out of "
-    "place: a non-temporal copy; by all workers at once). More than 100 % means that ours profits more from the caches than the plain loop does.",
+    "place: a non-temporal copy; by all workers at once). More than 100 % means that ours profits more from the caches than the plain loop does. Below "
+    f"{charts.byte_text(MEMORY_BOUND_FROM)} memory bounds nothing, and it is not shown.",
     "- The bound across links is 2(n-1)/n of the bytes over the speed of a plain TCP stream on such a link, each way while both ways are full. "
     "More than 100 % means that the links let some bytes pass at once after a rest, as shapers do.",
     "- Below 4 KiB, where the links' speed says nothing, the bound across links is an all-reduce of 8 bytes among as many workers on the same cores, by plain "
@@ -56,13 +59,14 @@ def ratio_text(ratio):
     return text if ratio.low == ratio.high else f"{text} ({factor_text(ratio.low)}-{factor_text(ratio.high)})"
 
 
-def cell_text(name, cell, has_links=False):
+def cell_text(name, cell, has_links=False, has_bound=True):
     if cell is None:
         return ""
     text = time_text(cell.time_us.median)
     if name == summary.OURS:
         more = [span_text(cell.time_us)] if cell.time_us.low != cell.time_us.high else []
-        more += [f"{cell.percent:.0f} %"] if cell.percent is not None else ["-"] if has_links else []
+        if has_bound:
+            more += [f"{cell.percent:.0f} %"] if cell.percent is not None else ["-"] if has_links else []
         return text + (f" ({'; '.join(more)})" if more else "")
     ratio = cell.ratios.get(summary.OURS)
     if ratio is None:
@@ -81,7 +85,8 @@ def scene_table(table, has_links=False):
             continue
         cells = table[key]
         what = placement_text(key.in_place) + ("" if key.op == "all_reduce" else ", as a batch")
-        lines.append(f"| {charts.byte_text(key.size_bytes)} | {what} | " + " | ".join(cell_text(name, cells.get(name), has_links) for name in names) + " |")
+        has_bound = has_links or key.size_bytes >= MEMORY_BOUND_FROM
+        lines.append(f"| {charts.byte_text(key.size_bytes)} | {what} | " + " | ".join(cell_text(name, cells.get(name), has_links, has_bound) for name in names) + " |")
     return lines
 
 

@@ -79,6 +79,13 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(cells["crossdevice"].percent, 50)
         self.assertEqual(cells["gloo"].percent, 10)
 
+    def test_what_lies_in_the_caches_is_not_held_against_the_memory(self):
+        limit = {"limit": "in_place_scale", "limit_gbs": 2.0, "traffic_gbs": 1.0}
+        shown = {size: "\n".join(page.scene_table(summary.summarise([row("crossdevice", 0, 10, size_bytes=size, **limit)])))
+                 for size in (32 << 10, 64 << 10)}
+        self.assertNotIn("%", shown[32 << 10])
+        self.assertIn("50 %", shown[64 << 10])
+
     def test_a_batch_is_held_against_the_limit_of_the_flat_buffer(self):
         limit = {"limit": "in_place_scale", "limit_gbs": 2.0, "traffic_gbs": 1.0}
         batch = {"op": "batch_reduce", "limit": "flat_buffer", "limit_gbs": 1.0, "percent_of_limit": 90.0}
