@@ -88,6 +88,8 @@ class Judge {
       judge_times(rank);
     }
     judge_first_failures();
+    judge_notice();
+    judge_what_comes_after();
     judge_news_of_giving_up();
     judge_news_of_deaths();
     judge_recovery();
@@ -317,7 +319,12 @@ class Judge {
     const bool is_unclear =
         is_of_link(plan_.fault) &&
         (!silences_link(plan_.fault) || (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
-    const auto is_named_here = [&](int each) { return names(failure, each); };
+    // A program goes by culprits(); of who lacks something, or is cut off, the text may say it.
+    const bool goes_by_ranks = is_mismatch(plan_.fault) || plan_.fault == Fault::STOP ||
+                               plan_.fault == Fault::THROW || plan_.fault == Fault::KILL;
+    const auto is_named_here = [&](int each) {
+      return goes_by_ranks ? contains(failure.ranks, each) : names(failure, each);
+    };
     const auto end_of_first = to_blame.begin() + static_cast<std::ptrdiff_t>(num_first);
     const bool is_first_named = std::any_of(to_blame.begin(), end_of_first, is_named_here);
     if (num_first > 0 && !is_first_named && !is_unclear) {
@@ -396,6 +403,32 @@ class Judge {
       first = std::min(first.value_or(death), death);
     }
     return first;
+  }
+
+  /// Calls that differ do not pass unnoticed.
+  void judge_notice() {
+    const std::string call = fmt::format("call 1 {}", plan_.call);
+    if (!is_mismatch(plan_.fault) || !has_come_to(plan_.victim, call)) return;
+    const bool is_noticed = std::any_of(steps_.begin(), steps_.end(), [](const auto& each) {
+      return std::any_of(each.begin(), each.end(),
+                         [](const Step& step) { return step.failure != nullptr; });
+    });
+    if (!is_noticed) complain(plan_.victim, "{} differs, and nobody has noticed", call);
+  }
+
+  /// What has happened once, before they met anew, spoils nothing after it.
+  void judge_what_comes_after() {
+    const bool happens_once = is_mismatch(plan_.fault) || plan_.fault == Fault::THROW ||
+                              plan_.fault == Fault::KILL || plan_.fault == Fault::STOP;
+    if (!happens_once || plan_.phase == Phase::REBUILD) return;
+    for (int rank = 0; rank < plan_.num_workers; ++rank) {
+      for (const Step& step : steps(rank)) {
+        const bool is_after = step.generation() > 1 && !step.is_a("rebuild");
+        if (!is_after || step.failure == nullptr) continue;
+        complain(rank, "{} fails, though nothing happens any more: {} {}", step.name,
+                 step.failure->code, step.failure->text);
+      }
+    }
   }
 
   /// Who gives up is heard at once, long before a deadline.

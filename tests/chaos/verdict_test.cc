@@ -528,6 +528,52 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
   EXPECT_THAT(found("rank 1 makes different calls"), is_short_of("both"));
 }
 
+TEST(VerdictTest, CallsThatDifferAreNoticed) {
+  Plan plan = killing();
+  const WorkerReport well = joined().done("call 1 1").done("barrier 1").done("leave").ended();
+  for (const Fault fault : {Fault::OTHER_DTYPE, Fault::SKIP}) {
+    plan.fault = fault;
+    EXPECT_THAT(verdict(plan, well, well, well),
+                Contains(HasSubstr("call 1 1 differs, and nobody has noticed")));
+  }
+}
+
+TEST(VerdictTest, ACulpritIsNamedToPrograms) {
+  Plan plan = killing();
+  plan.fault = Fault::OTHER_COUNT;
+  const auto told = [](std::vector<int> culprits) {
+    return joined()
+        .failed("call 1 1", "INTERNAL", std::move(culprits),
+                "workers make different calls: rank 0 a, rank 1 a, rank 2 b")
+        .done("rebuild 1")
+        .member({0, 1, 2})
+        .done("barrier 2")
+        .done("leave")
+        .ended();
+  };
+  EXPECT_THAT(verdict(plan, told({2}), told({2}), told({2})), IsEmpty());
+  EXPECT_THAT(verdict(plan, told({}), told({2}), told({2})),
+              Contains(HasSubstr("rank 0: call 1 1: the first error does not name rank 2")));
+}
+
+TEST(VerdictTest, WhatHasHappenedOnceSpoilsNothingLater) {
+  const auto failing = [](const std::string& step) {
+    return bereaved()
+        .done("rebuild 1")
+        .member({0, 1})
+        .failed(step, "UNAVAILABLE", {0}, "gone")
+        .done("rebuild 2")
+        .member({0, 1})
+        .done("barrier 3")
+        .done("leave")
+        .ended();
+  };
+  for (const char* const step : {"make 2", "call 2 0", "barrier 2"}) {
+    EXPECT_THAT(verdict_with(failing(step)),
+                Contains(HasSubstr(step + std::string(" fails, though nothing happens any more"))));
+  }
+}
+
 TEST(VerdictTest, WhoCannotRebuildForWantOfSomethingIsLeftOut) {
   Plan plan = killing();
   plan.fault = Fault::SHARED_MEMORY;

@@ -11,8 +11,8 @@
  * What is proved, for every order of steps:
  *   - nobody waits for ever: nothing can happen any more only when everybody has done its rounds, has been told why not, or is dead (spin's invalid end
  *     states, and `init`);
- *   - no abort is lost: once the chief has heard one, everybody who is there in the end has been told (`init`), and before it hears that the caller has left
- *     (`hear_chief`);
+ *   - no abort is lost: once the chief has heard one, nobody who has not done its rounds goes on waiting for them (`init`), and whoever hears that the caller has
+ *     left has been told before (`hear_chief`);
  *   - a round that is complete for one is not failed for another (`completed`);
  *   - who has met has met all: nobody goes to work before everybody has come (`hear_chief`).
  *
@@ -331,7 +331,6 @@ init {
   do
   :: r < N ->
     assert(phase[r] == DONE || phase[r] == ENDED || phase[r] == DEAD);
-    assert(!is_serving || !is_aborted || !HAS(is_present, r) || phase[r] == ENDED || phase[r] == DONE);
     r++
   :: r == N -> break
   od
