@@ -319,9 +319,10 @@ class Judge {
     const bool is_unclear =
         is_of_link(plan_.fault) &&
         (!silences_link(plan_.fault) || (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
-    // A program goes by culprits(); of who lacks something, or is cut off, the text may say it.
-    const bool goes_by_ranks = is_mismatch(plan_.fault) || plan_.fault == Fault::STOP ||
-                               plan_.fault == Fault::THROW || plan_.fault == Fault::KILL;
+    // A program goes by culprits(). Of calls that differ these are who differs from the lowest rank, which may be the one that differs from all; of who lacks something,
+    // or is cut off, the text may say it.
+    const bool goes_by_ranks =
+        plan_.fault == Fault::STOP || plan_.fault == Fault::THROW || plan_.fault == Fault::KILL;
     const auto is_named_here = [&](int each) {
       return goes_by_ranks ? contains(failure.ranks, each) : names(failure, each);
     };

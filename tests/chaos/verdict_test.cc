@@ -539,21 +539,12 @@ TEST(VerdictTest, CallsThatDifferAreNoticed) {
 }
 
 TEST(VerdictTest, ACulpritIsNamedToPrograms) {
-  Plan plan = killing();
-  plan.fault = Fault::OTHER_COUNT;
-  const auto told = [](std::vector<int> culprits) {
-    return joined()
-        .failed("call 1 1", "INTERNAL", std::move(culprits),
-                "workers make different calls: rank 0 a, rank 1 a, rank 2 b")
-        .done("rebuild 1")
-        .member({0, 1, 2})
-        .done("barrier 2")
-        .done("leave")
-        .ended();
-  };
-  EXPECT_THAT(verdict(plan, told({2}), told({2}), told({2})), IsEmpty());
-  EXPECT_THAT(verdict(plan, told({}), told({2}), told({2})),
-              Contains(HasSubstr("rank 0: call 1 1: the first error does not name rank 2")));
+  const WorkerReport in_text_alone =
+      recovered(joined().failed("call 1 1", "UNAVAILABLE", {}, "rank 2 is gone"))
+          .done("leave")
+          .ended();
+  EXPECT_THAT(verdict_with(in_text_alone),
+              Contains(HasSubstr("rank 1: call 1 1: the error names nobody who has failed")));
 }
 
 TEST(VerdictTest, WhatHasHappenedOnceSpoilsNothingLater) {

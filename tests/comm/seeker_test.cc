@@ -82,7 +82,7 @@ TEST(SeekerTest, AConnectionThatWasLongInComingGetsTheWholePatienceToo) {
     const std::unique_ptr<FrameSpeaker> first = FrameSpeaker::dial(address.port());
     std::thread slow([&] {
       std::this_thread::sleep_for(milliseconds(300));
-      (void)address.accept();
+      const std::unique_ptr<FrameSpeaker> makes_room = address.accept();
       const std::unique_ptr<FrameSpeaker> speaker = address.accept();
       if (!speaker) return;
       std::this_thread::sleep_for(kFirstWord);
