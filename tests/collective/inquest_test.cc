@@ -155,6 +155,7 @@ std::vector<std::vector<int>> named_where_rank_1_is_missing(
     std::this_thread::sleep_until(deadline.moment());
     try {
       std::vector<RankInfo> ranks;
+      ranks.reserve(awaited.size());
       for (const int each : awaited) ranks.push_back(cluster->worker(each));
       inquest.hold("reduce #7",
                    DeadlineExceededError("timed out", {.operation = {}, .culprits = ranks}), true);
