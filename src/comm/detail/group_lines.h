@@ -27,9 +27,9 @@ struct alignas(128) Announcement {
 
 /// A member's flags; written by it alone but for num_sleepers.
 ///
-/// What the others wait for in every operation is the first line of its announcement; the lines behind that hold what comes along; who waits asks for
-/// them as well. Beside it they read only given_up_at, whose line nobody writes until something is wrong; what is written in every
-/// operation but read by none lies in neither line. Lines come in pairs, because processors fetch them so.
+/// What the others wait for in every operation is the first line of its announcement; the lines behind that hold what comes along; who waits asks for them
+/// as well. Beside it they read only given_up_at, whose line nobody writes until something is wrong; what is written in every operation but read by none lies
+/// in neither line. Lines come in pairs, because processors fetch them so.
 ///
 /// Ordering: what is announced is written before Announcement::phase (release; whoever reads that with acquire sees it), and reason before given_up_at.
 /// Announcement::phase, given_up_at and num_sleepers are sequentially consistent among each other where an announcement exposes memory, and at ends: of a
