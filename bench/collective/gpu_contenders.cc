@@ -82,8 +82,9 @@ void GpuCopyLimit::enqueue() const {
 std::optional<RawNccl> RawNccl::make(const Case& test_case,
                                      const std::shared_ptr<detail::NcclClique>& among) {
   if (test_case.num_workers > 1 && among == nullptr) return std::nullopt;
-  if (test_case.collective != Collective::ALL_REDUCE || test_case.devices.all_host() ||
-      test_case.shapes.size() != 1 || test_case.num_input_elements() == 0) {
+  if ((test_case.collective != Collective::ALL_REDUCE &&
+       test_case.collective != Collective::BATCH_REDUCE) ||
+      test_case.devices.all_host() || test_case.num_input_elements() == 0) {
     return std::nullopt;
   }
   try {
@@ -99,16 +100,20 @@ std::optional<RawNccl> RawNccl::make(const Case& test_case,
 }
 
 void RawNccl::enqueue(const CaseBuffers& buffers, Placement placement) const {
-  const std::span<const Tensor> inputs = buffers.inputs()[0].values();
-  const std::span<const Tensor> outputs = buffers.outputs(placement)[0].values();
   detail::NcclClique::Launch launch(*clique_);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const int place = static_cast<int>(i);
-    launch.require(clique_->api().all_reduce(
-                       inputs[i].data(), outputs[i].data(),
-                       inputs[i].num_elements() * reduction_.parts, reduction_.type, reduction_.op,
-                       clique_->communicator(place), clique_->device(place).own_stream()),
-                   "ncclAllReduce");
+  for (std::size_t t = 0; t < buffers.inputs().size(); ++t) {
+    const std::span<const Tensor> inputs = buffers.inputs()[t].values();
+    const std::span<const Tensor> outputs = buffers.outputs(placement)[t].values();
+    if (inputs[0].num_elements() == 0) continue;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const int place = static_cast<int>(i);
+      launch.require(
+          clique_->api().all_reduce(inputs[i].data(), outputs[i].data(),
+                                    inputs[i].num_elements() * reduction_.parts, reduction_.type,
+                                    reduction_.op, clique_->communicator(place),
+                                    clique_->device(place).own_stream()),
+          "ncclAllReduce");
+    }
   }
   launch.end();
 }

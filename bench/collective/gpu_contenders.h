@@ -46,10 +46,11 @@ class GpuCopyLimit {
   std::size_t traffic_bytes_ = 0;
 };
 
-/// ncclAllReduce over a case's buffers, by the library's table and communicators and with nothing else of it: of MEAN the sum.
+/// ncclAllReduce over a case's buffers, by the library's table and communicators and with nothing else of it: of MEAN the sum, of a
+/// batch's tensors a call each, all in one group: nothing is packed.
 class RawNccl {
  public:
-  /// Nothing: the case is no all-reduce of one tensor, or NCCL cannot work there. `among`: of all workers' GPUs, where there are several workers.
+  /// Nothing: the case is no all-reduce of one tensor or several, or NCCL cannot work there. `among`: of all workers' GPUs, where there are several workers.
   [[nodiscard]] static std::optional<RawNccl> make(
       const Case& test_case, const std::shared_ptr<detail::NcclClique>& among = nullptr);
   void enqueue(const CaseBuffers& buffers, Placement placement) const;

@@ -44,7 +44,7 @@ the reducing cores have left in their caches. So calls on small buffers show how
 
 GPUs: --devices GPU:0,GPU:1 or -g 2, not together with host devices; several devices on one GPU (CROSSDEVICE_LOGICAL_GPUS) too, without NCCL.
 A process for each GPU: --workers N --devices GPU, where the worker with local rank r takes every GPU whose index is r modulo N. "raw NCCL" is
-ncclAllReduce on the same buffers, with communicators of its own.
+ncclAllReduce on the same buffers, with communicators of its own; for a batch's tensors a call each in one group.
 
 Workers: --workers N starts this program N times as crossdevice-run --bind does; under crossdevice-run, mpirun, srun and others it measures among the
 workers they have started (CROSSDEVICE_LAUNCHER=none: it does not). A time is the slowest worker's. The workers line up before each sample;

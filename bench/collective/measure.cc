@@ -137,12 +137,16 @@ std::vector<Row> measure_on_gpus(std::span<const Case> cases, std::span<Sets> se
     for (std::size_t i = 0; i < sets[0].size(); ++i) copies.enqueue();
     wait_for_gpus(cases[0].devices);
   }));
-  const std::optional<RawNccl> nccl = RawNccl::make(cases[0], options.raw_nccl);
-  if (nccl.has_value()) {
-    contenders.push_back(contender_on_gpus(cases[0], sets[0], [&nccl, &sets, &cases, placement] {
-      for (const CaseBuffers& buffers : sets[0]) nccl->enqueue(buffers, placement);
-      wait_for_gpus(cases[0].devices);
-    }));
+  std::vector<std::size_t> with_nccl;  // the cases of the last contenders
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    const std::optional<RawNccl> nccl = RawNccl::make(cases[c], options.raw_nccl);
+    if (!nccl.has_value()) continue;
+    with_nccl.push_back(c);
+    contenders.push_back(
+        contender_on_gpus(cases[c], sets[c], [nccl = *nccl, &sets, &cases, c, placement] {
+          for (const CaseBuffers& buffers : sets[c]) nccl.enqueue(buffers, placement);
+          wait_for_gpus(cases[c].devices);
+        }));
   }
   const std::vector<TimeStatistics> times = time_interleaved(contenders, options.timing, team);
   for (std::size_t c = 0; c < cases.size(); ++c) {
@@ -154,7 +158,9 @@ std::vector<Row> measure_on_gpus(std::span<const Case> cases, std::span<Sets> se
             : gigabytes_per_second(static_cast<double>(copies.traffic_bytes() * team.num_workers()),
                                    times[cases.size()].median_us);
   }
-  if (nccl.has_value()) rows[0].raw_nccl_us = times.back().median_us;
+  for (std::size_t i = 0; i < with_nccl.size(); ++i) {
+    rows[with_nccl[i]].raw_nccl_us = times[cases.size() + 1 + i].median_us;
+  }
   return rows;
 }
 

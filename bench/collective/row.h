@@ -25,9 +25,8 @@ struct Row {
   std::string algorithm;  ///< what ran
   Placement placement = Placement::OUT_OF_PLACE;
   TimeStatistics time;
-  std::optional<double>
-      raw_nccl_us;  ///< the median of ncclAllReduce by itself; nothing: there is none
-  std::optional<std::size_t> wrong;  ///< nothing: not checked
+  std::optional<double> raw_nccl_us;  ///< the median of RawNccl; nothing: there is none
+  std::optional<std::size_t> wrong;   ///< nothing: not checked
   Placing placing;
   std::string limit;  ///< what percent_of_limit refers to; empty: there is none
   double limit_gbs = 0;

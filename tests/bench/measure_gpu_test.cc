@@ -50,6 +50,10 @@ Case make_case(Collective collective, const Devices& devices, DType dtype = DTyp
   return test_case;
 }
 
+bool nccl_alone_does(Collective collective) {
+  return collective == Collective::ALL_REDUCE || collective == Collective::BATCH_REDUCE;
+}
+
 class MeasureGpuTest : public ::testing::Test {
  protected:
   std::vector<RowPair> measure(const std::vector<Case>& cases, const MeasureOptions& options) {
@@ -74,7 +78,7 @@ TEST_F(MeasureGpuTest, EveryOperationOfEveryOpsIsRight) {
         EXPECT_EQ(out_of_place.wrong, 0U);
         EXPECT_EQ(out_of_place.limit, "flat_device_copy");
         EXPECT_GT(out_of_place.limit_gbs, 0);
-        EXPECT_EQ(out_of_place.raw_nccl_us.has_value(), collective == Collective::ALL_REDUCE);
+        EXPECT_EQ(out_of_place.raw_nccl_us.has_value(), nccl_alone_does(collective));
         ASSERT_EQ(rows[0].in_place.has_value(), collective != Collective::GATHER);
         EXPECT_EQ(rows[0].in_place ? rows[0].in_place->wrong : 0U, 0U);
       }
@@ -122,7 +126,7 @@ TEST_F(MeasureGpuTest, WorkersMeasureTogether) {
       EXPECT_EQ(rows[0].out_of_place.wrong, 0U);
       EXPECT_EQ(rows[0].in_place->wrong, 0U);
       EXPECT_EQ(rows[0].out_of_place.limit, "flat_device_copy");
-      EXPECT_EQ(rows[0].out_of_place.raw_nccl_us.has_value(), collective == Collective::ALL_REDUCE);
+      EXPECT_TRUE(rows[0].out_of_place.raw_nccl_us.has_value());
       options.runner.run = [](const Case&, const CaseBuffers&, Placement) {};  // none is reduced
       EXPECT_GT(measure_cases(std::span<const Case>(&test_case, 1), "flat_buffer", options, owners,
                               team)[0]
@@ -144,7 +148,8 @@ TEST_F(MeasureGpuTest, ABatchIsHeldAgainstTheFlatBuffer) {
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_TRUE(rows[0].out_of_place.raw_nccl_us.has_value());
   EXPECT_EQ(rows[1].out_of_place.limit, "flat_buffer");
-  EXPECT_FALSE(rows[1].out_of_place.raw_nccl_us.has_value());
+  EXPECT_TRUE(rows[1].out_of_place.raw_nccl_us.has_value());
+  EXPECT_TRUE(rows[1].in_place->raw_nccl_us.has_value());
   const std::string line = table_line(rows[0], ShowPercentiles::NO, ShowRawNccl::YES);
   const std::string head = table_head(ShowPercentiles::NO, ShowRawNccl::YES);
   EXPECT_THAT(head, HasSubstr("raw NCCL"));
@@ -152,8 +157,25 @@ TEST_F(MeasureGpuTest, ABatchIsHeldAgainstTheFlatBuffer) {
   EXPECT_EQ(line.size() - table_line(rows[0], ShowPercentiles::NO).size(), 18U);
   const auto last_line = [](const std::string& text) { return text.size() - text.rfind('#'); };
   EXPECT_EQ(last_line(head) - last_line(table_head(ShowPercentiles::NO)), 18U);
-  const std::vector<Row> all{rows[0].out_of_place, rows[1].out_of_place};
-  EXPECT_THAT(json_report(all), HasSubstr("\"raw_nccl_us_median\": null"));
+  const auto gathered = measure({make_case(Collective::GATHER, devices)}, quick("auto", devices));
+  EXPECT_THAT(json_report(std::vector<Row>{gathered[0].out_of_place}),
+              HasSubstr("\"raw_nccl_us_median\": null"));
+}
+
+TEST_F(MeasureGpuTest, RawNcclReducesAllTensorsOfACase) {
+  const Devices devices{"GPU:0", "GPU:1", "GPU:3"};
+  OwnerThreads owners(devices.size());
+  for (const Collective collective : {Collective::ALL_REDUCE, Collective::BATCH_REDUCE}) {
+    const Case test_case = make_case(collective, devices);
+    CaseBuffers buffers(test_case, owners);
+    for (const Placement placement : {Placement::OUT_OF_PLACE, Placement::IN_PLACE}) {
+      buffers.rewrite_inputs();
+      buffers.poison_outputs(placement);
+      RawNccl::make(test_case).value().enqueue(buffers, placement);
+      wait_for_gpus(devices);
+      EXPECT_EQ(buffers.count_wrong(placement), 0U) << to_string(collective);
+    }
+  }
 }
 
 TEST_F(MeasureGpuTest, WrongValuesAreCounted) {
