@@ -2,6 +2,7 @@
 #include "crossdevice/comm/nccl_clique.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <span>
@@ -25,6 +26,12 @@
 #include "comm/detail/nccl_reaper.h"
 
 namespace crossdevice::detail {
+namespace {
+
+/// The end of a process is known at once by its control connection, which a thread of its own has to read.
+std::chrono::nanoseconds news_time() { return nccl_grace() / 20; }
+
+}  // namespace
 
 // ---------------------------------------------------------------------------------------------- what is shared
 
@@ -93,7 +100,19 @@ void NcclClique::State::give_up_communicators(const Deadline& deadline) {
   are_given_up = true;
 }
 
-std::exception_ptr NcclClique::State::find_async_error() const {
+std::chrono::steady_clock::time_point NcclClique::State::news_come_by() {
+  const auto now = std::chrono::steady_clock::now();
+  if (num_ranks == static_cast<int>(gpus.size())) return now;
+  if (!nccl_spoke.has_value()) nccl_spoke = now;
+  return *nccl_spoke + news_time();
+}
+
+void NcclClique::State::await_news() {
+  std::unique_lock lock(mutex);
+  (void)changed.wait_until(lock, news_come_by(), [this] { return !is_whole(); });
+}
+
+std::exception_ptr NcclClique::State::find_async_error() {
   const std::lock_guard lock(mutex);
   if (are_given_up) return nullptr;
   for (std::size_t i = 0; i < communicators.size(); ++i) {
@@ -104,6 +123,9 @@ std::exception_ptr NcclClique::State::find_async_error() const {
     try {
       require_nccl(*nccl, communicators[i], status,
                    fmt::format("NCCL on {}", devices[i].short_name()));
+    } catch (const UnavailableError&) {
+      if (std::chrono::steady_clock::now() < news_come_by()) return nullptr;
+      return std::current_exception();
     } catch (...) {
       return std::current_exception();
     }

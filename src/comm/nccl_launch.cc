@@ -127,7 +127,13 @@ void NcclClique::Launch::unlock() {
 void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
   // Where an abort has begun, its reason says more than what NCCL makes of it, which has been revoked.
   if (status != NcclStatus::SUCCESS && !state_->is_whole()) state_->require_usable();
-  require_nccl(*state_->nccl, nullptr, status, what);
+  try {
+    require_nccl(*state_->nccl, nullptr, status, what);
+  } catch (const UnavailableError&) {
+    state_->await_news();
+    state_->require_usable();
+    throw;
+  }
   has_calls_ = true;
 }
 
@@ -174,6 +180,9 @@ void NcclClique::Launch::end() {
                                  : plan_.deadline);
     }
     require_nccl(*state_->nccl, nullptr, status, "ncclGroupEnd");
+  } catch (const UnavailableError&) {
+    failure = std::current_exception();
+    state_->await_news();
   } catch (...) {
     failure = std::current_exception();
   }

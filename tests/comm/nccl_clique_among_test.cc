@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <span>
@@ -202,6 +203,80 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
   });
   EXPECT_EQ(errors, no_errors(2));
 }
+
+using CliquePtr = std::shared_ptr<NcclClique>;
+
+/// What breaks rank 0's clique of two workers where NCCL tells it, by `report`, that a peer hung up. Rank 1 ends then, or stays until rank 0 has heard.
+std::string heard_by_rank_0(bool ends, const std::function<void(const CliquePtr&)>& report) {
+  std::latch has_spoken(1);
+  std::latch has_heard(1);
+  std::string heard;
+  const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
+    const auto clique =
+        NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(60));
+    cluster->barrier(60);
+    if (cluster->rank() == 1) return (ends ? has_spoken : has_heard).wait();
+    const Lanes lanes(*clique);
+    Failure failure;
+    const GpuEvent start = lanes.record(0);
+    all_reduce(*clique, lanes);
+    detail::watch(watched(clique, lanes, 3, 60, start, failure));
+    report(clique);
+    has_spoken.count_down();
+    EXPECT_TRUE(failure.await());
+    heard = failure.text();
+    has_heard.count_down();
+    EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+  return heard;
+}
+
+void hang_up(const CliquePtr& clique) {
+  emulated_nccl().set_async_error(clique->communicator(0), detail::NcclStatus::REMOTE_ERROR,
+                                  "the peer hung up");
+}
+
+TEST_F(NcclCliqueAmongTest, WhoHasEndedIsNamedAlsoWhereNcclSaysFirstThatSomebodyHas) {
+  detail::set_nccl_grace(std::chrono::minutes(2));  // six seconds for the job's news
+  EXPECT_THAT(heard_by_rank_0(/*ends=*/true,
+                              [](const CliquePtr& clique) {
+                                hang_up(clique);
+                                EXPECT_EQ(clique->find_async_error(), nullptr);
+                              }),
+              AllOf(HasSubstr("rank 1 "), HasSubstr("is gone")));
+}
+
+TEST_F(NcclCliqueAmongTest, WhatNcclSaysOfAPeerIsSaidWhereTheJobMissesNobody) {
+  detail::set_nccl_grace(std::chrono::seconds(2));  // a tenth of a second
+  EXPECT_THAT(heard_by_rank_0(/*ends=*/false, hang_up),
+              AllOf(HasSubstr("all_reduce #3"), HasSubstr("the peer hung up")));
+}
+
+class NcclCliqueAmongRefusalTest : public NcclCliqueAmongTest,
+                                   public ::testing::WithParamInterface<const char*> {};
+
+/// The last of two workers ends while the other's launch is refused with what NCCL says of that.
+TEST_P(NcclCliqueAmongRefusalTest, NamesWhoHasEnded) {
+  detail::set_nccl_grace(std::chrono::minutes(2));
+  const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
+    const auto clique =
+        NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(60));
+    cluster->barrier(60);
+    if (cluster->rank() == 1) return;
+    const Lanes lanes(*clique);
+    emulated_cuda().calls().inject(
+        {.function = GetParam(), .status = static_cast<int>(detail::NcclStatus::REMOTE_ERROR)});
+    EXPECT_THAT(thrown<UnavailableError>([&] { all_reduce(*clique, lanes); }),
+                AllOf(HasSubstr("rank 1 "), HasSubstr("is gone")));
+    EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, NcclCliqueAmongRefusalTest,
+                         ::testing::Values("nccl.all_reduce", "nccl.group_end"),
+                         [](const auto& test) { return std::string(test.param).substr(5); });
 
 TEST_F(NcclCliqueAmongTest, WhoGivesTheJobUpEndsIt) {
   std::latch have_heard(2);

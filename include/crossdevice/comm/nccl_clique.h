@@ -119,7 +119,8 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] std::exception_ptr first_error() const;
   /// Until an abort that is under way has come to its end; false: the deadline has passed.
   [[nodiscard]] bool await_end_of_abort(const Deadline& deadline) const;
-  /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block.
+  /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block. Of an UnavailableError among several workers it says
+  /// nothing for half a second: NCCL does not name the worker that has ended, and the job's news of it, which breaks the clique, does.
   [[nodiscard]] std::exception_ptr find_async_error() const;
   /// Who is asked first where a deadline has passed; null: nobody.
   void set_witness(std::shared_ptr<StallWitness> witness);
