@@ -34,8 +34,8 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kShortestTick{0.001};
 constexpr Seconds kLongestTick{0.1};
 constexpr double kTicksPerTime = 8;
-/// How long after its deadline an operation waits for who knows which worker is missing.
-constexpr Seconds kVerdictTime{0.5};
+/// How long after its deadline an operation waits for who knows which worker is missing: twice what a round takes that nobody answers (control_rounds.cc).
+constexpr Seconds kVerdictTime{1};
 
 thread_local bool is_watchdog = false;
 
@@ -179,19 +179,19 @@ FlightPlan plan_of(const WatchedOperation& operation, std::int64_t enqueued_ns) 
           .enqueued_ns = enqueued_ns};
 }
 
-/// Whether somebody has been asked who may still answer.
+/// Whether somebody has been asked who may still answer, or has just done so.
 bool awaits_verdict(Node& node) {
   const WatchedOperation& operation = node.operation;
-  const Clock::time_point now = Clock::now();
-  if (now - node.asked.value_or(now) >= kVerdictTime) return false;
   std::shared_ptr<StallWitness> witness = operation.witness;
   if (witness == nullptr && operation.clique != nullptr) witness = operation.clique->witness();
-  if (witness == nullptr || !witness->ask_who_is_missing(operation.record, operation.inputs_intact,
-                                                         deadline_text(operation))) {
-    return false;
-  }
+  const bool knows_more =
+      witness != nullptr && witness->ask_who_is_missing(operation.record, operation.inputs_intact,
+                                                        deadline_text(operation));
+  if (operation.clique != nullptr && operation.clique->first_error() != nullptr) return true;
+  if (!knows_more) return false;
+  const Clock::time_point now = Clock::now();
   if (!node.asked.has_value()) node.asked = now;
-  return true;
+  return now - *node.asked < kVerdictTime;
 }
 
 class GpuWatchdog {

@@ -226,6 +226,34 @@ TEST_F(NcclCliqueFailureTest, NcclsAsyncErrorIsTheOperationsFailure) {
   EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
 }
 
+/// Has come to its verdict just when it is asked, and has nothing more to say.
+class QuickWitness : public detail::StallWitness {
+ public:
+  explicit QuickWitness(std::weak_ptr<NcclClique> clique) : clique_(std::move(clique)) {}
+  bool ask_who_is_missing(const OperationRecord& /*late*/, bool /*inputs_intact*/,
+                          const std::string& text) override {
+    if (const auto clique = clique_.lock()) clique->break_with(error(text + ": rank 1 is missing"));
+    return false;
+  }
+
+ private:
+  std::weak_ptr<NcclClique> clique_;
+};
+
+TEST_F(NcclCliqueFailureTest, AVerdictThatComesWhileItIsAskedForIsTheOperationsFailure) {
+  const auto clique = NcclClique::of(kThree);
+  clique->set_witness(std::make_shared<QuickWitness>(clique));
+  Lanes lanes(*clique);
+  Failure failure;
+  const GpuEvent start = lanes.record(0);
+  all_reduce(*clique, lanes, 2);
+  detail::watch(watched(clique, lanes, 8, 0.1, start, failure));
+  ASSERT_TRUE(failure.await());
+  EXPECT_EQ(failure.text(),
+            "all_reduce #8 (1 value, 3.9 KiB) timed out after 0.1 s: rank 1 is missing");
+  EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+}
+
 class NcclCliqueBlockedStreamTest : public NcclCliqueFailureTest,
                                     public ::testing::WithParamInterface<int> {};
 
