@@ -24,6 +24,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/outliers.h"
 #include "crossdevice/core/service_thread.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -46,16 +47,18 @@ std::string_view bytes_of(const std::vector<GroupOperation>& calls) {
 /// One call of every worker, by rank; null where they are equal.
 std::exception_ptr difference(const std::vector<GroupOperation>& calls, const Cluster& cluster,
                               bool inputs_intact) {
-  std::vector<RankInfo> culprits;
+  const bool are_equal =
+      std::ranges::all_of(calls, [&](const GroupOperation& each) { return each == calls.front(); });
+  if (are_equal) return nullptr;
   std::string text = "workers make different calls:";
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
     text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank, to_string(calls[rank]));
-    const auto end = calls.begin() + static_cast<std::ptrdiff_t>(rank);
-    const bool differs = std::any_of(
-        calls.begin(), end, [&](const GroupOperation& before) { return !(before == calls[rank]); });
-    if (differs) culprits.push_back(cluster.worker(static_cast<int>(rank)));
   }
-  if (culprits.empty()) return nullptr;
+  std::vector<RankInfo> culprits;
+  const auto differ = [&](std::size_t i, std::size_t j) { return !(calls[i] == calls[j]); };
+  for (const std::size_t rank : outliers(calls.size(), differ)) {
+    culprits.push_back(cluster.worker(static_cast<int>(rank)));
+  }
   return std::make_exception_ptr(InternalError(
       text, {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact}));
 }

@@ -27,6 +27,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/own_lateness_error.h"
+#include "crossdevice/core/outliers.h"
 
 #include "collective/detail/slot_stream.h"
 
@@ -223,17 +224,17 @@ bool differ(const Statement& a, const Statement& b) {
 /// Throws if any do.
 void require_equal_operations(const std::vector<Statement>& statements, const Cluster& cluster,
                               bool inputs_intact) {
+  const std::vector<std::size_t> ranks =
+      outliers(statements.size(),
+               [&](std::size_t i, std::size_t j) { return differ(statements[i], statements[j]); });
+  if (ranks.empty()) return;
   std::string text = "workers make different calls:";
-  std::vector<RankInfo> culprits;
   for (std::size_t rank = 0; rank < statements.size(); ++rank) {
     text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank,
                         to_string(statements[rank].operation));
-    const bool differs =
-        std::any_of(statements.begin(), statements.begin() + static_cast<std::ptrdiff_t>(rank),
-                    [&](const Statement& before) { return differ(before, statements[rank]); });
-    if (differs) culprits.push_back(cluster.worker(static_cast<int>(rank)));
   }
-  if (culprits.empty()) return;
+  std::vector<RankInfo> culprits;
+  for (const std::size_t rank : ranks) culprits.push_back(cluster.worker(static_cast<int>(rank)));
   raise(StatusCode::INTERNAL, text, std::move(culprits), inputs_intact);
 }
 

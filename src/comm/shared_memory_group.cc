@@ -27,6 +27,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/outliers.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/memory_file.h"
 #include "crossdevice/device/shutdown.h"
@@ -299,18 +300,20 @@ bool SharedMemoryGroup::State::is_well(bool is_end) const {
 
 /// All have announced, and whoever sees a difference announces nothing any more: everybody reads the same versions.
 void SharedMemoryGroup::State::require_equal_operations() {
-  std::vector<RankInfo> culprits;
-  for (const Peer& each : peers) {
-    if (announcement_of(each.flags()).digest == announcement_of(*own_flags).digest) continue;
-    culprits.push_back(each.info);
-  }
-  if (culprits.empty()) return;
+  const auto digest_of = [this](std::size_t place) {
+    return announcement_of(peers[place].flags()).digest;
+  };
+  const std::vector<std::size_t> places = detail::outliers(
+      peers.size(), [&](std::size_t i, std::size_t j) { return digest_of(i) != digest_of(j); });
+  if (places.empty()) return;
   own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
   std::string text = "workers make different calls:";
   for (const Peer& each : peers) {
     text += fmt::format("{} rank {} {}", each.place == 0 ? "" : ";", each.info.rank,
                         to_string(announced(each.place, num_announced)));
   }
+  std::vector<RankInfo> culprits;
+  for (const std::size_t place : places) culprits.push_back(peers[place].info);
   break_with(StatusCode::INTERNAL, text, std::move(culprits));
 }
 

@@ -319,8 +319,7 @@ class Judge {
     const bool is_unclear =
         is_of_link(plan_.fault) &&
         (!silences_link(plan_.fault) || (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
-    // A program goes by culprits(). Of calls that differ these are who differs from the lowest rank, which may be the one that differs from all; of who lacks something,
-    // or is cut off, the text may say it.
+    // A program goes by culprits(). Of calls that differ see judge_versions(); of who lacks something, or is cut off, the text may say it.
     const bool goes_by_ranks =
         plan_.fault == Fault::STOP || plan_.fault == Fault::THROW || plan_.fault == Fault::KILL;
     const auto is_named_here = [&](int each) {
@@ -369,12 +368,21 @@ class Judge {
     if (failure.text.find("different calls") == std::string::npos) return;
     int told = 0;
     for (int each = 0; each < plan_.num_workers; ++each) told += tells_of(failure, each) ? 1 : 0;
-    const bool tells_all = failure.text.find("workers make different calls") != std::string::npos &&
-                           !have_two_levels();
+    const bool tells_all = is_told_by_all(failure);
+    // Of two nobody can say which call is the right one.
+    const bool knows_most = tells_all && failure.code == "INTERNAL" && plan_.num_workers > 2;
+    if (knows_most && failure.ranks != std::vector{plan_.victim}) {
+      complain(rank, "{}: not rank {} alone differs from most, it says: {}", step.name,
+               plan_.victim, failure.text);
+    }
     const int least = tells_all ? plan_.num_workers : 2;
     if (tells_of(failure, rank) && told >= least) return;
     complain(rank, "{}: a difference without {} versions: {}", step.name,
              tells_all ? "all" : "both", failure.text);
+  }
+  [[nodiscard]] bool is_told_by_all(const Event& failure) const {
+    return failure.text.find("workers make different calls") != std::string::npos &&
+           !have_two_levels();
   }
   [[nodiscard]] bool have_two_levels() const {
     return plan_.place == Place::TWO_MACHINES || plan_.workers_per_host > 1;

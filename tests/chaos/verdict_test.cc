@@ -491,10 +491,11 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
   Plan plan = killing();
   plan.fault = Fault::OTHER_COUNT;
   const std::string versions = "workers make different calls: rank 0 a, rank 1 a, rank 2 b";
+  std::vector<int> culprits{2};
   const auto told = [&](const std::string& code, bool is_intact = true,
                         const std::string& text = {}) {
     WorkerReport report = joined()
-                              .failed("call 1 1", code, {2}, text.empty() ? versions : text)
+                              .failed("call 1 1", code, culprits, text.empty() ? versions : text)
                               .done("rebuild 1")
                               .member({0, 1, 2})
                               .done("barrier 2")
@@ -509,6 +510,12 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
               Contains(HasSubstr("a difference is a UNAVAILABLE")));
   EXPECT_THAT(verdict(plan, well, told("INTERNAL", false), well),
               Contains(HasSubstr("wrote before it was compared")));
+  for (const std::vector<int>& others : {std::vector{0}, {0, 2}, {}}) {
+    culprits = others;
+    EXPECT_THAT(verdict(plan, well, told("INTERNAL"), well),
+                Contains(HasSubstr("not rank 2 alone differs from most")));
+  }
+  culprits = {2};
   const auto found = [&](const std::string& text) {
     return verdict(plan, well, told("INTERNAL", true, text), well);
   };

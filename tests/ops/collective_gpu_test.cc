@@ -309,7 +309,7 @@ std::vector<Difference> differences() {
 
 /// What comes of it: at once, or, where nothing was compared before, as soon as it is known.
 void require_difference(CollectiveAllReduce& ops, const std::function<void()>& call,
-                        const Difference& difference, int num_workers) {
+                        const Difference& difference, int num_workers, int other) {
   try {
     call();
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -324,26 +324,29 @@ void require_difference(CollectiveAllReduce& ops, const std::function<void()>& c
                                     HasSubstr("; rank " + std::to_string(num_workers - 1) + " "),
                                     HasSubstr(difference.text)));
     ASSERT_EQ(error.culprits().size(), 1U);
-    EXPECT_EQ(error.culprits()[0].rank, num_workers - 1);
+    EXPECT_EQ(error.culprits()[0].rank, other);
   }
 }
 
 TEST_F(CollectiveGpu, CallsThatDifferAreAnErrorOnEveryWorkerThatSaysWhoAndHow) {
   testing::allow_mismatches();
   for (const Difference& difference : differences()) {
-    for (const int num_workers : {2, 3}) {
-      SCOPED_TRACE(difference.name + ", " + std::to_string(num_workers) + " workers");
+    for (const auto& [num_workers, other] : {std::pair(2, 1), std::pair(3, 2), std::pair(3, 0)}) {
+      SCOPED_TRACE(difference.name + ", rank " + std::to_string(other) + " of " +
+                   std::to_string(num_workers));
       std::latch have_heard(num_workers);
-      const std::vector<std::string> errors =
-          run_clusters(static_cast<std::size_t>(num_workers), [&](const ClusterPtr& cluster) {
+      const std::vector<std::string> errors = run_clusters(
+          static_cast<std::size_t>(num_workers),
+          [&, num_workers = num_workers, other = other](const ClusterPtr& cluster) {
             // For who would wait for ever.
             const CommunicationOptions options{.timeout_seconds = 20};
             CollectiveAllReduce ops(devices_of(*cluster, 1), num_workers, options, cluster);
             difference.call(ops, *cluster, false);
-            const bool differs = cluster->rank() == num_workers - 1;
+            const bool differs = cluster->rank() == other;
             std::string text = testing::thrown<OpError>([&] {
               require_difference(
-                  ops, [&] { difference.call(ops, *cluster, differs); }, difference, num_workers);
+                  ops, [&] { difference.call(ops, *cluster, differs); }, difference, num_workers,
+                  other);
             });
             EXPECT_EQ(text, "");  // another error
             have_heard.arrive_and_wait();

@@ -20,7 +20,8 @@ namespace crossdevice::detail {
 /// A worker that waits in an exchange waits for those that have made fewer calls. So it is here that is known who is missing where a call does not come to
 /// its end: the witness of the clique gives the exchange up, and everybody who waits in it hears from the chief who has not come.
 ///
-/// Errors   InternalError, the same on every worker: "workers make different calls: rank 0 ...; rank 1 ...", with the ranks that differ from those before them.
+/// Errors   InternalError, the same on every worker: "workers make different calls: rank 0 ...; rank 1 ...", with those whose call is not that of most
+///          (crossdevice/core/outliers.h).
 /// Threads  calls are serialised by the caller.
 class CallComparison {
  public:
