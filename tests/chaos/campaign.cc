@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fault campaign: runs workers again and again, each time lets one fault happen, and says whether all was as promised; --help says what can be asked for.
 //
-// One line for each fault, and last "N faults, N violations"; the exit status is 1 where there are violations. Faults of links and of clocks need root,
+// One line for each run, and last "N faults, N violations", where a fault counts only if it came about: a worker may have ended before its signal, a link may have had
+// nothing to carry. The exit status is 1 where there are violations. Faults of links and of clocks need root,
 // network and time namespaces and /dev/net/tun.
 #include <algorithm>
 #include <array>
@@ -135,6 +136,16 @@ bool is_in_its_phase(const Plan& plan, const RunResult& result) {
   return result.struck_in.value_or("").starts_with(to_string(plan.phase));
 }
 
+/// Whether it happened at all.
+bool has_come_about(const Plan& plan, const RunResult& result) {
+  if (is_of_link(plan.fault)) return result.packets_in_trouble.value_or(0) > 0;
+  if (plan.fault == Fault::KILL || plan.fault == Fault::STOP) return result.struck_in.has_value();
+  if (plan.fault == Fault::CLOCK) return true;  // from the beginning
+  const std::vector<Event>& told = result.reports[static_cast<std::size_t>(plan.victim)].events;
+  return std::any_of(told.begin(), told.end(),
+                     [](const Event& event) { return event.kind == EventKind::FAULT; });
+}
+
 /// How soon workers heard that another one had been killed; what all the processes that conduct runs write to.
 class Heard {
  public:
@@ -164,9 +175,10 @@ Heard& shared_heard() {
   return *heard;
 }
 
-/// Of a process that has conducted a run; none where all was well and no signal met its phase.
+/// Of a process that has conducted a run.
 constexpr int kIsViolation = 1;
 constexpr int kIsInItsPhase = 2;
+constexpr int kHasComeAbout = 4;
 
 /// Prints its line; the exit status of whoever conducts it.
 int run_one(const Arguments& arguments, std::uint64_t number) {
@@ -198,7 +210,8 @@ int run_one(const Arguments& arguments, std::uint64_t number) {
   if (!found.empty() || arguments.only.has_value()) text += told(result);
   if (!found.empty() || !arguments.is_quiet) std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
-  return (found.empty() ? 0 : kIsViolation) | (is_in_its_phase(plan, result) ? kIsInItsPhase : 0);
+  return (found.empty() ? 0 : kIsViolation) | (is_in_its_phase(plan, result) ? kIsInItsPhase : 0) |
+         (has_come_about(plan, result) ? kHasComeAbout : 0);
 }
 
 /// Several runs at a time, each conducted by a process of its own.
@@ -229,9 +242,12 @@ class Campaign {
     std::printf(
         "%lld times a worker heard that another one had been killed, after at most %.1f ms\n",
         static_cast<long long>(shared_heard().times()), shared_heard().slowest_ms());
-    std::printf("%llu faults, %llu violations\n", static_cast<unsigned long long>(faults_),
-                static_cast<unsigned long long>(violations_));
-    return violations_ == 0 ? 0 : 1;
+    std::fputs(
+        fmt::format("{} of {} runs ended before their fault came\n{} faults, {} violations\n",
+                    all_.runs - all_.faults, all_.runs, all_.faults, all_.violations)
+            .c_str(),
+        stdout);
+    return all_.violations == 0 ? 0 : 1;
   }
 
  private:
@@ -258,47 +274,51 @@ class Campaign {
     const auto found = running_.find(pid);
     if (found == running_.end()) return;
     const Plan plan = draw_plan(arguments_.seed, found->second, arguments_.abilities);
-    const bool is_well = WIFEXITED(status) && (WEXITSTATUS(status) & kIsViolation) == 0;
-    ++faults_;
-    violations_ += is_well ? 0 : 1;
-    count(by_phase_, fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase)), is_well);
-    count(by_place_,
-          fmt::format("{} | {}", plan.algorithm ? to_string(*plan.algorithm) : "measured",
-                      to_string(plan.place)),
-          is_well);
+    const int said = WIFEXITED(status) ? WEXITSTATUS(status) : kIsViolation;
+    const Tally run{.runs = 1,
+                    .faults = (said & kHasComeAbout) != 0 ? 1U : 0U,
+                    .violations = (said & kIsViolation) != 0 ? 1U : 0U};
+    all_.add(run);
+    by_phase_[fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase))].add(run);
+    by_place_[fmt::format("{} | {}", plan.algorithm ? to_string(*plan.algorithm) : "measured",
+                          to_string(plan.place))]
+        .add(run);
     if (plan.phase == Phase::CALL && (plan.fault == Fault::KILL || plan.fault == Fault::STOP)) {
       ++signals_;
-      signals_in_call_ += WIFEXITED(status) && (WEXITSTATUS(status) & kIsInItsPhase) != 0 ? 1 : 0;
+      signals_in_call_ += (said & kIsInItsPhase) != 0 ? 1 : 0;
     }
     running_.erase(found);
   }
 
   struct Tally {
+    std::uint64_t runs = 0;
     std::uint64_t faults = 0;
     std::uint64_t violations = 0;
+    void add(const Tally& other) {
+      runs += other.runs;
+      faults += other.faults;
+      violations += other.violations;
+    }
   };
   using Tallies = std::map<std::string, Tally>;
 
-  static void count(Tallies& tallies, const std::string& name, bool is_well) {
-    Tally& tally = tallies[name];
-    ++tally.faults;
-    tally.violations += is_well ? 0 : 1;
-  }
-
   static void print_table(const char* names, const Tallies& tallies) {
-    std::printf("\n| %s | runs | violations |\n|---|---|---:|---:|\n", names);
+    std::fputs(
+        fmt::format("\n| {} | runs | faults | violations |\n|---|---|---:|---:|---:|\n", names)
+            .c_str(),
+        stdout);
     for (const auto& [name, tally] : tallies) {
-      std::printf("| %s | %llu | %llu |\n", name.c_str(),
-                  static_cast<unsigned long long>(tally.faults),
-                  static_cast<unsigned long long>(tally.violations));
+      std::fputs(
+          fmt::format("| {} | {} | {} | {} |\n", name, tally.runs, tally.faults, tally.violations)
+              .c_str(),
+          stdout);
     }
-    std::printf("\n");
+    std::fputs("\n", stdout);
   }
 
   const Arguments& arguments_;
   std::uint64_t next_;
-  std::uint64_t faults_ = 0;
-  std::uint64_t violations_ = 0;
+  Tally all_;
   std::map<pid_t, std::uint64_t> running_;
   std::uint64_t signals_ = 0;          // for a worker in a call
   std::uint64_t signals_in_call_ = 0;  // of them

@@ -181,10 +181,12 @@ class Worker {
       const auto seconds = static_cast<std::int64_t>(plan_.amount);
       jump_seconds = seconds % 2 != 0 ? -seconds : seconds;
       (void)std::signal(kJumpSignal, [](int) { jump_real_time_clock(jump_seconds); });
+      tell({.kind = EventKind::FAULT});
       signal_later(kJumpSignal);
     }
   }
   void set_limits() {
+    if (is_of_limits(plan_.fault)) tell({.kind = EventKind::FAULT});
     if (plan_.fault == Fault::DESCRIPTORS) resources_.limit_descriptors(plan_.amount);
     if (plan_.fault == Fault::MEMORY) resources_.limit_memory(plan_.amount);
     if (plan_.fault == Fault::SHARED_MEMORY) resources_.limit_files(plan_.amount);
@@ -265,9 +267,9 @@ class Worker {
     }
     if (!suffers(Phase::CALL) && !suffers(Phase::BETWEEN)) return one_call(index, call, "");
     if (index != plan_.call) return one_call(index, call, "");
+    if (is_mismatch(plan_.fault)) tell({.kind = EventKind::FAULT});
     switch (plan_.fault) {
       case Fault::SKIP:
-        tell({.kind = EventKind::FAULT});
         return true;
       case Fault::OTHER_COUNT:
         call.count += 1 + plan_.delay_us % 3;

@@ -43,10 +43,14 @@ TEST(OutliersTest, OfEvenPartsThoseThatAreNotAsTheFirst) {
   EXPECT_THAT(outliers_of("abc"), ElementsAre(1, 2));
 }
 
-/// 0 says too little to differ from anybody.
-TEST(OutliersTest, WhoDiffersFromOneBeforeWhereTheModelIsLikeAll) {
-  EXPECT_THAT(detail::outliers(3, [](std::size_t i, std::size_t j) { return i + j == 3; }),
-              ElementsAre(2));
+/// '?' may be anything.
+TEST(OutliersTest, WhoSaysTooLittleIsNeitherAnOutlierNorAModel) {
+  const std::string letters = "b?aa";
+  EXPECT_THAT(detail::outliers(4,
+                               [&](std::size_t i, std::size_t j) {
+                                 return letters[i] != letters[j] && i != 1 && j != 1;
+                               }),
+              ElementsAre(0));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace crossdevice::detail {
 
 /// Which of 0 to `count` - 1 are not as most are, in ascending order: those for which `differ(i, j)` with j the one that is like more others than any, the lowest of
-/// several such. So of two that differ it is the second. Where `differ` is no equivalence, and that one is like all, those that differ from one before them.
+/// several such. So of two that differ it is the second. Who differs from nobody, as it says too little for that, is no j.
 ///
 /// Cost     count * count calls: for failures.
 template <class Differ>
@@ -20,19 +20,13 @@ template <class Differ>
     for (std::size_t j = 0; j < count; ++j) {
       if (!differ(i, j)) ++alike;
     }
-    if (alike <= most_alike) continue;
+    if (alike == count || alike <= most_alike) continue;
     most_alike = alike;
     model = i;
   }
   std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; most_alike != 0 && i < count; ++i) {
     if (differ(i, model)) found.push_back(i);
-  }
-  if (!found.empty()) return found;
-  for (std::size_t i = 0; i < count; ++i) {
-    bool differs = false;
-    for (std::size_t j = 0; j < i && !differs; ++j) differs = differ(j, i);
-    if (differs) found.push_back(i);
   }
   return found;
 }
