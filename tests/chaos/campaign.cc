@@ -61,9 +61,17 @@ Fault fault_of(std::string_view name) {
   throw std::invalid_argument(fmt::format("no fault is called '{}'", name));
 }
 
+/// Empty: none.
+std::string obstacle_to_namespaces() {
+  std::string obstacle = LinkRelay::obstacle();
+  return obstacle.empty() ? shifted_clock_obstacle() : obstacle;
+}
+
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   Abilities& abilities = arguments.abilities;
+  std::optional<bool> has_namespaces;
+  std::optional<bool> has_ucx;
   std::vector<std::string> faults;
   CLI::App app(
       "Runs workers again and again, each time lets one fault happen, and says whether all was as "
@@ -82,10 +90,12 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--max-workers", abilities.max_workers, "Workers of a run, at most")
       ->capture_default_str();
   app.add_option("--faults", faults, "Draw these alone, with commas between")->delimiter(',');
-  app.add_option("--namespaces", abilities.has_namespaces,
-                 "1: faults of links and of clocks too, as --faults does that names one; needs "
-                 "root");
-  app.add_option("--ucx", abilities.has_ucx, "1: messages over UCX too");
+  app.add_option(
+      "--namespaces", has_namespaces,
+      "1: faults of links and of clocks too, as --faults does that names one, which need "
+      "root; 0: none; otherwise where the machine allows it");
+  app.add_option("--ucx", has_ucx,
+                 "1: messages over UCX too; 0: none; otherwise where UCX is there");
   app.add_flag("--quiet", arguments.is_quiet, "Print violations alone, and the last line");
   app.add_option("--worker", arguments.worker)->group("");  // of this program's own
   try {
@@ -96,8 +106,11 @@ Arguments parse(int argc, char** argv) {
   for (const std::string& name : faults) {
     const Fault fault = fault_of(name);
     abilities.faults.push_back(fault);
-    if (is_of_link(fault) || fault == Fault::CLOCK) abilities.has_namespaces = true;
+    if (is_of_link(fault) || fault == Fault::CLOCK) has_namespaces = true;
   }
+  // Before any thread.
+  abilities.has_namespaces = has_namespaces.value_or(obstacle_to_namespaces().empty());
+  abilities.has_ucx = has_ucx.value_or(why_no_ucx().empty());
   return arguments;
 }
 
@@ -338,8 +351,7 @@ int main(int argc, char** argv) {
       return run_worker(plan, *arguments.worker, kReportDescriptor, kGoDescriptor);
     }
     if (arguments.abilities.has_namespaces) {
-      std::string obstacle = LinkRelay::obstacle();
-      if (obstacle.empty()) obstacle = shifted_clock_obstacle();
+      const std::string obstacle = obstacle_to_namespaces();
       if (!obstacle.empty()) {
         std::printf("SKIPPED: no namespaces: %s\n", obstacle.c_str());
         return 0;
@@ -350,6 +362,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (arguments.only.has_value()) return run_one(arguments, *arguments.only) & kIsViolation;
+    std::fputs(fmt::format("# seed {}; links and clocks: {}; UCX: {}\n", arguments.seed,
+                           arguments.abilities.has_namespaces ? "yes" : "no",
+                           arguments.abilities.has_ucx ? "yes" : "no")
+                   .c_str(),
+               stdout);
     return Campaign(arguments).run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -5,7 +5,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -369,9 +371,8 @@ class Judge {
     int told = 0;
     for (int each = 0; each < plan_.num_workers; ++each) told += tells_of(failure, each) ? 1 : 0;
     const bool tells_all = is_told_by_all(failure);
-    // Of two nobody can say which call is the right one.
-    const bool knows_most = tells_all && failure.code == "INTERNAL" && plan_.num_workers > 2;
-    if (knows_most && failure.ranks != std::vector{plan_.victim}) {
+    if (tells_all && failure.code == "INTERNAL" && knows_most(failure) &&
+        failure.ranks != std::vector{plan_.victim}) {
       complain(rank, "{}: not rank {} alone differs from most, it says: {}", step.name,
                plan_.victim, failure.text);
     }
@@ -379,6 +380,19 @@ class Judge {
     if (tells_of(failure, rank) && told >= least) return;
     complain(rank, "{}: a difference without {} versions: {}", step.name,
              tells_all ? "all" : "both", failure.text);
+  }
+  /// Whether two of the others are in the same operation. Else nobody can say who is right, the victim or the one that is as far.
+  [[nodiscard]] bool knows_most(const Event& failure) const {
+    std::map<std::string, int> others_in;
+    for (int each = 0; each < plan_.num_workers; ++each) {
+      const std::size_t at = failure.text.find(fmt::format("rank {} ", each));
+      if (each == plan_.victim || at == std::string::npos) continue;
+      const std::size_t number = failure.text.find('#', at);
+      if (number == std::string::npos) continue;
+      const std::size_t end = failure.text.find(' ', number);
+      if (++others_in[failure.text.substr(number, end - number)] == 2) return true;
+    }
+    return false;
   }
   [[nodiscard]] bool is_told_by_all(const Event& failure) const {
     return failure.text.find("workers make different calls") != std::string::npos &&

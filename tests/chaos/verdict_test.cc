@@ -490,7 +490,8 @@ TEST(VerdictTest, WhoseLinkIsBadDuringARebuildMayBeLeftOut) {
 TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
   Plan plan = killing();
   plan.fault = Fault::OTHER_COUNT;
-  const std::string versions = "workers make different calls: rank 0 a, rank 1 a, rank 2 b";
+  const std::string versions =
+      "workers make different calls: rank 0 a #3 , rank 1 a #3 , rank 2 b #3 ";
   std::vector<int> culprits{2};
   const auto told = [&](const std::string& code, bool is_intact = true,
                         const std::string& text = {}) {
@@ -515,6 +516,13 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
     EXPECT_THAT(verdict(plan, well, told("INTERNAL"), well),
                 Contains(HasSubstr("not rank 2 alone differs from most")));
   }
+  // Who is not as far does not say who of the others is right.
+  EXPECT_THAT(
+      verdict(plan, well,
+              told("INTERNAL", true,
+                   "workers make different calls: rank 0 a #2 , rank 1 a #3 , rank 2 b #3 "),
+              well),
+      IsEmpty());
   culprits = {2};
   const auto found = [&](const std::string& text) {
     return verdict(plan, well, told("INTERNAL", true, text), well);
