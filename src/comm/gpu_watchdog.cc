@@ -155,6 +155,17 @@ std::exception_ptr named_error(const WatchedOperation& operation, const std::exc
   }
 }
 
+/// Of one whose time is over: what NCCL has said, if anything. Null: all has come meanwhile.
+std::exception_ptr late_error(const WatchedOperation& operation) {
+  if (operation.clique != nullptr) {
+    if (const std::exception_ptr error =
+            operation.clique->find_async_error(NcclNews::COMES_NO_MORE)) {
+      return named_error(operation, error);
+    }
+  }
+  return deadline_error(operation);
+}
+
 /// What broke the clique, for this operation: the text is the clique's, but what became of its inputs is its own.
 std::exception_ptr own_error(const WatchedOperation& operation, const std::exception_ptr& error) {
   try {
@@ -209,7 +220,7 @@ class GpuWatchdog {
   void look_at(Queue& queue, NodeList& done, Seconds& tick);
   /// Whether it is over.
   bool look_at(Node& node, Seconds& tick);
-  void fail(Node& node, const std::exception_ptr& error);
+  void fail(Node& node, std::exception_ptr error);
   void fail_broken_cliques(NodeList& done);
   void recycle(NodeList done);
 
@@ -428,7 +439,7 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
     }
     const Seconds remaining =
         time_left(operation, node.started).value_or(kLongestTick * kTicksPerTime);
-    if (remaining <= Seconds::zero() && !awaits_verdict(node)) error = deadline_error(operation);
+    if (remaining <= Seconds::zero() && !awaits_verdict(node)) error = late_error(operation);
     if (error == nullptr) {
       tick = std::min(tick, tick_for(remaining));
       return false;
@@ -440,11 +451,15 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
   return true;
 }
 
-void GpuWatchdog::fail(Node& node, const std::exception_ptr& error) {
+/// `error`, or what has broken its clique before.
+void GpuWatchdog::fail(Node& node, std::exception_ptr error) {
   has_failures_ = true;
+  if (node.operation.clique != nullptr) {
+    node.operation.clique->break_with(error);
+    error = own_error(node.operation, node.operation.clique->first_error());
+  }
   if (node.flight == 0) node.flight = record_enqueued(plan_of(node.operation, node.enqueued_ns));
   record_failed(node.flight, exception_text(error));
-  if (node.operation.clique != nullptr) node.operation.clique->break_with(error);
   try {
     if (node.operation.listener != nullptr) node.operation.listener->operation_failed(error);
     if (node.operation.failed) node.operation.failed(error);

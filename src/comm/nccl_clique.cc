@@ -31,6 +31,19 @@ namespace {
 /// The end of a process is known at once by its control connection, which a thread of its own has to read.
 std::chrono::nanoseconds news_time() { return nccl_grace() / 20; }
 
+/// What broke a clique, with what NCCL had said before, where that is not what broke it.
+std::exception_ptr with_words_of_nccl(const std::exception_ptr& why, const std::string& words) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const OpError& known) {
+    if (std::string_view(known.what()).find(words) != std::string_view::npos) return why;
+    return said_anew(known, fmt::format("{} ({})", known.what(), words), known.operation(),
+                     known.inputs_intact());
+  } catch (...) {
+    return why;
+  }
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------- what is shared
@@ -51,6 +64,7 @@ void NcclClique::State::break_with(std::exception_ptr why, bool is_known_everywh
   {
     const std::lock_guard lock(mutex);
     if (!is_whole()) return;
+    if (!nccl_text.empty()) why = with_words_of_nccl(why, nccl_text);
     broken_text = exception_text(why);
     first_error = std::move(why);
     begin_reaping(*this);  // before anybody can see that it is broken, and make another
@@ -100,19 +114,24 @@ void NcclClique::State::give_up_communicators(const Deadline& deadline) {
   are_given_up = true;
 }
 
-std::chrono::steady_clock::time_point NcclClique::State::news_come_by() {
-  const auto now = std::chrono::steady_clock::now();
-  if (num_ranks == static_cast<int>(gpus.size())) return now;
-  if (!nccl_spoke.has_value()) nccl_spoke = now;
-  return *nccl_spoke + news_time();
+bool NcclClique::State::awaits_news(NcclStatus status, const std::exception& error) {
+  const bool is_of_others =
+      status == NcclStatus::REMOTE_ERROR || status == NcclStatus::SYSTEM_ERROR;
+  if (!is_of_others || num_ranks == static_cast<int>(gpus.size())) return false;
+  if (nccl_text.empty()) {
+    nccl_text = error.what();
+    news_deadline = Deadline::after(news_time());
+  }
+  return !news_deadline.has_passed();
 }
 
-void NcclClique::State::await_news() {
+void NcclClique::State::await_news(NcclStatus status, const std::exception& error) {
   std::unique_lock lock(mutex);
-  (void)changed.wait_until(lock, news_come_by(), [this] { return !is_whole(); });
+  if (!awaits_news(status, error)) return;
+  (void)changed.wait_until(lock, news_deadline.moment(), [this] { return !is_whole(); });
 }
 
-std::exception_ptr NcclClique::State::find_async_error() {
+std::exception_ptr NcclClique::State::find_async_error(NcclNews news) {
   const std::lock_guard lock(mutex);
   if (are_given_up) return nullptr;
   for (std::size_t i = 0; i < communicators.size(); ++i) {
@@ -123,10 +142,8 @@ std::exception_ptr NcclClique::State::find_async_error() {
     try {
       require_nccl(*nccl, communicators[i], status,
                    fmt::format("NCCL on {}", devices[i].short_name()));
-    } catch (const UnavailableError&) {
-      if (std::chrono::steady_clock::now() < news_come_by()) return nullptr;
-      return std::current_exception();
-    } catch (...) {
+    } catch (const std::exception& said) {
+      if (awaits_news(status, said) && news == NcclNews::MAY_COME) return nullptr;
       return std::current_exception();
     }
   }
@@ -398,7 +415,9 @@ bool NcclClique::await_end_of_abort(const Deadline& deadline) const {
                                     [this] { return state() != NcclCliqueState::BROKEN; });
 }
 
-std::exception_ptr NcclClique::find_async_error() const { return state_->find_async_error(); }
+std::exception_ptr NcclClique::find_async_error(NcclNews news) const {
+  return state_->find_async_error(news);
+}
 
 void NcclClique::set_witness(std::shared_ptr<StallWitness> witness) {
   const std::lock_guard lock(state_->mutex);

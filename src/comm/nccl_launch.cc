@@ -129,8 +129,8 @@ void NcclClique::Launch::require(NcclStatus status, std::string_view what) {
   if (status != NcclStatus::SUCCESS && !state_->is_whole()) state_->require_usable();
   try {
     require_nccl(*state_->nccl, nullptr, status, what);
-  } catch (const UnavailableError&) {
-    state_->await_news();
+  } catch (const OpError& error) {
+    state_->await_news(status, error);
     state_->require_usable();
     throw;
   }
@@ -180,9 +180,9 @@ void NcclClique::Launch::end() {
                                  : plan_.deadline);
     }
     require_nccl(*state_->nccl, nullptr, status, "ncclGroupEnd");
-  } catch (const UnavailableError&) {
+  } catch (const OpError& error) {
     failure = std::current_exception();
-    state_->await_news();
+    state_->await_news(status, error);
   } catch (...) {
     failure = std::current_exception();
   }

@@ -516,6 +516,7 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
     EXPECT_THAT(verdict(plan, well, told("INTERNAL"), well),
                 Contains(HasSubstr("not rank 2 alone differs from most")));
   }
+  culprits = {1, 2};
   // Who is not as far does not say who of the others is right.
   EXPECT_THAT(
       verdict(plan, well,
@@ -523,6 +524,13 @@ TEST(VerdictTest, CallsThatDifferAreInternalErrors) {
                    "workers make different calls: rank 0 a #2 , rank 1 a #3 , rank 2 b #3 "),
               well),
       IsEmpty());
+  culprits = {0};
+  EXPECT_THAT(
+      verdict(plan, well,
+              told("INTERNAL", true,
+                   "workers make different calls: rank 0 a #2 , rank 1 a #3 , rank 2 b #3 "),
+              well),
+      Contains(HasSubstr("not rank 2 alone differs from most")));
   culprits = {2};
   const auto found = [&](const std::string& text) {
     return verdict(plan, well, told("INTERNAL", true, text), well);

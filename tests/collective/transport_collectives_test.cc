@@ -333,6 +333,10 @@ TEST_P(TransportCollectivesTest, DifferentCallsAreFoundBeforeAnythingIsWritten) 
     EXPECT_THAT(what, ::testing::HasSubstr(" MAX of 1 float32 value"));
     EXPECT_THAT(what, ::testing::HasSubstr(" SUM of 1 float32 value"));
     EXPECT_THAT(what, ::testing::HasSubstr("rank " + std::to_string(differing) + " "));
+    if (n == 2 && what.find("workers make different calls") != std::string::npos) {
+      EXPECT_EQ(blamed, (std::vector{0, 1})) << what;  // nobody can say who is right
+      return;
+    }
     ASSERT_EQ(blamed.size(), 1) << what;
     const bool is_found_by_it =
         what.find("different calls: rank " + std::to_string(differing) + " ") != std::string::npos;

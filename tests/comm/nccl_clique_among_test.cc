@@ -39,6 +39,7 @@ using testing::Lanes;
 using testing::NcclClique;
 using testing::NcclCliqueState;
 using testing::no_errors;
+using ::testing::Not;
 using testing::run_clusters;
 using testing::thrown;
 using testing::watched;
@@ -207,7 +208,8 @@ TEST_F(NcclCliqueAmongTest, ADeadlineOnOneWorkerEndsItOnAll) {
 using CliquePtr = std::shared_ptr<NcclClique>;
 
 /// What breaks rank 0's clique of two workers where NCCL tells it, by `report`, that a peer hung up. Rank 1 ends then, or stays until rank 0 has heard.
-std::string heard_by_rank_0(bool ends, const std::function<void(const CliquePtr&)>& report) {
+std::string heard_by_rank_0(bool ends, const std::function<void(const CliquePtr&)>& report,
+                            double timeout_seconds = 60) {
   std::latch has_spoken(1);
   std::latch has_heard(1);
   std::string heard;
@@ -220,7 +222,7 @@ std::string heard_by_rank_0(bool ends, const std::function<void(const CliquePtr&
     Failure failure;
     const GpuEvent start = lanes.record(0);
     all_reduce(*clique, lanes);
-    detail::watch(watched(clique, lanes, 3, 60, start, failure));
+    detail::watch(watched(clique, lanes, 3, timeout_seconds, start, failure));
     report(clique);
     has_spoken.count_down();
     EXPECT_TRUE(failure.await());
@@ -244,7 +246,14 @@ TEST_F(NcclCliqueAmongTest, WhoHasEndedIsNamedAlsoWhereNcclSaysFirstThatSomebody
                                 hang_up(clique);
                                 EXPECT_EQ(clique->find_async_error(), nullptr);
                               }),
-              AllOf(HasSubstr("rank 1 "), HasSubstr("is gone")));
+              AllOf(HasSubstr("rank 1 "), HasSubstr("is gone"), HasSubstr("the peer hung up")));
+}
+
+TEST_F(NcclCliqueAmongTest, WhatNcclSaysOfAPeerIsSaidAlsoWhereTheTimeIsOverBeforeTheNews) {
+  detail::set_nccl_grace(std::chrono::minutes(20));  // a minute
+  EXPECT_THAT(heard_by_rank_0(/*ends=*/false, hang_up, 0.3),
+              AllOf(HasSubstr("all_reduce #3"), HasSubstr("the peer hung up"),
+                    Not(HasSubstr("timed out"))));
 }
 
 TEST_F(NcclCliqueAmongTest, WhatNcclSaysOfAPeerIsSaidWhereTheJobMissesNobody) {
@@ -256,22 +265,39 @@ TEST_F(NcclCliqueAmongTest, WhatNcclSaysOfAPeerIsSaidWhereTheJobMissesNobody) {
 class NcclCliqueAmongRefusalTest : public NcclCliqueAmongTest,
                                    public ::testing::WithParamInterface<const char*> {};
 
-/// The last of two workers ends while the other's launch is refused with what NCCL says of that.
-TEST_P(NcclCliqueAmongRefusalTest, NamesWhoHasEnded) {
-  detail::set_nccl_grace(std::chrono::minutes(2));
+/// Behind a launch of rank 0's, of two workers, that NCCL refuses because of others, rank 1 ends, or stays until rank 0 has heard.
+void refuse_launch(const std::string& function, bool ends, const std::vector<std::string>& texts) {
+  std::latch has_heard(1);
   const std::vector<std::string> errors = run_clusters(2, [&](const ClusterPtr& cluster) {
     const auto clique =
         NcclClique::among(cluster, devices_of({1, 1}, cluster->rank()), meeting_deadline(60));
     cluster->barrier(60);
-    if (cluster->rank() == 1) return;
+    if (cluster->rank() == 0) emulated_cuda().calls().clear();
+    cluster->barrier(60);
+    if (cluster->rank() == 1) {
+      if (!ends) return has_heard.wait();
+      EXPECT_TRUE(emulated_cuda().calls().await_count(function, 1, kLong));
+      return;
+    }
     const Lanes lanes(*clique);
     emulated_cuda().calls().inject(
-        {.function = GetParam(), .status = static_cast<int>(detail::NcclStatus::REMOTE_ERROR)});
-    EXPECT_THAT(thrown<UnavailableError>([&] { all_reduce(*clique, lanes); }),
-                AllOf(HasSubstr("rank 1 "), HasSubstr("is gone")));
-    EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+        {.function = function, .status = static_cast<int>(detail::NcclStatus::REMOTE_ERROR)});
+    const std::string heard = thrown<UnavailableError>([&] { all_reduce(*clique, lanes); });
+    for (const std::string& text : texts) EXPECT_THAT(heard, HasSubstr(text));
+    has_heard.count_down();
+    EXPECT_TRUE(!ends || clique->await_end_of_abort(Deadline::after(kLong)));
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST_P(NcclCliqueAmongRefusalTest, NamesWhoHasEnded) {
+  detail::set_nccl_grace(std::chrono::minutes(2));
+  refuse_launch(GetParam(), /*ends=*/true, {"rank 1 ", "is gone"});
+}
+
+TEST_P(NcclCliqueAmongRefusalTest, HasNcclsWordsWhereTheJobMissesNobody) {
+  detail::set_nccl_grace(std::chrono::seconds(2));
+  refuse_launch(GetParam(), /*ends=*/false, {"remote process exited"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, NcclCliqueAmongRefusalTest,

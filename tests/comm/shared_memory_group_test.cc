@@ -458,14 +458,16 @@ TEST(SharedMemoryGroupTest, WhatDiffersIsNamedWithEverybodysVersion) {
         const std::string version = text.substr(at, text.find(';', at) - at);
         EXPECT_NE(version.find(each == differing ? "other" : "test"), std::string::npos) << text;
       }
-      ASSERT_EQ(error.culprits().size(), 1U) << text;
-      EXPECT_EQ(error.culprits()[0].rank, differing) << text;
+      // Of two nobody can say who is right.
+      ASSERT_EQ(error.culprits().size(), cluster->num_workers() == 2 ? 2U : 1U) << text;
+      if (cluster->num_workers() > 2) {
+        EXPECT_EQ(error.culprits()[0].rank, differing) << text;
+      }
     }
     cluster->barrier();
   };
   for (const std::size_t n : {2UL, 3UL, 5UL}) {
-    // Of two nobody can say who is right: the second is named.
-    for (differing = n == 2 ? 1 : 0; differing < static_cast<int>(n); ++differing) {
+    for (differing = 0; differing < static_cast<int>(n); ++differing) {
       EXPECT_EQ(run_clusters(n, work), no_errors(n));
     }
   }

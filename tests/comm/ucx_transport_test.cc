@@ -18,11 +18,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "comm/transport_conformance.h"
 #include "comm/transport_processes.h"
 #include "comm/ucx_choice.h"
+#include "support/sanitizers.h"
 #include "support/threaded_clusters.h"
+#include "support/thrown.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::testing {
@@ -179,10 +182,42 @@ TEST(UcxGuestTest, SignalHandlersStayAsTheyWere) {
   EXPECT_EQ(run_workers("keep signal handlers", 1), std::vector<int>{0});
 }
 
+/// 0: what is missing is said, and the process goes on and has its transport when it is there.
+int lack_something() {
+  if (!why_no_ucx().empty()) return 1;
+  const ThreadedClusters clusters(1);
+  const auto what_is_missing = [&](int resource, rlim_t so_many) {
+    rlimit before{};
+    (void)::getrlimit(static_cast<__rlimit_resource>(resource), &before);
+    rlimit limit = before;
+    limit.rlim_cur = so_many;
+    (void)::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+    const std::string said = thrown<ResourceExhaustedError>(
+        [&] { (void)make_ucx_transport(clusters.of(0), meeting_deadline()); });
+    (void)::setrlimit(static_cast<__rlimit_resource>(resource), &before);
+    return said;
+  };
+  if (what_is_missing(RLIMIT_NOFILE, 40).find("file descriptors") == std::string::npos) return 2;
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t a_little_more = (pages << 12U) + (std::size_t{12} << 20U);
+  const std::string said = what_is_missing(RLIMIT_AS, a_little_more);
+  if (said.find("of memory that it may need") == std::string::npos) return 3;
+  return make_ucx_transport(clusters.of(0), meeting_deadline()) == nullptr ? 4 : 0;
+}
+
+/// UCX itself ends the process then.
+TEST(UcxGuestTest, WhatIsMissingForItIsAnError) {
+  if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer needs the memory";
+  EXPECT_EQ(run_workers("lack something", 1), std::vector<int>{0});
+}
+
 Works works() {
   Works all = transport_works(make_ucx_transport);
   all.emplace("listen", listens);
   all.emplace("keep signal handlers", keep_signal_handlers);
+  all.emplace("lack something", lack_something);
   return all;
 }
 

@@ -37,10 +37,11 @@ TEST(OutliersTest, AllButTheMost) {
   EXPECT_THAT(outliers_of("abcdd"), ElementsAre(0, 1, 2));
 }
 
-TEST(OutliersTest, OfEvenPartsThoseThatAreNotAsTheFirst) {
-  EXPECT_THAT(outliers_of("ab"), ElementsAre(1));
-  EXPECT_THAT(outliers_of("abba"), ElementsAre(1, 2));
-  EXPECT_THAT(outliers_of("abc"), ElementsAre(1, 2));
+TEST(OutliersTest, AllWhereNobodyCanSayWhoIsRight) {
+  EXPECT_THAT(outliers_of("ab"), ElementsAre(0, 1));
+  EXPECT_THAT(outliers_of("abba"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(outliers_of("abc"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(outliers_of("abcbc"), ElementsAre(0, 1, 2, 3, 4));
 }
 
 /// '?' may be anything.
@@ -51,6 +52,9 @@ TEST(OutliersTest, WhoSaysTooLittleIsNeitherAnOutlierNorAModel) {
                                  return letters[i] != letters[j] && i != 1 && j != 1;
                                }),
               ElementsAre(0));
+  EXPECT_THAT(
+      detail::outliers(3, [](std::size_t i, std::size_t j) { return i != j && i != 1 && j != 1; }),
+      ElementsAre(0, 2));
 }
 
 }  // namespace

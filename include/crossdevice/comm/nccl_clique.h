@@ -29,6 +29,9 @@ enum class NcclCliqueState : std::uint8_t {
   ABORT_INCOMPLETE,  ///< NCCL did not come back from it: its GPUs may be blocked until the process ends
 };
 
+/// Whether the job's news of a worker's end may still come.
+enum class NcclNews : std::uint8_t { MAY_COME, COMES_NO_MORE };
+
 /// Knows more about a clique of several workers that stands still than the watchdog of one of them: who has not come.
 class CROSSDEVICE_EXPORT StallWitness {
  public:
@@ -119,9 +122,9 @@ class CROSSDEVICE_EXPORT NcclClique {
   [[nodiscard]] std::exception_ptr first_error() const;
   /// Until an abort that is under way has come to its end; false: the deadline has passed.
   [[nodiscard]] bool await_end_of_abort(const Deadline& deadline) const;
-  /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block. Of an UnavailableError among several workers it says
-  /// nothing for half a second: NCCL does not name the worker that has ended, and the job's news of it, which breaks the clique, does.
-  [[nodiscard]] std::exception_ptr find_async_error() const;
+  /// Null, or what NCCL says has gone wrong with a communicator since (ncclCommGetAsyncError). Does not block. Where NCCL says that something is wrong with other
+  /// workers, it does not name them, and the job's news, which breaks the clique, does: MAY_COME says nothing of that for half a second.
+  [[nodiscard]] std::exception_ptr find_async_error(NcclNews news = NcclNews::MAY_COME) const;
   /// Who is asked first where a deadline has passed; null: nobody.
   void set_witness(std::shared_ptr<StallWitness> witness);
   [[nodiscard]] std::shared_ptr<StallWitness> witness() const;

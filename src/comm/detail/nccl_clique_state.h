@@ -49,8 +49,9 @@ struct NcclClique::State : FailureListener, std::enable_shared_from_this<NcclCli
   std::shared_ptr<StallWitness> witness;
   int num_launches = 0;
   bool are_given_up = false;  // the communicators may be gone at any time
-  // When NCCL said first that something is wrong with other workers.
-  std::optional<std::chrono::steady_clock::time_point> nccl_spoke;
+  // What NCCL said first of something that is wrong with other workers, and until when the job's news may say more.
+  std::string nccl_text;
+  Deadline news_deadline = Deadline::never();
   int num_aborting = 0;  // threads
 
   std::uint64_t last_launch = 0;  // of those that are watched; under the GPUs' launch locks
@@ -71,11 +72,11 @@ struct NcclClique::State : FailureListener, std::enable_shared_from_this<NcclCli
   void set_state(NcclCliqueState next);
   /// No launch is under way, or the deadline has passed; then nobody else asks the communicators for anything.
   void give_up_communicators(const Deadline& deadline);
-  [[nodiscard]] std::exception_ptr find_async_error();
-  /// Where it was NCCL's UnavailableError that stopped a launch: until the job's news has broken the clique with a better reason, as find_async_error() waits for it.
-  void await_news();
+  [[nodiscard]] std::exception_ptr find_async_error(NcclNews news);
+  /// Of a launch that NCCL has ended with `status` and `error`: until the job's news has broken the clique with a better reason, as find_async_error() waits for it.
+  void await_news(NcclStatus status, const std::exception& error);
   /// NCCL names no rank where another worker has ended, but the job's news does, which may come a little later. Under `mutex`.
-  [[nodiscard]] std::chrono::steady_clock::time_point news_come_by();
+  [[nodiscard]] bool awaits_news(NcclStatus status, const std::exception& error);
   /// A user's NCCL_COMM_BLOCKING=0 makes calls return before they are done: until all are, or the clique breaks.
   ///
   /// Errors   DeadlineExceededError, and what NCCL reports.

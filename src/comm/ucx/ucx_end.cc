@@ -12,10 +12,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/format_bytes.h"
 
 #include "comm/detail/foreign_file.h"
 
@@ -28,7 +31,7 @@ std::mutex& opening() {
   return *mutex;
 }
 
-/// UCX ends the process where it gets none.
+/// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread.
 void require_descriptors() {
   constexpr std::size_t kNeeded = 64;  // more than it takes
   std::vector<std::unique_ptr<Descriptor>> probes;
@@ -42,6 +45,26 @@ void require_descriptors() {
   }
 }
 
+void require_memory() {
+  constexpr std::size_t kBesideTheStack = std::size_t{16} << 20U;  // more than it takes
+  pthread_attr_t attributes;
+  std::size_t needed = kBesideTheStack;
+  if (::pthread_getattr_default_np(&attributes) == 0) {
+    std::size_t stack = 0;
+    (void)::pthread_attr_getstacksize(&attributes, &stack);
+    (void)::pthread_attr_destroy(&attributes);
+    needed += stack;
+  }
+  void* const probe =
+      ::mmap(nullptr, needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) {
+    throw ResourceExhaustedError(
+        fmt::format("UCX is not started: the {} of memory that it may need are not there",
+                    format_bytes(needed)));
+  }
+  (void)::munmap(probe, needed);
+}
+
 }  // namespace
 
 UcxEnd::UcxEnd() {
@@ -50,6 +73,7 @@ UcxEnd::UcxEnd() {
   if (library_ == nullptr) throw UnavailableError(why);
   const std::lock_guard lock(opening());
   require_descriptors();
+  require_memory();
   try {
     ucp_config_t* config = nullptr;
     require(library_->config_read(nullptr, nullptr, &config), "its configuration");
