@@ -234,6 +234,7 @@ void require_equal_operations(const std::vector<Statement>& statements, const Cl
                         to_string(statements[rank].operation));
   }
   std::vector<RankInfo> culprits;
+  culprits.reserve(ranks.size());
   for (const std::size_t rank : ranks) culprits.push_back(cluster.worker(static_cast<int>(rank)));
   raise(StatusCode::INTERNAL, text, std::move(culprits), inputs_intact);
 }

@@ -313,6 +313,7 @@ void SharedMemoryGroup::State::require_equal_operations() {
                         to_string(announced(each.place, num_announced)));
   }
   std::vector<RankInfo> culprits;
+  culprits.reserve(places.size());
   for (const std::size_t place : places) culprits.push_back(peers[place].info);
   break_with(StatusCode::INTERNAL, text, std::move(culprits));
 }

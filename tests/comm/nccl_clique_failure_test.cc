@@ -38,7 +38,7 @@ using ::testing::StartsWith;
 using testing::thrown;
 using testing::watched;
 
-const bool is_installed = (testing::install_emulated_gpus(4), true);
+const bool kIsInstalled = (testing::install_emulated_gpus(4), true);
 
 const Devices kThree{"GPU:0", "GPU:1", "GPU:2"};
 /// For what comes soon, where it comes at all.
@@ -226,34 +226,6 @@ TEST_F(NcclCliqueFailureTest, NcclsAsyncErrorIsTheOperationsFailure) {
   EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
 }
 
-/// Has come to its verdict just when it is asked, and has nothing more to say.
-class QuickWitness : public detail::StallWitness {
- public:
-  explicit QuickWitness(std::weak_ptr<NcclClique> clique) : clique_(std::move(clique)) {}
-  bool ask_who_is_missing(const OperationRecord& /*late*/, bool /*inputs_intact*/,
-                          const std::string& text) override {
-    if (const auto clique = clique_.lock()) clique->break_with(error(text + ": rank 1 is missing"));
-    return false;
-  }
-
- private:
-  std::weak_ptr<NcclClique> clique_;
-};
-
-TEST_F(NcclCliqueFailureTest, AVerdictThatComesWhileItIsAskedForIsTheOperationsFailure) {
-  const auto clique = NcclClique::of(kThree);
-  clique->set_witness(std::make_shared<QuickWitness>(clique));
-  Lanes lanes(*clique);
-  Failure failure;
-  const GpuEvent start = lanes.record(0);
-  all_reduce(*clique, lanes, 2);
-  detail::watch(watched(clique, lanes, 8, 0.1, start, failure));
-  ASSERT_TRUE(failure.await());
-  EXPECT_EQ(failure.text(),
-            "all_reduce #8 (1 value, 3.9 KiB) timed out after 0.1 s: rank 1 is missing");
-  EXPECT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
-}
-
 class NcclCliqueBlockedStreamTest : public NcclCliqueFailureTest,
                                     public ::testing::WithParamInterface<int> {};
 
@@ -418,42 +390,53 @@ TEST_F(NcclCliqueFailureTest, ALaunchThatDoesNotComeBackHasADeadline) {
   EXPECT_GE(last.ended_ns - last.enqueued_ns, 50'000'000);
 }
 
-/// Says that it knows who is missing, and then does, or not.
+/// When it is asked it breaks the clique with `verdict`, if that is not empty, and says `knows_more`.
 class Witness : public detail::StallWitness {
  public:
-  Witness(NcclClique& clique, std::exception_ptr answer)
-      : clique_(clique), answer_(std::move(answer)) {}
+  Witness(NcclClique& clique, std::string verdict, bool knows_more)
+      : clique_(clique), verdict_(std::move(verdict)), knows_more_(knows_more) {}
   bool ask_who_is_missing(const OperationRecord& late, bool inputs_intact,
                           const std::string& text) override {
     EXPECT_EQ(late.sequence, 12U);
     EXPECT_FALSE(inputs_intact);
     EXPECT_THAT(text, AllOf(StartsWith("all_reduce #12 (1 value, "), EndsWith(" after 0.05 s")));
     ++num_asked;
-    if (answer_ != nullptr) clique_.break_with(answer_);
-    return true;
+    if (!verdict_.empty()) clique_.break_with(error(verdict_));
+    return knows_more_;
   }
   std::atomic<int> num_asked{0};
 
  private:
   NcclClique& clique_;
-  std::exception_ptr answer_;
+  std::string verdict_;
+  bool knows_more_;
 };
 
+/// What an operation fails with.
+void ask_witness(const std::string& verdict, bool knows_more, const std::string& heard) {
+  const auto clique = NcclClique::of(kThree);
+  Lanes lanes(*clique);
+  const auto witness = std::make_shared<Witness>(*clique, verdict, knows_more);
+  clique->set_witness(witness);
+  Failure failure;
+  const GpuEvent start = lanes.record(0);
+  all_reduce(*clique, lanes, 2);  // GPU:2 never comes
+  detail::watch(watched(clique, lanes, 12, 0.05, start, failure));
+  ASSERT_TRUE(failure.await());
+  EXPECT_THAT(failure.text(), HasSubstr(heard));
+  EXPECT_GE(witness->num_asked.load(), 1);
+  EXPECT_EQ(flight_record().back().error, failure.text());
+  ASSERT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
+}
+
 TEST_F(NcclCliqueFailureTest, WhoMayKnowWhoIsMissingIsAskedAndNotWaitedForWithoutEnd) {
-  for (const bool knows : {true, false}) {
-    const auto clique = NcclClique::of(kThree);
-    Lanes lanes(*clique);
-    const auto witness = std::make_shared<Witness>(*clique, knows ? error("rank 1 is") : nullptr);
-    clique->set_witness(witness);
-    Failure failure;
-    const GpuEvent start = lanes.record(0);
-    all_reduce(*clique, lanes, 2);  // GPU:2 never comes
-    detail::watch(watched(clique, lanes, 12, 0.05, start, failure));
-    ASSERT_TRUE(failure.await());
-    EXPECT_THAT(failure.text(), knows ? HasSubstr("rank 1 is") : HasSubstr("waiting for GPU:0"));
-    EXPECT_GE(witness->num_asked.load(), 1);
-    ASSERT_TRUE(clique->await_end_of_abort(Deadline::after(kLong)));
-  }
+  ask_witness("rank 1 is", true, "rank 1 is");
+  ask_witness("", true, "waiting for GPU:0");
+}
+
+/// Then the witness has nothing more to say.
+TEST_F(NcclCliqueFailureTest, AVerdictThatComesWhileItIsAskedForIsTheOperationsFailure) {
+  ask_witness("rank 1 is", false, "rank 1 is");
 }
 
 TEST_F(NcclCliqueFailureTest, ALaunchInTimeIsNoFailureAndIsNotRecorded) {
