@@ -63,8 +63,7 @@ class Gate {
 class GpuNcclTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    CROSSDEVICE_SKIP_WITHOUT_GPU();
-    if (nccl_library().api == nullptr) GTEST_SKIP() << "no GPU: " << nccl_library().reason_against;
+    CROSSDEVICE_SKIP_WITHOUT_NCCL();
     gpu_ = &GpuDevice::of("GPU:0");
     cuda_ = gpu_platform().cuda.get();
     const CurrentCudaDevice current(*cuda_, gpu_->ordinal());

@@ -468,7 +468,7 @@ def check_observing(text):
 
 # What docs/gpus.md says of one GPU, with (#) for each figure.
 GPUS = ("a call with NCCL took (#) to (#) us longer than raw NCCL, whatever its size; "
-        "sums of four devices of one GPU ran at (#) to (#) percent of a flat copy at 256 MiB. Our kernels take 56 tensors of a batch in a "
+        "sums of four devices of one GPU ran at (#) to (#) percent of a flat copy at 256 MiB. Our kernels take 56 tensors of up to four devices in a "
         "launch: the 161 gradients of a ResNet-50 took (#) to (#) times as long as one buffer of their size, for the host has to list them. "
         "With NCCL on that one GPU they took (#) us out of place; a call of `ncclAllReduce` for each, all in one group, (#) us")
 

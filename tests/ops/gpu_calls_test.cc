@@ -300,8 +300,7 @@ std::vector<PerReplica> staged_values(const GpuStream& stream, float element) {
 
 /// A call that has come to the head of its stream, and stands behind one that has not.
 TEST(GpuDeadlineTest, ACallThatHasBegunAndIsHeldByAKernelThatSpinsIsFoundAndANewObjectGoesOn) {
-  const detail::NcclLibrary& nccl = detail::nccl_library();
-  ASSERT_NE(nccl.api, nullptr) << nccl.reason_against;
+  CROSSDEVICE_SKIP_WITHOUT_NCCL();
   auto ops = std::make_unique<NcclAllReduce>(1);
   // Communicators, the staging buffers and their stream, kernels: before anything spins.
   ops->batch_reduce_into(ReduceOp::SUM, staged_values(GpuStream(0), 1));
@@ -339,6 +338,7 @@ TEST(GpuDeadlineTest, ACallThatHasBegunAndIsHeldByAKernelThatSpinsIsFoundAndANew
 // ---------------------------------------------------------------------------------------------- workers
 
 TEST(GpuWorkersTest, ACommunicatorOfOneGoesThroughNccl) {
+  CROSSDEVICE_SKIP_WITHOUT_NCCL();
   const std::vector<std::string> errors = run_clusters(1, [](const ClusterPtr& cluster) {
     Communicator world(cluster, "GPU:0", meeting_deadline(60));
     ASSERT_TRUE(world.has_nccl());

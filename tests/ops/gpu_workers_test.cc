@@ -311,12 +311,7 @@ int leave_one_behind(Cluster& cluster) {
 
 class GpuWorkers : public ::testing::TestWithParam<int> {
  protected:
-  void SetUp() override {
-    CROSSDEVICE_SKIP_WITHOUT_GPU();
-    if (detail::nccl_library().api == nullptr) {
-      GTEST_SKIP() << "no GPU: " << detail::nccl_library().reason_against;
-    }
-  }
+  void SetUp() override { CROSSDEVICE_SKIP_WITHOUT_NCCL(); }
   static std::vector<int> run(const std::string& work, int stopped = -1) {
     return run_workers(work, GetParam(), stopped, Machines::ONE_EACH);
   }

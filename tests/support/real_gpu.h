@@ -18,6 +18,11 @@ namespace crossdevice::testing {
   if (!::crossdevice::detail::gpu_platform().has_gpus()) \
   GTEST_SKIP() << "no GPU: " << ::crossdevice::detail::gpu_platform().reason_against
 
+#define CROSSDEVICE_SKIP_WITHOUT_NCCL()                     \
+  CROSSDEVICE_SKIP_WITHOUT_GPU();                           \
+  if (::crossdevice::detail::nccl_library().api == nullptr) \
+  GTEST_SKIP() << "no NCCL: " << ::crossdevice::detail::nccl_library().reason_against
+
 /// Fails the test, with CUDA's text, unless `status` is SUCCESS.
 #define CROSSDEVICE_ASSERT_CUDA(status)                                          \
   do {                                                                           \
