@@ -21,6 +21,7 @@
 #include "comm/detail/control_message.h"
 #include "comm/detail/control_plane.h"
 #include "comm/detail/membership.h"
+#include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -41,16 +42,19 @@ std::exception_ptr error_of(const ExchangeFailed& failed) {
 
 }  // namespace
 
-/// The round, while somebody waits for it; else null: it was given up. Call it with mutex_ held.
+/// The round, while it waits for its answer: the first one counts. Else null: it was given up, or has one. Call it with mutex_ held.
 Membership::Pending* Membership::find_open(const RoundId& id) {
   const auto entry = pending_.find(id);
-  return entry == pending_.end() ? nullptr : entry->second;
+  return entry == pending_.end() || entry->second->has_ended() ? nullptr : entry->second;
 }
 
 void Membership::hear_parts(Exchanged message) {
   const std::lock_guard lock(mutex_);
   Pending* const pending = find_open(message.id);
   if (pending == nullptr) return;
+  if (message.parts.size() != pending->num_parts) {
+    throw WireError("a round's answer has not one part of each member");
+  }
   pending->parts = std::move(message.parts);
   if (pending->on_end.on_completion) pending->on_end.on_completion();
   changed_.notify_all();
@@ -58,6 +62,7 @@ void Membership::hear_parts(Exchanged message) {
 
 /// The caller is woken last, and may have gone meanwhile.
 void Membership::hear_failure(ExchangeFailed message) {
+  require_ranks(message.culprits);
   RoundFailure tell;
   {
     const std::lock_guard lock(mutex_);
@@ -82,7 +87,9 @@ std::vector<std::string> Membership::exchange(const RoundId& id, const std::vect
     throw ValueError(fmt::format("{}: {} bytes, more than the {} that one round may carry", kind,
                                  bytes.size(), ControlPlane::kMaxPartBytes));
   }
-  Pending pending{.kind = kind, .on_end = on_end};
+  const auto num_workers = static_cast<std::size_t>(options_.num_workers);
+  Pending pending{
+      .kind = kind, .num_parts = members.empty() ? num_workers : members.size(), .on_end = on_end};
   Waiting waiting{*this, id};
   std::unique_lock lock(mutex_);
   if (end_.has_value()) {
@@ -166,6 +173,7 @@ void Membership::give_up(const RoundId& id, const std::string& text) {
 }
 
 void Membership::warn_of_stall(const Missing& missing) {
+  require_ranks(missing.ranks);
   std::string kind;
   {
     const std::lock_guard lock(mutex_);

@@ -41,8 +41,11 @@ RankInfo Membership::info_of(int rank) const {
 
 void Membership::hear(const Frame& frame) {
   switch (frame.kind) {
-    case ControlKind::REFUSED:
-      return end(Refused::decode(frame.payload));
+    case ControlKind::REFUSED: {
+      Refused refused = Refused::decode(frame.payload);
+      require_ranks(refused.culprits);
+      return end(std::move(refused));
+    }
     case ControlKind::MEMBERS:
       return hear_members(Members::decode(frame.payload));
     case ControlKind::EXCHANGED:
@@ -96,6 +99,12 @@ void Membership::hear_members(Members all) {
   if (all.members.size() != static_cast<std::size_t>(options_.num_workers)) {
     throw WireError("the chief's list of members is not complete");
   }
+  for (std::size_t rank = 0; rank < all.members.size(); ++rank) {
+    // What comes later is said of ranks, which others count with.
+    if (all.members[rank].rank != static_cast<int>(rank)) {
+      throw WireError("the chief's list of members is not by rank");
+    }
+  }
   const std::lock_guard lock(mutex_);
   if (all_are_there_) throw WireError("the chief sends its members twice");
   members_ = std::move(all.members);
@@ -106,6 +115,10 @@ void Membership::hear_members(Members all) {
 
 void Membership::require_rank(int rank) const {
   if (rank < 0 || rank >= options_.num_workers) throw WireError("no such rank");
+}
+
+void Membership::require_ranks(const std::vector<RankInfo>& ranks) const {
+  for (const RankInfo& each : ranks) require_rank(each.rank);
 }
 
 void Membership::lose_chief(const std::string& why) {

@@ -91,6 +91,7 @@ class Membership {
  private:
   struct Pending {
     std::string kind;
+    std::size_t num_parts;
     RoundListener on_end;
     std::optional<std::vector<std::string>> parts{};
     std::optional<ExchangeFailed> failure{};
@@ -114,6 +115,7 @@ class Membership {
   void hear_parts(Exchanged message);
   void hear_failure(ExchangeFailed message);
   void require_rank(int rank) const;
+  void require_ranks(const std::vector<RankInfo>& ranks) const;
   void warn_of_stall(const Missing& missing);
   Pending* find_open(const RoundId& id);
   void await_answer(std::unique_lock<std::mutex>& lock, const RoundId& id, Pending& pending,
