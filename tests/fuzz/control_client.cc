@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The side that connects: a worker that seeks its chief, and one that seeks another worker. What answers is whoever listens there and says what the
-// fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once.
+// fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once. What a chief says that has
+// proved it is cut anywhere, and heard until the first nonsense; a chief is lost once, and only where all had come.
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -15,7 +16,9 @@
 
 #include "comm/detail/chief_link.h"
 #include "comm/detail/host_port.h"
+#include "comm/detail/membership.h"
 #include "comm/detail/seeker.h"
+#include "comm/detail/tls_channel.h"
 #include "comm/detail/wire.h"
 #include "fuzz/frames_heard.h"
 #include "fuzz/fuzz_target.h"
@@ -77,8 +80,16 @@ class Host {
       case 6:
         return socket_.close();
       case 7:
-        if (input_.below(4) == 1) return challenge(input_.number<std::uint8_t>());
-        return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
+        switch (input_.below(4)) {
+          case 1:
+            return challenge(input_.number<std::uint8_t>());
+          case 2:
+            return say(ControlKind::MEMBERS, Members{{{.rank = 0}, {.rank = 1}}}.encode());
+          case 3:
+            return say(ControlKind::ASK, Ask{input_.below(3)}.encode());
+          default:
+            return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
+        }
     }
   }
 
@@ -123,8 +134,9 @@ class Host {
   bool has_proved_ = false;
 };
 
-/// Lets both sides speak until the input is used up.
-void play(fuzz::Input& input, asio::io_context& io, Host& host) {
+/// Lets both sides speak until the input is used up; after each turn of the host's it is `on_turn`'s.
+template <class OnTurn>
+void play(fuzz::Input& input, asio::io_context& io, Host& host, OnTurn on_turn) {
   while (!input.is_empty()) {
     while (io.poll() > 0) {
     }
@@ -133,6 +145,7 @@ void play(fuzz::Input& input, asio::io_context& io, Host& host) {
     host.hear();
     if (!host.has_guest()) return;
     host.act();
+    on_turn();
   }
   while (io.poll() > 0) {
   }
@@ -205,7 +218,7 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
   } else {
     seeker->start();
   }
-  play(input, io, host);
+  play(input, io, host, [] {});
   FUZZ_EXPECT(seeker->rank() == kAskedRank);
   seeker->cancel();
   FUZZ_EXPECT(num_results <= 1);
@@ -213,7 +226,9 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
   }
 }
 
-void check_chief_link(fuzz::Input& input) {
+/// `how`: bits, what time it is for whoever waits, and what else the worker knows.
+void check_chief_link(fuzz::Input& input, std::size_t how) {
+  static const std::shared_ptr<const TlsKey> tls = TlsKey::make(kSecret);
   asio::io_context io{1};
   Host host(input);
   ControlPlaneOptions options;
@@ -221,33 +236,61 @@ void check_chief_link(fuzz::Input& input) {
   options.num_workers = 2;
   options.secret = kSecret;
   options.chief_address = join_host_port("127.0.0.1", host.port());
+  options.heartbeat_timeout = (how & 1U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+  options.stall_warning = (how & 2U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+  if ((how & 4U) != 0) options.more_chief_addresses = {options.chief_address};
+  if ((how & 24U) == 24U) options.tls = tls;
+  const bool beats = (how & 32U) != 0;
   MemberInfo self;
   self.rank = 1;
+  std::optional<ChiefLink> link;
   bool is_welcome = false;
+  bool has_all = false;
+  bool is_lost = false;
+  Membership membership(
+      {.rank = 1, .num_workers = 2, .stall_warning = std::chrono::hours(1)},
+      {.say = [](ControlKind, const std::string&) { FUZZ_FAIL("a worker that waits"); },
+       .on_members =
+           [&] {
+             has_all = true;
+             link->keep();
+           },
+       .on_question =
+           [&](std::uint64_t nonce) {
+             link->send(ControlKind::HEARTBEAT,
+                        Heartbeat{.operation = "", .answers = nonce}.encode());
+           }});
   ChiefLink::Events events;
   events.on_welcome = [&](std::uint64_t) {
     FUZZ_EXPECT(host.has_proved());
     is_welcome = true;
   };
-  events.on_frame = [&](const Frame&) { FUZZ_EXPECT(is_welcome); };
+  events.on_frame = [&](const Frame& frame) {
+    FUZZ_EXPECT(is_welcome && !is_lost);
+    membership.hear(frame);
+  };
   // Without a proof it is at most the worker's own word, that they do not fit.
   events.on_refused = [&](const Refused& refused) {
     FUZZ_EXPECT(host.has_proved() || refused.code == StatusCode::FAILED_PRECONDITION);
   };
-  events.on_absence = [](const std::string&, ChiefLink::Fault) {};
-  events.on_lost = [](const std::string&) {};
-  {
-    ChiefLink link(io, options, self, std::move(events));
-    link.connect();
-    // Addresses in numbers are looked up by nobody, but the answer comes later.
-    for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
-      (void)io.run_one_for(std::chrono::milliseconds(10));
-      host.accept();
-    }
-    play(input, io, host);
-    link.leave();
-    while (io.poll() > 0) {
-    }
+  events.on_absence = [&](const std::string&, ChiefLink::Fault) { FUZZ_EXPECT(!has_all); };
+  events.on_lost = [&](const std::string& why) {
+    FUZZ_EXPECT(has_all && !is_lost);
+    is_lost = true;
+    membership.lose_chief(why);
+  };
+  link.emplace(io, options, self, std::move(events));
+  link->connect();
+  // Addresses in numbers are looked up by nobody, but the answer comes later.
+  for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
+    (void)io.run_one_for(std::chrono::milliseconds(10));
+    host.accept();
+  }
+  play(input, io, host, [&] {
+    if (beats) link->beat(input.coin());
+  });
+  link->leave();
+  while (io.poll() > 0) {
   }
 }
 
@@ -275,7 +318,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (choice % 4 != 0) {
     crossdevice::detail::check_seeker(input, choice / 4);
   } else {
-    crossdevice::detail::check_chief_link(input);
+    crossdevice::detail::check_chief_link(input, choice / 4);
   }
   return 0;
 }
