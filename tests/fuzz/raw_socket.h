@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ class RawSocket {
     FUZZ_EXPECT(fd_ >= 0);
     const linger reset{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    const int now = 1;  // a second word would wait for 40 ms until the first one is acknowledged
+    (void)::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now);
   }
   ~RawSocket() { close(); }
   RawSocket(RawSocket&& other) noexcept
@@ -112,6 +115,7 @@ class RawListener {
   RawListener& operator=(const RawListener&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] int fd() const { return fd_; }
   /// Who has come; a socket that is not open: nobody.
   [[nodiscard]] RawSocket accept() const {
     const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
