@@ -21,6 +21,12 @@ using ::testing::HasSubstr;
 
 constexpr RoundId kRound{1, 2};
 
+std::string members(const std::vector<int>& ranks) {
+  Members all;
+  for (const int rank : ranks) all.members.emplace_back().rank = rank;
+  return all.encode();
+}
+
 /// Rank 1 of 2, whose chief answers in place.
 class MembershipTest : public ::testing::Test {
  protected:
@@ -40,11 +46,11 @@ class MembershipTest : public ::testing::Test {
 };
 
 TEST_F(MembershipTest, MembersAreByRank) {
-  EXPECT_THROW(hear(ControlKind::MEMBERS, Members{{{.rank = 0}}}.encode()), WireError);
-  EXPECT_THROW(hear(ControlKind::MEMBERS, Members{{{.rank = 1}, {.rank = 0}}}.encode()), WireError);
-  EXPECT_THROW(hear(ControlKind::MEMBERS, Members{{{.rank = 0}, {.rank = 9}}}.encode()), WireError);
+  EXPECT_THROW(hear(ControlKind::MEMBERS, members({0})), WireError);
+  EXPECT_THROW(hear(ControlKind::MEMBERS, members({1, 0})), WireError);
+  EXPECT_THROW(hear(ControlKind::MEMBERS, members({0, 9})), WireError);
   EXPECT_TRUE(membership_.members().empty());
-  hear(ControlKind::MEMBERS, Members{{{.rank = 0}, {.rank = 1}}}.encode());
+  hear(ControlKind::MEMBERS, members({0, 1}));
   EXPECT_EQ(membership_.members().size(), 2U);
   EXPECT_FALSE(membership_.meeting_failure().has_value());
 }

@@ -2,7 +2,6 @@
 // The side that connects: a worker that seeks its chief, and one that seeks another worker. What answers is whoever listens there and says what the
 // fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once. What a chief says that has
 // proved it is cut anywhere, and heard until the first nonsense; a chief is lost once, and only where all had come.
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -10,9 +9,6 @@
 #include <vector>
 
 #include <asio/io_context.hpp>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "comm/detail/chief_link.h"
 #include "comm/detail/host_port.h"
@@ -22,6 +18,7 @@
 #include "comm/detail/wire.h"
 #include "fuzz/frames_heard.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/no_descriptors.h"
 #include "fuzz/raw_socket.h"
 
 namespace crossdevice::detail {
@@ -29,6 +26,12 @@ namespace {
 
 constexpr const char* kSecret = "the secret";
 constexpr int kAskedRank = 2;
+
+Members all_members() {
+  Members all;
+  for (int rank = 0; rank < 2; ++rank) all.members.emplace_back().rank = rank;
+  return all;
+}
 
 /// Whoever listens. Proofs are right or wrong as the input says.
 class Host {
@@ -84,7 +87,7 @@ class Host {
           case 1:
             return challenge(input_.number<std::uint8_t>());
           case 2:
-            return say(ControlKind::MEMBERS, Members{{{.rank = 0}, {.rank = 1}}}.encode());
+            return say(ControlKind::MEMBERS, all_members().encode());
           case 3:
             return say(ControlKind::ASK, Ask{input_.below(3)}.encode());
           default:
@@ -163,20 +166,6 @@ bool is_address(const std::string& text) {
   }
 }
 
-/// While it lives no socket can be made: all that this process may have open is said to be open. A limit would not do: the sanitizers
-/// look into memory through a pipe, and take an object that they cannot look at for none.
-class NoDescriptors {
- public:
-  NoDescriptors() { are_all_in_use = true; }
-  ~NoDescriptors() { are_all_in_use = false; }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
-  static thread_local bool are_all_in_use;
-};
-
-thread_local bool NoDescriptors::are_all_in_use = false;
-
 /// `how`: bits, who listens where it seeks, and whether it waits for them.
 void check_seeker(fuzz::Input& input, std::size_t how) {
   static const fuzz::DeafListener deaf;
@@ -186,6 +175,8 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
   question.job = 7;
   question.rank = 1;
   question.epoch = {3, {0, 1, 2}};
+  const bool asks_to_be_taken_in = (how & 3U) != 3U;
+  if (asks_to_be_taken_in) question.call = "rebuild(ONLY)";
   // What a member says of its addresses comes from that member.
   std::vector<std::string> addresses;
   for (std::size_t num_odd = input.below(3); num_odd > 0; --num_odd) {
@@ -210,10 +201,11 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
         FUZZ_EXPECT(!result.refused.has_value() || host.has_proved());
         FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);
         FUZZ_EXPECT(!result.connection || (result.found.has_value() && result.found->takes_in));
+        FUZZ_EXPECT(!result.connection || asks_to_be_taken_in);
         if (result.connection) result.connection->close();
       });
   if ((how & 32U) != 0) {
-    const NoDescriptors none;
+    const fuzz::NoDescriptors none;
     seeker->start();
   } else {
     seeker->start();
@@ -280,7 +272,13 @@ void check_chief_link(fuzz::Input& input, std::size_t how) {
     membership.lose_chief(why);
   };
   link.emplace(io, options, self, std::move(events));
-  link->connect();
+  if ((how & 24U) == 8U) {
+    const fuzz::NoDescriptors none;
+    link->connect();
+    (void)io.run_one_for(std::chrono::milliseconds(10));
+  } else {
+    link->connect();
+  }
   // Addresses in numbers are looked up by nobody, but the answer comes later.
   for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
     (void)io.run_one_for(std::chrono::milliseconds(10));
@@ -294,22 +292,8 @@ void check_chief_link(fuzz::Input& input, std::size_t how) {
   }
 }
 
-/// What was asked for by socket(), below.
-int socket_of(int domain, int type, int protocol) {
-  if (!NoDescriptors::are_all_in_use) {
-    return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
-  }
-  errno = EMFILE;
-  return -1;
-}
-
 }  // namespace
 }  // namespace crossdevice::detail
-
-/// In place of the C library's.
-extern "C" int socket(int domain, int type, int protocol) noexcept {
-  return crossdevice::detail::socket_of(domain, type, protocol);
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   crossdevice::fuzz::silence_log();

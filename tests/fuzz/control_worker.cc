@@ -15,6 +15,7 @@
 
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/clock_comparison.h"
 #include "comm/detail/control_message.h"
 #include "comm/detail/membership.h"
 #include "comm/detail/wire.h"
@@ -102,7 +103,8 @@ class Scene {
   }
 
   void act() {
-    switch (input_.below(20)) {
+    const std::size_t what = input_.number<std::uint8_t>();
+    switch (what < 240 ? what % 20 : 20 + what % 2) {
       case 0:
         return say(
             static_cast<ControlKind>(1 + input_.below(static_cast<std::size_t>(kLastControlKind))),
@@ -146,6 +148,14 @@ class Scene {
         return lose_chief(input_.text());
       case 19:
         return end_meeting();
+      case 20:
+        return ask_clock();
+      case 21: {
+        ClockReading reading{.asked_ns = asked_ns_, .answered_ns = input_.number<std::int64_t>()};
+        if (input_.below(8) == 1) reading.asked_ns = input_.number<std::int64_t>();
+        reading.clock = input_.text();
+        return say(ControlKind::CLOCK, reading.encode());
+      }
     }
   }
 
@@ -186,7 +196,11 @@ class Scene {
       must_refuse_ = true;
     }
     try {
-      membership_.hear(frame);
+      if (frame.kind == ControlKind::CLOCK) {
+        hear_clock(ClockReading::decode(frame.payload));  // as the link, which alone hears it
+      } else {
+        membership_.hear(frame);
+      }
       FUZZ_EXPECT(!must_refuse_);
     } catch (const WireError& broken) {
       FUZZ_EXPECT(!must_take_);
@@ -232,6 +246,31 @@ class Scene {
       const int origin = Abort::decode(frame.payload).origin;
       must_refuse_ = !does_exist(origin);
       if (!must_refuse_) note_end(StatusCode::ABORTED);
+    }
+  }
+
+  void ask_clock() {
+    now_ns_ += input_.number<std::uint16_t>();
+    const std::optional<ClockReading> question = clocks_.begin(now_ns_);
+    FUZZ_EXPECT(question.has_value() == (num_clock_answers_ == 0));
+    if (!question.has_value()) return;
+    num_clock_answers_ = ClockComparison::kQuestions;
+    asked_ns_ = question->asked_ns;
+    FUZZ_EXPECT(asked_ns_ == now_ns_);
+  }
+  /// Nobody can be further off than half of what the answer took.
+  void hear_clock(const ClockReading& reading) {
+    now_ns_ += input_.number<std::uint16_t>();
+    const ClockComparison::Step step = clocks_.hear(reading, now_ns_);
+    FUZZ_EXPECT(num_clock_answers_ > 0 && reading.asked_ns == asked_ns_);
+    --num_clock_answers_;
+    FUZZ_EXPECT(step.result.has_value() == (num_clock_answers_ == 0));
+    FUZZ_EXPECT(step.question.has_value() != step.result.has_value());
+    if (step.result.has_value()) {
+      FUZZ_EXPECT(step.result->within_ns >= 0 && step.result->within_ns <= 0x8000);
+      FUZZ_EXPECT(step.result->at_ns <= now_ns_);
+    } else {
+      asked_ns_ = step.question->asked_ns;
     }
   }
 
@@ -436,6 +475,10 @@ class Scene {
   int num_meetings_ = 0;
   std::size_t num_leavings_ = 0;
   bool is_chief_gone_ = false;
+  ClockComparison clocks_;
+  int num_clock_answers_ = 0;  // that will come
+  std::int64_t now_ns_ = 0;
+  std::int64_t asked_ns_ = 0;
   // Of the frame that is being heard.
   std::optional<std::uint64_t> asked_;
   std::optional<Post> post_;
