@@ -221,7 +221,7 @@ class Crowd {
   };
   static constexpr std::size_t kMaxGuests = 12;
   static constexpr std::size_t kManySilent = 130;
-  static constexpr int kTurnsToHear = 2;
+  static constexpr int kTurnsToHear = 4;
   static constexpr int kMostWaits = 50;
   static constexpr std::size_t kIdle = 40;
 
