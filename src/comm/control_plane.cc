@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Meeting, hearing the chief, and leaving. Rounds: control_rounds.cc.
+/// Meeting, what connects this worker and its chief, and leaving. What is heard of the chief: membership.cc; rounds: control_rounds.cc.
 ///
 /// Why every wait ends. join(): at its deadline, and kVerdictTime or, the chief's, kLinger. The destructor: see await_farewells().
 #include "comm/detail/control_plane.h"
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -29,7 +28,6 @@
 #include "comm/detail/operation_note.h"
 #include "comm/detail/own_member.h"
 #include "comm/detail/service_loop.h"
-#include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -47,10 +45,15 @@ constexpr std::chrono::milliseconds kLookTime{300};
 
 }  // namespace
 
-ControlPlane::State::State(const ControlPlaneOptions& options) : options_(options) {
+ControlPlane::State::State(const ControlPlaneOptions& options)
+    : options_(options),
+      membership_({.rank = options.rank,
+                   .num_workers = options.num_workers,
+                   .stall_warning = whole_time(options.stall_warning)},
+                  membership_events()) {
   if (is_chief()) {
     chief_.emplace(io_, options_, own_member(options_),
-                   [this](const Frame& frame) { hear(frame); });
+                   [this](const Frame& frame) { membership_.hear(frame); });
   } else {
     link_.emplace(io_, options_, own_member(options_), link_events());
   }
@@ -63,8 +66,8 @@ ChiefLink::Events ControlPlane::State::link_events() {
                 cluster_id_ = cluster_id;
                 has_connection_ = true;
               },
-          .on_refused = [this](const Refused& refused) { end(refused); },
-          .on_frame = [this](const Frame& frame) { hear(frame); },
+          .on_refused = [this](const Refused& refused) { membership_.end(refused); },
+          .on_frame = [this](const Frame& frame) { membership_.hear(frame); },
           .on_absence =
               [this](const std::string& why, ChiefLink::Fault fault) {
                 const std::lock_guard lock(mutex_);
@@ -72,7 +75,24 @@ ChiefLink::Events ControlPlane::State::link_events() {
                 last_connection_error_ = why;
                 lacks_means_ = fault == ChiefLink::Fault::OWN;
               },
-          .on_lost = [this](const std::string& why) { lose_chief(why); }};
+          .on_lost = [this](const std::string& why) { membership_.lose_chief(why); }};
+}
+
+Membership::Events ControlPlane::State::membership_events() {
+  return {.say =
+              [this](ControlKind kind, std::string payload) {
+                asio::post(io_,
+                           [this, kind, bytes = std::move(payload)] { to_chief(kind, bytes); });
+              },
+          .on_members =
+              [this] {
+                if (link_.has_value()) link_->keep();
+              },
+          // Behind what the chief does now, which may be this worker's own.
+          .on_question =
+              [this](std::uint64_t nonce) {
+                asio::post(io_, [this, nonce] { say_operation(nonce); });
+              }};
 }
 
 // ---------------------------------------------------------------------------------------------- meeting
@@ -89,147 +109,55 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   thread_ = start_service_thread("xdev-control", [this, work = asio::make_work_guard(io_)] {
     run_service(io_, "control plane", [this](const std::string& what) {
       lacks_means_ = true;  // where there is no memory even for what follows
-      end({StatusCode::RESOURCE_EXHAUSTED, what, {info_of(options_.rank)}});
+      membership_.end({StatusCode::RESOURCE_EXHAUSTED, what, {membership_.info_of(options_.rank)}});
     });
   });
-  std::unique_lock lock(mutex_);
-  const auto is_over = [this] { return all_are_there_ || end_.has_value(); };
   const Clock::time_point limit =
       std::min(deadline.moment(), Clock::now() + std::chrono::hours(24 * 365));
   std::vector<int> gone;
-  while (gone.empty() && !is_over() && Clock::now() < limit) {
+  while (gone.empty() && Clock::now() < limit) {
     const auto look = options_.find_gone ? Clock::now() + kLookTime : limit;
-    if (changed_.wait_until(lock, std::min(limit, look), is_over) || look >= limit) break;
-    lock.unlock();
+    if (membership_.await_meeting(std::min(limit, look)) || look >= limit) break;
     gone = options_.find_gone(limit);
-    lock.lock();
   }
-  if (!is_over() && is_chief()) {
+  if (!membership_.await_meeting(Clock::now())) end_meeting(gone);
+  // What has ended the job since all met is the next call's to say, as for those who have seen that a moment earlier: they may meet anew, with this one.
+  if (const std::optional<Refused> reason = membership_.meeting_failure()) {
+    leave();
+    throw_op_error(reason->code, reason->text,
+                   {.operation = {}, .culprits = reason->culprits, .inputs_intact = true});
+  }
+}
+
+/// Who has not come is the chief's to say, unless the last one came just now. The others' deadline is about the chief's.
+void ControlPlane::State::end_meeting(const std::vector<int>& gone) {
+  if (is_chief()) {
     asio::post(io_, [this, gone] {
       const std::optional<Refused> refused = chief_->cancel_meeting(gone);
-      if (refused.has_value()) end(*refused);
+      if (refused.has_value()) membership_.end(*refused);
     });
   }
-  if (!is_over()) {
-    // Who has not come is the chief's to say, unless the last one came just now. The others' deadline is about the chief's.
-    const bool reaches_chief = is_chief() || (has_connection_ && gone.empty());
-    if (reaches_chief) changed_.wait_for(lock, is_chief() ? kLinger : kVerdictTime, is_over);
-    if (!is_over()) {
-      end_ =
-          End{!gone.empty()  ? StatusCode::UNAVAILABLE
-              : lacks_means_ ? StatusCode::RESOURCE_EXHAUSTED
-                             : StatusCode::DEADLINE_EXCEEDED,
-              reaches_chief ? fmt::format("not all of {} workers came in time to the chief at {}",
-                                          options_.num_workers, options_.chief_address)
-                            : fmt::format("the chief (rank 0) at {} {}: {}", options_.chief_address,
-                                          gone.empty() ? "did not answer in time" : "has ended",
-                                          last_connection_error_),
-              reaches_chief ? std::vector<RankInfo>()
-                            : std::vector<RankInfo>{{.rank = lacks_means_ ? options_.rank : 0}}};
-    }
-  }
-  // What has ended the job since all met is the next call's to say, as for those who have seen that a moment earlier: they may meet anew, with this one.
-  if (end_.has_value() && !all_are_there_) {
-    const End reason = *end_;
+  const auto code = [&] {
+    if (!gone.empty()) return StatusCode::UNAVAILABLE;
+    return lacks_means_ ? StatusCode::RESOURCE_EXHAUSTED : StatusCode::DEADLINE_EXCEEDED;
+  };
+  std::unique_lock lock(mutex_);
+  const bool reaches_chief = is_chief() || (has_connection_ && gone.empty());
+  if (reaches_chief) {
     lock.unlock();
-    leave();
-    throw_op_error(reason.code, reason.text,
-                   {.operation = {}, .culprits = reason.culprits, .inputs_intact = true});
+    membership_.await_meeting(Clock::now() + (is_chief() ? kLinger : kVerdictTime));
+    return membership_.end_meeting(
+        {code(), fmt::format("not all of {} workers came in time to the chief at {}",
+                             options_.num_workers, options_.chief_address)});
   }
+  const std::string text =
+      fmt::format("the chief (rank 0) at {} {}: {}", options_.chief_address,
+                  gone.empty() ? "did not answer in time" : "has ended", last_connection_error_);
+  lock.unlock();
+  membership_.end_meeting({code(), text, {{.rank = lacks_means_ ? options_.rank : 0}}});
 }
 
 // ---------------------------------------------------------------------------------------------- being together
-
-void ControlPlane::State::hear_members(Members all) {
-  if (all.members.size() != static_cast<std::size_t>(options_.num_workers)) {
-    throw WireError("the chief's list of members is not complete");
-  }
-  const std::lock_guard lock(mutex_);
-  if (all_are_there_) throw WireError("the chief sends its members twice");
-  members_ = std::move(all.members);
-  all_are_there_ = true;
-  if (link_.has_value()) link_->keep();
-  changed_.notify_all();
-}
-
-void ControlPlane::State::hear_abort(const Abort& message) {
-  if (message.origin < 0 || message.origin >= options_.num_workers) throw WireError("no such rank");
-  stop_here(message.origin, message.text);
-}
-
-void ControlPlane::State::hear_post(const Post& message) {
-  if (message.from < 0 || message.from >= options_.num_workers) throw WireError("no such rank");
-  news_.tell_post(message.group, message.from, message.bytes);
-}
-
-void ControlPlane::State::post(std::uint64_t group, std::vector<int> to, std::string bytes) {
-  const Post message{group, options_.rank, std::move(to), std::move(bytes)};
-  post_to_chief(ControlKind::POST, message.encode());
-}
-
-void ControlPlane::State::hear(const Frame& frame) {
-  switch (frame.kind) {
-    case ControlKind::REFUSED: {
-      const Refused refused = Refused::decode(frame.payload);
-      return end({refused.code, refused.text, refused.culprits});
-    }
-    case ControlKind::MEMBERS:
-      return hear_members(Members::decode(frame.payload));
-    case ControlKind::EXCHANGED:
-      return hear_parts(Exchanged::decode(frame.payload));
-    case ControlKind::EXCHANGE_FAILED:
-      return hear_failure(ExchangeFailed::decode(frame.payload));
-    case ControlKind::MISSING:
-      return warn_of_stall(Missing::decode(frame.payload));
-    case ControlKind::MEMBER_LOST: {
-      const MemberLost message = MemberLost::decode(frame.payload);
-      if (message.rank < 0 || message.rank >= options_.num_workers) throw WireError("no such rank");
-      return news_.tell_lost(info_of(message.rank), message.text);
-    }
-    case ControlKind::ABORT:
-      return hear_abort(Abort::decode(frame.payload));
-    case ControlKind::POST:
-      return hear_post(Post::decode(frame.payload));
-    case ControlKind::HEARTBEAT:
-      return;
-    case ControlKind::GOODBYE:
-      chief_says_goodbye_ = true;
-      return;
-    case ControlKind::ASK:
-      // Behind what the chief does now, which may be this worker's own.
-      return asio::post(io_,
-                        [this, asked = Ask::decode(frame.payload)] { say_operation(asked.nonce); });
-    case ControlKind::CHALLENGE:
-    case ControlKind::HELLO:
-    case ControlKind::WELCOME:
-    case ControlKind::EXCHANGE:
-    case ControlKind::WHO_IS_MISSING:
-    case ControlKind::GIVE_UP:
-    case ControlKind::SEEK:
-    case ControlKind::FOUND:
-    case ControlKind::PREPARE:
-    case ControlKind::PROMISE:
-    case ControlKind::PROPOSE:
-    case ControlKind::ACCEPT:
-    case ControlKind::CHOSEN:
-    case ControlKind::CLOCK:  // the link's
-      break;
-  }
-  throw WireError("a chief does not say this");
-}
-
-void ControlPlane::State::post_to_chief(ControlKind kind, std::string payload) {
-  asio::post(io_, [this, kind, bytes = std::move(payload)] { to_chief(kind, bytes); });
-}
-
-void ControlPlane::State::lose_chief(const std::string& why) {
-  const std::string text = chief_says_goodbye_ ? kHasLeft : why;
-  const RankInfo chief = info_of(0);
-  news_.tell_lost(chief, text);
-  end({StatusCode::UNAVAILABLE,
-       fmt::format("the chief, {}, is gone: {}", to_string(chief), text),
-       {chief}});
-}
 
 void ControlPlane::State::beat() {
   const auto limit = whole_time(options_.heartbeat_timeout);
@@ -266,41 +194,15 @@ void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload)
   }
 }
 
-void ControlPlane::State::stop_all(const std::string& text) {
-  post_to_chief(ControlKind::ABORT, Abort{options_.rank, text}.encode());
-}
-
-void ControlPlane::State::stop_here(int rank, const std::string& text) {
-  const RankInfo origin = info_of(rank);
-  news_.tell_abort(origin, text);  // first: who is woken by the end finds that all have heard it
-  end({StatusCode::ABORTED, fmt::format("{} aborted: {}", to_string(origin), text), {origin}});
-}
-
 void ControlPlane::State::supersede(const std::string& text, bool is_left_out) {
   is_superseded_ = true;
-  if (!is_left_out) {
-    stop_all(text);
-    return stop_here(options_.rank, text);  // the chief may be gone
-  }
-  news_.tell_end(info_of(options_.rank), text);  // that it is left out counts for more
-  const std::lock_guard lock(mutex_);
-  end_ = End{StatusCode::ABORTED, text, {}};
-  changed_.notify_all();
+  if (is_left_out) return membership_.leave_out(text);
+  membership_.stop_all(text);
+  membership_.stop_here(options_.rank, text);  // the chief may be gone
 }
 
 std::shared_ptr<void> ControlPlane::State::listen(MembershipListener listener) {
-  return MembershipNews::listen({shared_from_this(), &news_}, std::move(listener));
-}
-
-void ControlPlane::State::end(End reason) {
-  const std::lock_guard lock(mutex_);
-  if (!end_.has_value()) end_ = std::move(reason);
-  changed_.notify_all();
-}
-
-RankInfo ControlPlane::State::info_of(int rank) const {
-  const auto index = static_cast<std::size_t>(rank);
-  return index < members_.size() ? members_[index].rank_info() : RankInfo{.rank = rank};
+  return MembershipNews::listen({shared_from_this(), &membership_.news()}, std::move(listener));
 }
 
 // ---------------------------------------------------------------------------------------------- leaving
@@ -378,25 +280,27 @@ ControlPlane::~ControlPlane() {
   (*state_)->leave();
 }
 
-const std::vector<MemberInfo>& ControlPlane::members() const { return (*state_)->members(); }
+const std::vector<MemberInfo>& ControlPlane::members() const {
+  return (*state_)->membership().members();
+}
 std::uint64_t ControlPlane::cluster_id() const { return (*state_)->cluster_id(); }
 
 std::vector<std::string> ControlPlane::exchange(const RoundId& id, const std::vector<int>& members,
                                                 const std::string& kind, std::string bytes,
                                                 const Deadline& deadline,
                                                 const RoundListener& on_end) {
-  return (*state_)->exchange(id, members, kind, std::move(bytes), deadline, on_end);
+  return (*state_)->membership().exchange(id, members, kind, std::move(bytes), deadline, on_end);
 }
 
 void ControlPlane::give_up(const RoundId& id, const std::string& text) {
-  (*state_)->give_up(id, text);
+  (*state_)->membership().give_up(id, text);
 }
 void ControlPlane::post(std::uint64_t group, std::vector<int> to, std::string bytes) {
-  (*state_)->post(group, std::move(to), std::move(bytes));
+  (*state_)->membership().post(group, std::move(to), std::move(bytes));
 }
-void ControlPlane::stop_all(const std::string& text) { (*state_)->stop_all(text); }
+void ControlPlane::stop_all(const std::string& text) { (*state_)->membership().stop_all(text); }
 void ControlPlane::stop_here(int origin, const std::string& text) {
-  (*state_)->stop_here(origin, text);
+  (*state_)->membership().stop_here(origin, text);
 }
 void ControlPlane::supersede(const std::string& text, bool is_left_out) {
   (*state_)->supersede(text, is_left_out);

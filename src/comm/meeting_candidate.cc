@@ -141,12 +141,11 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
     refuse_all(failure);
     return end_call(std::nullopt, failure);
   }
-  if (result.found.has_value() && result.found->epoch.number > epoch_.number) {
-    return adopt(result.found->epoch);
-  }
-  const bool may_join = !(candidate_.has_value() && candidate_->has_proposed());
+  const bool is_later = result.found.has_value() && result.found->epoch.number > epoch_.number;
+  const bool may_join = !is_later && !(candidate_.has_value() && candidate_->has_proposed());
   if (result.connection && may_join) return join(std::move(result));
   if (result.connection) result.connection->close_after_sending();
+  if (is_later) return adopt(result.found->epoch);
   if (may_join) seek_next();
 }
 

@@ -14,6 +14,13 @@ void put_ranks(WireWriter& out, const std::vector<int>& ranks) {
 std::vector<int> get_ranks(WireReader& in) {
   return in.list<int>([](WireReader& list) { return list.number<std::int32_t>(); });
 }
+/// Of what is counted up from what others say. No job comes so far, and from the last number that there is nobody could go on.
+std::uint64_t get_count(WireReader& in) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 62U;
+  const auto count = in.number<std::uint64_t>();
+  if (count > kMost) throw WireError("an epoch or a ballot that nobody comes to");
+  return count;
+}
 /// Ranks that are a set: lists are compared, and searched by halves.
 std::vector<int> get_members(WireReader& in) {
   std::vector<int> ranks = get_ranks(in);
@@ -31,7 +38,7 @@ void put(WireWriter& out, const Epoch& epoch) {
 }
 Epoch get_epoch(WireReader& in) {
   Epoch epoch;
-  epoch.number = in.number<std::uint64_t>();
+  epoch.number = get_count(in);
   epoch.members = get_members(in);
   return epoch;
 }
@@ -51,7 +58,7 @@ void put(WireWriter& out, const Ballot& ballot) {
 }
 Ballot get_ballot(WireReader& in) {
   Ballot ballot;
-  ballot.round = in.number<std::uint64_t>();
+  ballot.round = get_count(in);
   ballot.rank = in.number<std::int32_t>();
   return ballot;
 }

@@ -115,6 +115,9 @@ void Seeker::hear(const Frame& frame) {
     throw WireError("it does not hold the secret of this job");
   }
   if (found.rank != rank_) throw WireError("another worker lives there");
+  if (found.takes_in && question_.call.empty()) {
+    throw WireError("it takes in who has not asked for that");
+  }
   SeekResult result{.found = std::move(found), .host = host_};
   if (result.found->takes_in) {
     connection_->set_max_frame_bytes(kMaxFrameBytes);

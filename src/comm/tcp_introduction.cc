@@ -7,12 +7,27 @@
 #include <vector>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/error.h"
 
 #include "comm/detail/cluster_state.h"
 #include "comm/detail/local_addresses.h"
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
+namespace {
+
+/// What `member` has said. Errors   InternalError: it is no message.
+template <class Read>
+auto read(const RankInfo& member, Read read_words) {
+  try {
+    return read_words();
+  } catch (const WireError& error) {
+    throw InternalError(to_string(member) + ": " + error.what(),
+                        {.operation = {}, .culprits = {member}});
+  }
+}
+
+}  // namespace
 
 TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline) {
   const int num_ranks = cluster.num_workers();
@@ -41,20 +56,25 @@ TcpIntroduction introduce_members(Cluster& cluster, const Deadline& deadline) {
   std::vector<std::string> announcements;
   announcements.reserve(all.size());
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const RankInfo member = cluster.worker(rank);
-    introduction.members.push_back(member);
-    WireReader theirs(all[static_cast<std::size_t>(rank)]);
-    const std::string trouble = theirs.text();
+    introduction.members.push_back(cluster.worker(rank));
+    const RankInfo& member = introduction.members.back();
+    const std::string trouble = read(member, [&] {
+      WireReader theirs(all[static_cast<std::size_t>(rank)]);
+      std::string first = theirs.text();
+      announcements.push_back(theirs.text());
+      return first;
+    });
     if (!trouble.empty()) {
       throw UnavailableError(to_string(member) + ": " + trouble,
                              {.operation = {}, .culprits = {member}});
     }
-    announcements.push_back(theirs.text());
   }
   // Now that nobody is in trouble, there is a meeting here too.
   for (int rank = 0; rank < num_ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
     const bool is_beside = std::find(beside.begin(), beside.end(), rank) != beside.end();
-    introduction.meeting->learn(rank, announcements[static_cast<std::size_t>(rank)], is_beside);
+    read(introduction.members[index],
+         [&] { introduction.meeting->learn(rank, announcements[index], is_beside); });
   }
   return introduction;
 }

@@ -50,14 +50,21 @@ std::unique_ptr<Transport> make_ucx_transport(std::shared_ptr<Cluster> cluster,
   addresses.reserve(all.size());
   for (int rank = 0; rank < num_ranks; ++rank) {
     members.push_back(cluster->worker(rank));
-    detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
-    const auto code = static_cast<StatusCode>(theirs.number<std::uint8_t>());
-    const std::string trouble = theirs.text();
+    auto code = StatusCode::INTERNAL;
+    std::string trouble;
+    try {
+      detail::WireReader theirs(all[static_cast<std::size_t>(rank)]);
+      code = static_cast<StatusCode>(theirs.number<std::uint8_t>());
+      trouble = theirs.text();
+      addresses.push_back(theirs.text());
+    } catch (const detail::WireError& error) {
+      code = StatusCode::INTERNAL;
+      trouble = error.what();
+    }
     if (!trouble.empty()) {
       throw_op_error(code, to_string(members.back()) + ": " + trouble,
                      {.operation = {}, .culprits = {members.back()}});
     }
-    addresses.push_back(theirs.text());
   }
   const auto num_beside = static_cast<std::size_t>(cluster->num_local_workers());
   const bool spins = num_beside <= detail::usable_cores().size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/meeting_message.h"
 
+#include <cstdint>
 #include <random>
 #include <string>
 
@@ -71,6 +72,17 @@ TEST(MeetingMessageTest, MembersThatDoNotAscendAreNoMembers) {
        {std::vector<int>{1, 0}, std::vector<int>{1, 1}, std::vector<int>{-1, 2}}) {
     EXPECT_THROW((void)VoteMessage::decode(VoteMessage{{{1, 0}, members}}.encode()), WireError);
     EXPECT_THROW((void)Chosen::decode(Chosen{{1, members}, 0, {}}.encode()), WireError);
+  }
+}
+
+TEST(MeetingMessageTest, FromEveryNumberThatIsReadOthersFollow) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
+  EXPECT_EQ(BallotMessage::decode(BallotMessage{{most, 1}}.encode()).ballot.round, most);
+  EXPECT_EQ(Chosen::decode(Chosen{{most, {0}}, 1, {}}.encode()).epoch.number, most);
+  for (const std::uint64_t none : {most + 1, ~std::uint64_t{0}}) {
+    EXPECT_THROW((void)BallotMessage::decode(BallotMessage{{none, 1}}.encode()), WireError);
+    EXPECT_THROW((void)VoteMessage::decode(VoteMessage{{{none, 1}, {0}}}.encode()), WireError);
+    EXPECT_THROW((void)Chosen::decode(Chosen{{none, {0}}, 1, {}}.encode()), WireError);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning files: refused, or a tuning that its text gives again, with which every size finds an algorithm.
+// Tuning files: refused, or a tuning that its text gives again, with which every size finds an algorithm, the same for all links where it says so.
 #include <string>
 
 #include "crossdevice/collective/all_reduce_choice.h"
@@ -20,6 +20,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const bool is_mesh : {false, true}) {
       const AllReduceAlgorithm choice = choose_all_reduce(5, bytes, is_mesh, tuning);
       FUZZ_EXPECT(!to_string(choice).empty());
+      if (pins_every_size(tuning, is_mesh)) {  // whatever the links are like
+        AllReduceTuning pinned = tuning;
+        pinned.links.reset();
+        FUZZ_EXPECT(choose_all_reduce(5, bytes, is_mesh, pinned) == choice);
+      }
       if (!tuning.links.has_value()) continue;
       FUZZ_EXPECT(rank_all_reduce_algorithms(5, bytes, is_mesh, tuning)[0].algorithm == choice);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The side that connects: a worker that seeks its chief, and one that seeks another worker. What answers is whoever listens there and says what the
-// fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once.
-#include <cerrno>
+// fuzzer makes it say. Nobody is believed who has not proved that it holds the secret, and whoever asks is told at most once. What a chief says that has
+// proved it is cut anywhere, and heard until the first nonsense; a chief is lost once, and only where all had come.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -9,16 +9,16 @@
 #include <vector>
 
 #include <asio/io_context.hpp>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "comm/detail/chief_link.h"
 #include "comm/detail/host_port.h"
+#include "comm/detail/membership.h"
 #include "comm/detail/seeker.h"
+#include "comm/detail/tls_channel.h"
 #include "comm/detail/wire.h"
 #include "fuzz/frames_heard.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/no_descriptors.h"
 #include "fuzz/raw_socket.h"
 
 namespace crossdevice::detail {
@@ -26,6 +26,12 @@ namespace {
 
 constexpr const char* kSecret = "the secret";
 constexpr int kAskedRank = 2;
+
+Members all_members() {
+  Members all;
+  for (int rank = 0; rank < 2; ++rank) all.members.emplace_back().rank = rank;
+  return all;
+}
 
 /// Whoever listens. Proofs are right or wrong as the input says.
 class Host {
@@ -77,8 +83,16 @@ class Host {
       case 6:
         return socket_.close();
       case 7:
-        if (input_.below(4) == 1) return challenge(input_.number<std::uint8_t>());
-        return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
+        switch (input_.below(4)) {
+          case 1:
+            return challenge(input_.number<std::uint8_t>());
+          case 2:
+            return say(ControlKind::MEMBERS, all_members().encode());
+          case 3:
+            return say(ControlKind::ASK, Ask{input_.below(3)}.encode());
+          default:
+            return say(ControlKind::EXCHANGED, Exchanged{{1, 2}, {input_.text()}}.encode());
+        }
     }
   }
 
@@ -123,8 +137,9 @@ class Host {
   bool has_proved_ = false;
 };
 
-/// Lets both sides speak until the input is used up.
-void play(fuzz::Input& input, asio::io_context& io, Host& host) {
+/// Lets both sides speak until the input is used up; after each turn of the host's it is `on_turn`'s.
+template <class OnTurn>
+void play(fuzz::Input& input, asio::io_context& io, Host& host, OnTurn on_turn) {
   while (!input.is_empty()) {
     while (io.poll() > 0) {
     }
@@ -133,6 +148,7 @@ void play(fuzz::Input& input, asio::io_context& io, Host& host) {
     host.hear();
     if (!host.has_guest()) return;
     host.act();
+    on_turn();
   }
   while (io.poll() > 0) {
   }
@@ -150,20 +166,6 @@ bool is_address(const std::string& text) {
   }
 }
 
-/// While it lives no socket can be made: all that this process may have open is said to be open. A limit would not do: the sanitizers
-/// look into memory through a pipe, and take an object that they cannot look at for none.
-class NoDescriptors {
- public:
-  NoDescriptors() { are_all_in_use = true; }
-  ~NoDescriptors() { are_all_in_use = false; }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
-  static thread_local bool are_all_in_use;
-};
-
-thread_local bool NoDescriptors::are_all_in_use = false;
-
 /// `how`: bits, who listens where it seeks, and whether it waits for them.
 void check_seeker(fuzz::Input& input, std::size_t how) {
   static const fuzz::DeafListener deaf;
@@ -173,6 +175,8 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
   question.job = 7;
   question.rank = 1;
   question.epoch = {3, {0, 1, 2}};
+  const bool asks_to_be_taken_in = (how & 3U) != 3U;
+  if (asks_to_be_taken_in) question.call = "rebuild(ONLY)";
   // What a member says of its addresses comes from that member.
   std::vector<std::string> addresses;
   for (std::size_t num_odd = input.below(3); num_odd > 0; --num_odd) {
@@ -197,15 +201,16 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
         FUZZ_EXPECT(!result.refused.has_value() || host.has_proved());
         FUZZ_EXPECT(!result.found.has_value() || result.found->rank == kAskedRank);
         FUZZ_EXPECT(!result.connection || (result.found.has_value() && result.found->takes_in));
+        FUZZ_EXPECT(!result.connection || asks_to_be_taken_in);
         if (result.connection) result.connection->close();
       });
   if ((how & 32U) != 0) {
-    const NoDescriptors none;
+    const fuzz::NoDescriptors none;
     seeker->start();
   } else {
     seeker->start();
   }
-  play(input, io, host);
+  play(input, io, host, [] {});
   FUZZ_EXPECT(seeker->rank() == kAskedRank);
   seeker->cancel();
   FUZZ_EXPECT(num_results <= 1);
@@ -213,7 +218,9 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
   }
 }
 
-void check_chief_link(fuzz::Input& input) {
+/// `how`: bits, what time it is for whoever waits, and what else the worker knows.
+void check_chief_link(fuzz::Input& input, std::size_t how) {
+  static const std::shared_ptr<const TlsKey> tls = TlsKey::make(kSecret);
   asio::io_context io{1};
   Host host(input);
   ControlPlaneOptions options;
@@ -221,52 +228,72 @@ void check_chief_link(fuzz::Input& input) {
   options.num_workers = 2;
   options.secret = kSecret;
   options.chief_address = join_host_port("127.0.0.1", host.port());
+  options.heartbeat_timeout = (how & 1U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+  options.stall_warning = (how & 2U) == 0 ? std::chrono::hours(1) : std::chrono::hours(0);
+  if ((how & 4U) != 0) options.more_chief_addresses = {options.chief_address};
+  if ((how & 24U) == 24U) options.tls = tls;
+  const bool beats = (how & 32U) != 0;
   MemberInfo self;
   self.rank = 1;
+  std::optional<ChiefLink> link;
   bool is_welcome = false;
+  bool has_all = false;
+  bool is_lost = false;
+  Membership membership(
+      {.rank = 1, .num_workers = 2, .stall_warning = std::chrono::hours(1)},
+      {.say = [](ControlKind, const std::string&) { FUZZ_FAIL("a worker that waits"); },
+       .on_members =
+           [&] {
+             has_all = true;
+             link->keep();
+           },
+       .on_question =
+           [&](std::uint64_t nonce) {
+             link->send(ControlKind::HEARTBEAT,
+                        Heartbeat{.operation = "", .answers = nonce}.encode());
+           }});
   ChiefLink::Events events;
   events.on_welcome = [&](std::uint64_t) {
     FUZZ_EXPECT(host.has_proved());
     is_welcome = true;
   };
-  events.on_frame = [&](const Frame&) { FUZZ_EXPECT(is_welcome); };
+  events.on_frame = [&](const Frame& frame) {
+    FUZZ_EXPECT(is_welcome && !is_lost);
+    membership.hear(frame);
+  };
   // Without a proof it is at most the worker's own word, that they do not fit.
   events.on_refused = [&](const Refused& refused) {
     FUZZ_EXPECT(host.has_proved() || refused.code == StatusCode::FAILED_PRECONDITION);
   };
-  events.on_absence = [](const std::string&, ChiefLink::Fault) {};
-  events.on_lost = [](const std::string&) {};
-  {
-    ChiefLink link(io, options, self, std::move(events));
-    link.connect();
-    // Addresses in numbers are looked up by nobody, but the answer comes later.
-    for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
-      (void)io.run_one_for(std::chrono::milliseconds(10));
-      host.accept();
-    }
-    play(input, io, host);
-    link.leave();
-    while (io.poll() > 0) {
-    }
+  events.on_absence = [&](const std::string&, ChiefLink::Fault) { FUZZ_EXPECT(!has_all); };
+  events.on_lost = [&](const std::string& why) {
+    FUZZ_EXPECT(has_all && !is_lost);
+    is_lost = true;
+    membership.lose_chief(why);
+  };
+  link.emplace(io, options, self, std::move(events));
+  if ((how & 24U) == 8U) {
+    const fuzz::NoDescriptors none;
+    link->connect();
+    (void)io.run_one_for(std::chrono::milliseconds(10));
+  } else {
+    link->connect();
   }
-}
-
-/// What was asked for by socket(), below.
-int socket_of(int domain, int type, int protocol) {
-  if (!NoDescriptors::are_all_in_use) {
-    return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
+  // Addresses in numbers are looked up by nobody, but the answer comes later.
+  for (int i = 0; i < 1000 && !host.has_guest(); ++i) {
+    (void)io.run_one_for(std::chrono::milliseconds(10));
+    host.accept();
   }
-  errno = EMFILE;
-  return -1;
+  play(input, io, host, [&] {
+    if (beats) link->beat(input.coin());
+  });
+  link->leave();
+  while (io.poll() > 0) {
+  }
 }
 
 }  // namespace
 }  // namespace crossdevice::detail
-
-/// In place of the C library's.
-extern "C" int socket(int domain, int type, int protocol) noexcept {
-  return crossdevice::detail::socket_of(domain, type, protocol);
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   crossdevice::fuzz::silence_log();
@@ -275,7 +302,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (choice % 4 != 0) {
     crossdevice::detail::check_seeker(input, choice / 4);
   } else {
-    crossdevice::detail::check_chief_link(input);
+    crossdevice::detail::check_chief_link(input, choice / 4);
   }
   return 0;
 }

@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ class RawSocket {
     FUZZ_EXPECT(fd_ >= 0);
     const linger reset{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    const int now = 1;  // a second word would wait for 40 ms until the first one is acknowledged
+    (void)::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now);
   }
   ~RawSocket() { close(); }
   RawSocket(RawSocket&& other) noexcept
@@ -48,7 +51,10 @@ class RawSocket {
     int result = -1;
     for (int tries = 0; tries < 100 && result != 0; ++tries) {
       result = ::connect(client.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-      if (result != 0 && errno != EADDRNOTAVAIL) break;
+      if (result != 0 && errno == EISCONN) result = 0;
+      // A signal, the fuzzer's timer's, interrupts the call, and not what it has begun.
+      const bool goes_on = errno == EADDRNOTAVAIL || errno == EINTR || errno == EALREADY;
+      if (result != 0 && !goes_on) break;
       if (result != 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     FUZZ_EXPECT(result == 0);
@@ -112,6 +118,7 @@ class RawListener {
   RawListener& operator=(const RawListener&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] int fd() const { return fd_; }
   /// Who has come; a socket that is not open: nobody.
   [[nodiscard]] RawSocket accept() const {
     const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);

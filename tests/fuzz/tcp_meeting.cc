@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who connects to a member of a transport, and who answers where it connects to, over real connections, on either side of the proof. Nobody counts as
-// connected who has not proved that it holds the secret for this very connection, pair and cluster.
+// Who connects to a member of a transport, alone or among others, and who answers where it connects to, over real connections, on either side of the proof.
+// Nobody counts as connected who has not proved that it holds the secret for this very connection, pair and cluster, and each rank counts once.
 #include "comm/detail/tcp_meeting.h"
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/detail/tcp_greeting.h"
+#include "comm/detail/tls_channel.h"
 #include "comm/detail/wire.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/no_descriptors.h"
 #include "fuzz/raw_socket.h"
 
 namespace crossdevice::detail {
@@ -156,7 +160,8 @@ class Peer {
   bool has_proved_ = false;
 };
 
-void check_meeting(fuzz::Input& input, bool dials) {
+/// `lacks_descriptors`: for a moment at first.
+void check_meeting(fuzz::Input& input, bool dials, bool lacks_descriptors) {
   TcpMeeting meeting({.rank = kRank,
                       .num_ranks = 3,
                       .cluster_id = kCluster,
@@ -172,10 +177,128 @@ void check_meeting(fuzz::Input& input, bool dials) {
     meeting.learn(kListener, announcement, true);
   }
   const int peers[] = {dials ? kDialler : kListener};
-  meeting.meet(peers, Deadline::after(std::chrono::seconds(2)), [&] { return peer.act(); });
+  std::optional<fuzz::NoDescriptors> none;
+  meeting.meet(peers, Deadline::after(std::chrono::seconds(2)), [&] {
+    none.reset();
+    const bool is_over = peer.act();
+    if (std::exchange(lacks_descriptors, false)) none.emplace();
+    return is_over;
+  });
   for (const auto& [rank, fd, tls] : meeting.take_connected()) {
     FUZZ_EXPECT(rank == peers[0]);
     FUZZ_EXPECT(peer.has_proved());
+    const fuzz::RawSocket closed(fd);
+  }
+}
+
+/// Several who dial the tested one at once: some claim the same rank, are silent, or never say that they have heard the welcome.
+class Crowd {
+ public:
+  static constexpr int kListener = 3;
+
+  Crowd(fuzz::Input& input, std::uint16_t port, bool is_encrypted)
+      : input_(input), port_(port), is_encrypted_(is_encrypted) {}
+
+  [[nodiscard]] bool has_proved(int rank) const { return proved_.contains(rank); }
+  /// Whether all have done what they do, and were heard. Something happens each time, or the tested one would wait for it.
+  bool act() {
+    none_.reset();
+    if (++num_turns_ % kTurnsToHear != 0) return false;
+    if (is_next_greeted()) {
+      if (input_.is_empty() && num_idle_++ == kIdle + 2 * silent_.size()) return true;
+      if (!input_.is_empty()) act_once();
+    }
+    (void)fuzz::RawSocket::to(port_);  // who goes at once
+    if (lacks_descriptors_) none_.emplace();
+    return false;
+  }
+
+ private:
+  struct Guest {
+    fuzz::RawSocket socket;
+    std::string heard{};
+    int num_waits = 0;
+  };
+  static constexpr std::size_t kMaxGuests = 12;
+  static constexpr std::size_t kManySilent = 130;
+  static constexpr int kTurnsToHear = 4;
+  static constexpr int kMostWaits = 50;
+  static constexpr std::size_t kIdle = 40;
+
+  /// Who has come last has been told what its hello is to prove; or that does not come.
+  bool is_next_greeted() {
+    if (guests_.empty()) return true;
+    Guest& next = guests_.back();
+    next.heard += next.socket.hear();
+    return next.heard.size() >= kChallengeBytes || !next.socket.is_open() ||
+           next.socket.has_ended() || ++next.num_waits > kMostWaits;
+  }
+
+  void act_once() {
+    lacks_descriptors_ = false;
+    const std::size_t what = input_.below(8);
+    if (what == 0 || guests_.empty()) {
+      if (guests_.size() < kMaxGuests) guests_.push_back({.socket = fuzz::RawSocket::to(port_)});
+      return;
+    }
+    if (what == 1) {
+      const std::size_t num_silent = input_.below(8) == 1 && silent_.empty() ? kManySilent : 1;
+      for (std::size_t i = 0; i < num_silent; ++i) silent_.push_back(fuzz::RawSocket::to(port_));
+      return;
+    }
+    if (what == 2) {
+      lacks_descriptors_ = true;
+      return;
+    }
+    Guest& guest = guests_[input_.below(guests_.size())];
+    if (what == 3) return guest.socket.close();
+    if (what == 4) return guest.socket.say(input_.text());
+    if (what == 5) return guest.socket.say(text_of(encode_here()));
+    say_hello(guest);
+  }
+  void say_hello(Guest& guest) {
+    Nonce challenge{};
+    std::string heard = guest.heard;
+    const auto block = take_block<kChallengeBytes>(heard);
+    if (block.has_value() && !is_encrypted_) challenge = decode_challenge(*block);
+    const int rank = static_cast<int>(input_.below(4));
+    proved_.insert(rank);  // perhaps as nobody's first word
+    guest.socket.say(
+        text_of(encode_hello(kSecret, {kCluster, rank, kListener}, challenge, Nonce{})));
+  }
+
+  fuzz::Input& input_;
+  std::uint16_t port_;
+  bool is_encrypted_;  // what it should hear and say, and does not
+  std::vector<Guest> guests_;
+  std::vector<fuzz::RawSocket> silent_;
+  std::set<int> proved_;
+  std::optional<fuzz::NoDescriptors> none_;
+  bool lacks_descriptors_ = false;
+  int num_turns_ = 0;
+  std::size_t num_idle_ = 0;
+};
+
+void check_crowd(fuzz::Input& input) {
+  static const std::shared_ptr<const TlsKey> tls = TlsKey::make(kSecret);
+  const bool is_encrypted = input.below(8) == 1;
+  TcpMeeting meeting({.rank = Crowd::kListener,
+                      .num_ranks = 4,
+                      .cluster_id = kCluster,
+                      .secret = kSecret,
+                      .is_loopback_only = true,
+                      .addresses = {},
+                      .tls = is_encrypted ? tls : nullptr});
+  Crowd crowd(input, meeting.port(), is_encrypted);
+  const int peers[] = {0, 1, 2};
+  meeting.meet(peers, Deadline::after(std::chrono::seconds(2)), [&] { return crowd.act(); });
+  meeting.dismiss("no more");
+  std::set<int> ranks;
+  for (const auto& [rank, fd, channel] : meeting.take_connected()) {
+    FUZZ_EXPECT(rank >= 0 && rank < Crowd::kListener && !is_encrypted);
+    FUZZ_EXPECT(crowd.has_proved(rank) && meeting.has_met(rank));
+    FUZZ_EXPECT(meeting.last_error(rank).empty());
+    FUZZ_EXPECT(ranks.insert(rank).second);
     const fuzz::RawSocket closed(fd);
   }
 }
@@ -203,8 +326,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t what = input.below(8);
   if (what == 7) {
     crossdevice::detail::check_announcement(input);
+  } else if (what == 6) {
+    crossdevice::detail::check_crowd(input);
   } else {
-    crossdevice::detail::check_meeting(input, what % 2 == 0);
+    crossdevice::detail::check_meeting(input, what % 2 == 0, what == 5);
   }
   return 0;
 }

@@ -37,6 +37,8 @@ using detail::TcpHead;
 constexpr std::chrono::milliseconds kPatience{10'000};
 constexpr std::chrono::milliseconds kAbsenceIsNoted{20};
 constexpr std::chrono::milliseconds kLook{20};
+/// No longer than a member may say at once.
+constexpr std::size_t kMostToIntroduce = 4096;
 /// A message of so many times its size is more than a connection holds.
 constexpr std::size_t kBulk = 32;
 constexpr int kPeersPatienceMilliseconds = 5'000;
@@ -187,8 +189,17 @@ void converse(fuzz::RawSocket& socket, std::string_view words, Manner manner) {
   }
 }
 
+/// Whether it introduces itself with its words instead of where it can be found.
+bool is_misintroduced(const Words& words, Manner manner) {
+  return manner == Manner::ABSENT && !words.bytes.empty();
+}
+
 /// The member that is not to be trusted: meets the other, and says its words.
-void speak(Cluster& cluster, const std::string& words, Manner manner) {
+void speak(Cluster& cluster, const Words& words, Manner manner) {
+  if (is_misintroduced(words, manner)) {
+    (void)cluster.all_gather_bytes(words.bytes.substr(0, kMostToIntroduce), meeting_deadline());
+    return;
+  }
   detail::TcpIntroduction introduction = detail::introduce_members(cluster, meeting_deadline());
   if (manner == Manner::ABSENT || manner == Manner::LEFT) return;
   const int other[] = {1 - cluster.rank()};
@@ -196,7 +207,7 @@ void speak(Cluster& cluster, const std::string& words, Manner manner) {
   for (const auto& [peer, fd, tls] : introduction.meeting->take_connected()) {
     fuzz::RawSocket socket(fd);
     if (manner == Manner::ABORT) cluster.abort_collective_ops("enough");
-    converse(socket, words, manner);
+    converse(socket, words.bytes, manner);
   }
 }
 
@@ -228,7 +239,13 @@ struct Wish {
 
 void listen(const std::shared_ptr<Cluster>& cluster, const Wish& wish, const Words& words,
             Manner manner) {
-  const std::unique_ptr<Transport> transport = make_tcp_transport(cluster);
+  std::unique_ptr<Transport> transport;
+  try {
+    transport = make_tcp_transport(cluster);
+  } catch (const OpError&) {
+    FUZZ_EXPECT(is_misintroduced(words, manner));
+    return;
+  }
   const int other[] = {1 - cluster->rank()};
   std::vector<std::vector<std::byte>> heard(wish.num_received, std::vector<std::byte>(wish.size));
   std::vector<std::byte> said(wish.size);
@@ -276,7 +293,7 @@ void play_in_own_cluster(int rank, const Wish& wish, const Words& words, Manner 
         if (cluster->rank() == rank) {
           listen(cluster, wish, words, manner);
         } else {
-          speak(*cluster, words.bytes, manner);
+          speak(*cluster, words, manner);
         }
       });
   FUZZ_EXPECT(errors == testing::no_errors(2));
@@ -304,8 +321,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     play_in_own_cluster(rank, wish, words, manner);
     return 0;
   }
-  std::thread peer(
-      [&] { speak(*clusters()[static_cast<std::size_t>(1 - rank)], words.bytes, manner); });
+  std::thread peer([&] { speak(*clusters()[static_cast<std::size_t>(1 - rank)], words, manner); });
   listen(clusters()[static_cast<std::size_t>(rank)], wish, words, manner);
   peer.join();
   return 0;

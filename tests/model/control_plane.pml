@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the workers of a cluster meet, exchange bytes in rounds, abort and end: src/comm/chief.cc, control_plane.cc and chief_link.cc as a model for spin.
+/* How the workers of a cluster meet, exchange bytes in rounds, abort and end: src/comm/chief.cc, membership.cc, control_plane.cc and chief_link.cc as a model for spin.
  *
  * What is the same: who sends which frame when, in order on each connection; that both ends of a connection notice its end separately; what the chief
  * remembers. Rank 0 speaks to its own chief as the others do. What is freer: deadlines pass whenever they like. What is left out: proofs of identity,
