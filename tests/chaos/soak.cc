@@ -192,8 +192,8 @@ void set(const char* name, const std::string& value) { ::setenv(name, value.c_st
 int run_both(const Arguments& arguments, char** argv) {
   const auto pid = static_cast<unsigned>(::getpid());
   set(kNumWorkersVariable, "2");
-  set(kChiefAddressVariable, fmt::format("127.{}.{}.{}:15800", 96 + (pid >> 16U) % 64,
-                                         (pid >> 8U) & 0xFFU, 1 + (pid & 0xFFU) % 254));
+  set(kChiefAddressVariable,
+      fmt::format("127.{}.{}.{}:15800", 96 + (pid >> 16U) % 64, (pid >> 8U) & 0xFFU, pid & 0xFFU));
   std::array<pid_t, 2> workers{};
   for (int rank = 0; rank < 2; ++rank) {
     const pid_t worker = ::fork();

@@ -69,7 +69,7 @@ class Scene {
                           .question = (how & 8U) != 0 ? kSoon / 2 : std::chrono::seconds(0)}},
             {.say =
                  [this](ControlKind kind, std::string payload) {
-                   hear({kind, payload});
+                   hear({kind, std::move(payload)});
                  },
              .on_members = [this] { ++num_meetings_; },
              .on_question = [this](std::uint64_t nonce) { FUZZ_EXPECT(nonce == asked_); }}) {}

@@ -41,6 +41,7 @@ namespace {
 constexpr int kNumDevices = 4;
 [[maybe_unused]] const bool kInstalled = [] {
   // A queue of the GPU's for each stream: of two streams in one, the second would stand still with the first.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
   (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   testing::install_gpus(kNumDevices);
   return true;
@@ -378,9 +379,9 @@ TEST(GpuWorkersTest, AWorkerReducesWhatLiesOnItsDevices) {
       }
       const PerReplica value{std::span<const Tensor>(components)};
       ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+      const std::size_t sum = n * (n - 1) / 2;
       for (const Tensor& component : value.values()) {
-        EXPECT_EQ(elements(component),
-                  std::vector<float>(70'001, static_cast<float>(n * (n - 1) / 2)));
+        EXPECT_EQ(elements(component), std::vector<float>(70'001, static_cast<float>(sum)));
       }
       ops.check();
     }

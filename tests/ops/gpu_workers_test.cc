@@ -72,8 +72,8 @@ bool sums(CollectiveAllReduce& ops, const Cluster& cluster, std::size_t count = 
   const PerReplica value{mine};
   ops.reduce_into(ReduceOp::SUM, value, value, kSoon);
   const int n = cluster.num_workers();
-  const bool is_right =
-      elements(mine) == std::vector<float>(count, static_cast<float>(n * (n + 1) / 2));
+  const int sum = n * (n + 1) / 2;
+  const bool is_right = elements(mine) == std::vector<float>(count, static_cast<float>(sum));
   if (!is_right) std::cerr << "rank " << cluster.rank() << ": a wrong sum\n";
   return is_right;
 }
@@ -347,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(OnOneGpu, GpuWorkers, ::testing::Values(2, 4),
 /// For NCCL: machines of their own over loopback, with few blocks of threads, so that those of all ranks find room.
 void pretend_to_be_apart(const char* rank) {
   const auto set = [](const char* name, const std::string& value) {
-    ::setenv(name, value.c_str(), 0);
+    ::setenv(name, value.c_str(), 0);  // NOLINT(concurrency-mt-unsafe): before any thread
   };
   set("NCCL_HOSTID", std::string("crossdevice-test-rank-") + rank);
   set("NCCL_NET", "Socket");
@@ -367,6 +367,7 @@ void pretend_to_be_apart(const char* rank) {
 }  // namespace crossdevice
 
 int main(int argc, char** argv) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
   if (const char* const rank = std::getenv(crossdevice::kRankVariable)) {
     crossdevice::pretend_to_be_apart(rank);
   }
