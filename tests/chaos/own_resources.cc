@@ -142,6 +142,10 @@ std::size_t num_pool_segments(std::size_t num_devices) {
   return segments;
 }
 
-std::size_t resident_bytes() { return statm(1); }
+std::size_t private_bytes() {
+  const std::size_t shared = shared_bytes();
+  return statm(1) - shared;
+}
+std::size_t shared_bytes() { return statm(2); }
 
 }  // namespace crossdevice::chaos

@@ -45,6 +45,8 @@ class OwnResources {
 [[nodiscard]] std::size_t num_descriptors();
 /// Those of the first host devices' pools, which keep them for the next use; each has a descriptor and is mapped.
 [[nodiscard]] std::size_t num_pool_segments(std::size_t num_devices);
-[[nodiscard]] std::size_t resident_bytes();
+/// Resident memory of this process alone: not of what is shared, as pools are.
+[[nodiscard]] std::size_t private_bytes();
+[[nodiscard]] std::size_t shared_bytes();
 
 }  // namespace crossdevice::chaos

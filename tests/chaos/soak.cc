@@ -48,7 +48,8 @@ struct Arguments {
 };
 
 /// Looks at this process between calls, four hundred times, and compares what comes after the first half, until which caches fill. Of memory the least of the third quarter with
-/// the least of the last one: what is lost stays, while what a call holds, and what a pool keeps of a large one, comes and goes.
+/// the least of the last one: what is lost stays, while what a call holds comes and goes. Of pools the number of their segments: how much of these is resident goes up and down with the sizes
+/// that were called last.
 class Watch {
  public:
   Watch(std::string what, std::uint64_t calls) : what_(std::move(what)), calls_(calls) {}
@@ -58,19 +59,22 @@ class Watch {
     if (call % std::max<std::uint64_t>(calls_ / 400, 1) != 0) return;
     if (call * 2 < calls_) return;
     Quarter& quarter = call * 4 < 3 * calls_ ? third_ : last_;
-    const std::size_t bytes = resident_bytes();
+    const std::size_t bytes = private_bytes();
+    const std::size_t segments = num_pool_segments(kMaxDevices);
+    quarter.segments = std::max(quarter.segments, segments);
+    quarter.most_shared_bytes = std::max(quarter.most_shared_bytes, shared_bytes());
     quarter.least_bytes = std::min(quarter.least_bytes, bytes);
     quarter.most_bytes = std::max(quarter.most_bytes, bytes);
     quarter.threads = std::max(quarter.threads, num_threads());
-    // What the pools keep counts as memory.
-    quarter.descriptors =
-        std::max(quarter.descriptors, num_descriptors() - num_pool_segments(kMaxDevices));
+    quarter.descriptors = std::max(quarter.descriptors, num_descriptors() - segments);
   }
 
   /// Whether nothing grew; says what there was.
   [[nodiscard]] bool is_constant(int rank, std::size_t slack_mebibytes) const {
     const bool is_well = last_.least_bytes <= third_.least_bytes + (slack_mebibytes << 20U) &&
-                         last_.threads <= third_.threads && last_.descriptors <= third_.descriptors;
+                         last_.threads <= third_.threads &&
+                         last_.descriptors <= third_.descriptors &&
+                         last_.segments <= third_.segments;
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
     fmt::print("rank {}: {} {} calls in {:.1f} s; third quarter {}; last {}: {}\n", rank, calls_,
                what_, seconds, third_.text(), last_.text(), is_well ? "constant" : "GROWS");
@@ -85,12 +89,16 @@ class Watch {
     std::size_t most_bytes = 0;
     std::size_t threads = 0;
     std::size_t descriptors = 0;
+    std::size_t segments = 0;  // of the pools
+    std::size_t most_shared_bytes = 0;
 
     [[nodiscard]] std::string text() const {
       constexpr double kMebibyte = 1 << 20;
-      return fmt::format("{:.1f} to {:.1f} MiB, {} threads, {} descriptors",
-                         static_cast<double>(least_bytes) / kMebibyte,
-                         static_cast<double>(most_bytes) / kMebibyte, threads, descriptors);
+      return fmt::format(
+          "{:.1f} to {:.1f} MiB and at most {:.1f} of {} segments of pools, {} threads, {} "
+          "descriptors",
+          static_cast<double>(least_bytes) / kMebibyte, static_cast<double>(most_bytes) / kMebibyte,
+          static_cast<double>(most_shared_bytes) / kMebibyte, segments, threads, descriptors);
     }
   };
   std::string what_;
