@@ -142,6 +142,7 @@ run([[bin/campaign --minutes N --seed S]] AS [[bin/campaign --minutes 0.05 --see
 # In so few calls the caches still fill, for which there is some room.
 run([[bin/soak]] AS [[bin/soak --calls 20000 --mixed 1500 --slack-mib 16]] SAYS "rank 0: 20000 small calls in " "rank 1: 1500 mixed calls in ")
 not_run([[./cmake/gpu-bundle && build/gpu-bundle/bundle/run]] "builds everything once more, and needs a GPU to say more than why each test is skipped")
+not_run([[CROSSDEVICE_CUDA_ARCHITECTURES=80-real ./cmake/gpu-bundle]] "builds everything once more")
 # The skip, also where there is a GPU: there each of these tests is run by itself.
 not_run([[ctest -R chaos]] "they are tests of this suite")
 run([[ctest --preset release -L gpu]] AS [[CUDA_VISIBLE_DEVICES= ctest --test-dir "$BUILD/tests" -L gpu]]
