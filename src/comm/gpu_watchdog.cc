@@ -34,7 +34,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kShortestTick{0.001};
 constexpr Seconds kLongestTick{0.1};
 constexpr double kTicksPerTime = 8;
-/// How long after its deadline an operation waits for who knows which worker is missing: twice what a round takes that nobody answers (control_rounds.cc).
+/// How long after its deadline an operation waits for who knows which worker is missing: twice what a round takes that nobody answers (Membership::Patience).
 constexpr Seconds kVerdictTime{1};
 
 thread_local bool is_watchdog = false;
@@ -481,7 +481,7 @@ void GpuWatchdog::fail_broken_cliques(NodeList& done) {
     if (error == nullptr) continue;
     while (!queue.nodes.is_empty()) {
       Node& node = queue.nodes.pop_front();
-      fail(node, own_error(node.operation, error));
+      fail(node, error);
       done.push_back(node);
     }
   }
