@@ -193,18 +193,30 @@ const TcpHead* TcpConnection::head() {
   head_ = decode_tcp_head(bytes.first(size), said_);
   remember(head_, said_);
   begin_ += size;
+  num_of_head_ = size;
   num_expected_ = head_.payload_size;
   has_head_ = true;
   return &head_;
 }
 
-/// As a sender begins what is left of the message under way. Where it does otherwise, more is read ahead, or another read is needed.
+/// As a sender begins what is left of the message under way.
 std::size_t TcpConnection::size_of_next_head() const {
   TcpHead next = head_;
   next.offset += head_.payload_size;
   next.payload_size =
       static_cast<std::uint32_t>(std::min(head_.size - next.offset, kMaxTcpPayloadBytes));
   return encode_tcp_head(next, said_).size;
+}
+
+std::size_t TcpConnection::num_missing(std::size_t size) const {
+  const std::size_t expected = has_head_ ? num_expected_ : num_of_head_ + size;
+  const std::size_t num_there = end_ - begin_;
+  return expected > num_there ? expected - num_there : kMaxTcpHeadBytes;
+}
+
+bool TcpConnection::is_end_next() const {
+  const std::span<const std::byte> bytes(buffer_.data() + begin_, end_ - begin_);
+  return !has_head_ && bytes.size() >= kTcpKindBytes && tcp_kind(bytes) != TcpFrameKind::MESSAGE;
 }
 
 std::span<const std::byte> TcpConnection::ahead() const {
@@ -225,13 +237,12 @@ void TcpConnection::drop_taken() {
   begin_ = 0;
 }
 
-TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, bool is_followed,
+TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, std::size_t max_ahead,
                                           std::size_t& num_read) {
   num_read = 0;
   if (begin_ == end_ || end_ == buffer_.size()) drop_taken();
   const std::size_t room = buffer_.size() - end_;
-  const Parts parts{payload, std::span(buffer_).subspan(
-                                 end_, is_followed ? std::min(room, size_of_next_head()) : room)};
+  const Parts parts{payload, std::span(buffer_).subspan(end_, std::min(room, max_ahead))};
   if (parts.payload.empty() && parts.ahead.empty()) return Result::BLOCKED;
   std::size_t size = 0;
   const Result result = tls_ ? receive_encrypted(parts, size) : receive(parts, size);
@@ -289,7 +300,7 @@ bool TcpConnection::read_all() {
       if (buffer_.size() >= kMaxAheadBytes) return false;
       buffer_.resize(2 * buffer_.size());
     }
-    if (read({}, false, ignored) != Result::MOVED) return true;
+    if (read({}, kAsMuchAsThereIs, ignored) != Result::MOVED) return true;
   }
 }
 

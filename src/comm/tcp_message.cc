@@ -141,6 +141,12 @@ std::size_t tcp_head_size(std::span<const std::byte> bytes) {
   return size;
 }
 
+TcpFrameKind tcp_kind(std::span<const std::byte> bytes) {
+  static_assert(kTcpKindBytes == kSizePlace + 2 && kTcpKindBytes < kMinHeadBytes);
+  return static_cast<TcpFrameKind>(std::to_integer<std::uint8_t>(bytes[kSizePlace + 1]) &
+                                   kKindBits);
+}
+
 TcpHead decode_tcp_head(std::span<const std::byte> bytes, const SaidOperations& said) {
   if (tcp_head_size(bytes) != bytes.size()) throw WireError("a head of another size than it says");
   WireReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

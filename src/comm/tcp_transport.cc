@@ -317,7 +317,8 @@ bool TcpKind::pull(int from) {
       const bool had_receives = !peer(from).receives.is_empty();
       const std::optional<std::span<std::byte>> wanted = take(from, has_moved);
       if (!wanted.has_value()) break;
-      if (had_receives && peer(from).receives.is_empty()) break;  // nothing is waited for any more
+      // Nothing is waited for any more.
+      if (had_receives && peer(from).receives.is_empty() && !connection.is_end_next()) break;
       std::size_t num_read = 0;
       const TcpConnection::Result result =
           connection.has_ended() ? TcpConnection::Result::ENDED : read(from, *wanted, num_read);
@@ -338,11 +339,22 @@ bool TcpKind::pull(int from) {
   return has_moved;
 }
 
+/// What the last receive does not want stays with the system, but for the kind of the next frame, which may be the last words of who has stopped waiting. Read
+/// before this member answers, it would be acknowledged at once, in a packet of its own: Linux does so where two small segments have been read and none is left
+/// to read. Of 8 bytes among 4 workers on 2 cores that took an eighth of the time.
 TcpConnection::Result TcpKind::read(int from, std::span<std::byte> wanted, std::size_t& num_read) {
-  if (wanted.empty()) return link(from).connection->read(wanted, false, num_read);
-  TransferState& state = state_of(*peer(from).receives.first());
-  const bool is_followed = state.moved + wanted.size() < state.size;
-  const TcpConnection::Result result = link(from).connection->read(wanted, is_followed, num_read);
+  TcpConnection& connection = *link(from).connection;
+  Transfer* const first = peer(from).receives.first();
+  if (first == nullptr) return connection.read({}, TcpConnection::kAsMuchAsThereIs, num_read);
+  TransferState& state = state_of(*first);
+  const std::size_t num_behind = state.size - state.moved - wanted.size();
+  std::size_t max_ahead = TcpConnection::kAsMuchAsThereIs;
+  if (!wanted.empty() && num_behind != 0) {
+    max_ahead = connection.size_of_next_head();
+  } else if (state.next == nullptr) {
+    max_ahead = detail::kTcpKindBytes + (wanted.empty() ? connection.num_missing(num_behind) : 0);
+  }
+  const TcpConnection::Result result = connection.read(wanted, max_ahead, num_read);
   state.moved += num_read;
   return result;
 }

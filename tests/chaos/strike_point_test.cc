@@ -90,14 +90,15 @@ TEST_F(StrikePointTest, CountsTheFramesOfATcpConnection) {
     ASSERT_EQ(sender.push(payload.data(), /*more=*/false, count), TcpConnection::Result::MOVED);
     EXPECT_EQ(strikes_, 1) << size;
     arm(Direction::RECEIVE, 1);
-    ASSERT_EQ(receiver.read({}, /*is_followed=*/false, count), TcpConnection::Result::MOVED);
+    ASSERT_EQ(receiver.read({}, TcpConnection::kAsMuchAsThereIs, count),
+              TcpConnection::Result::MOVED);
     EXPECT_EQ(strikes_, 2) << size;
     ASSERT_NE(receiver.head(), nullptr);
     receiver.skip(receiver.ahead().size());
     if (receiver.num_expected() > 0) {  // what is longer than what is read ahead
       arm(Direction::RECEIVE, 1);
       ASSERT_EQ(receiver.read(std::span(payload).first(receiver.num_expected()),
-                              /*is_followed=*/false, count),
+                              TcpConnection::kAsMuchAsThereIs, count),
                 TcpConnection::Result::MOVED);
       EXPECT_EQ(strikes_, 3) << size;
     }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,6 +75,29 @@ class TcpConnectionTest : public ::testing::Test {
     head.payload_size = static_cast<std::uint32_t>(why.size());
     return frame(head, why);
   }
+  /// Without reading it.
+  void send(std::string_view bytes) {
+    ASSERT_EQ(::send(member_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  /// What the system holds for the connection.
+  [[nodiscard]] std::size_t num_held() const {
+    int count = 0;
+    EXPECT_EQ(::ioctl(connection_->socket(), FIONREAD, &count), 0);
+    return static_cast<std::size_t>(count);
+  }
+  /// The heads of messages are short from now on, and the connection knows it.
+  void say_operation() {
+    say(messages(2));
+    take_message(0);
+    take_message(0);
+  }
+  TcpConnection::Result read_ahead(std::size_t max_ahead) {
+    std::size_t num_read = 0;
+    const TcpConnection::Result result = connection_->read({}, max_ahead, num_read);
+    EXPECT_EQ(num_read, 0U);
+    return result;
+  }
   void take_message(std::size_t size) {
     ASSERT_NE(connection_->head(), nullptr);
     ASSERT_EQ(connection_->num_expected(), size);
@@ -85,6 +109,58 @@ class TcpConnectionTest : public ::testing::Test {
   int member_ = -1;
   SaidOperations said_;
 };
+
+TEST_F(TcpConnectionTest, ReadsWhatIsMissingOfAFrameAndNoMore) {
+  say_operation();
+  const std::string second = message("abcdefgh");
+  const std::string third = message("ABCDEFGH");
+  send(second + third);
+  EXPECT_EQ(connection_->num_missing(8), second.size());
+  ASSERT_EQ(read_ahead(connection_->num_missing(8)), TcpConnection::Result::MOVED);
+  EXPECT_EQ(num_held(), third.size());
+  EXPECT_FALSE(connection_->is_end_next());
+  take_message(8);
+  // In pieces, the head too.
+  for (const std::size_t size : {std::size_t{4}, third.size() - 6}) {
+    const std::size_t missing = connection_->num_missing(8);
+    ASSERT_EQ(read_ahead(size), TcpConnection::Result::MOVED);
+    EXPECT_EQ(connection_->num_missing(8), missing - size);
+    EXPECT_FALSE(connection_->is_end_next());
+  }
+  ASSERT_NE(connection_->head(), nullptr);
+  EXPECT_EQ(connection_->num_missing(0), 2U) << "of the frame under way, whatever is asked for";
+  ASSERT_EQ(read_ahead(2), TcpConnection::Result::MOVED);
+  take_message(8);
+  EXPECT_EQ(num_held(), 0U);
+}
+
+TEST_F(TcpConnectionTest, AHeadMayBeLongerThanTheOneBefore) {
+  say_operation();
+  const std::string longer = message("abcdefgh", 2);  // says its operation
+  send(longer);
+  int num_reads = 0;
+  for (; connection_->head() == nullptr || connection_->ahead().size() < 8; ++num_reads) {
+    ASSERT_LT(num_reads, 3);
+    ASSERT_EQ(read_ahead(connection_->num_missing(8)), TcpConnection::Result::MOVED);
+  }
+  take_message(8);
+}
+
+TEST_F(TcpConnectionTest, TheKindOfTheNextFrameSaysWhetherItIsTheEnd) {
+  say_operation();
+  const std::string second = message("2");
+  const std::string last = stopped("why");
+  send(second + last);
+  EXPECT_FALSE(connection_->is_end_next());
+  ASSERT_EQ(read_ahead(connection_->num_missing(1) + kTcpKindBytes), TcpConnection::Result::MOVED);
+  EXPECT_FALSE(connection_->is_end_next()) << "a message is";
+  take_message(1);
+  EXPECT_TRUE(connection_->is_end_next());
+  EXPECT_EQ(num_held(), last.size() - kTcpKindBytes);
+  ASSERT_EQ(read_ahead(TcpConnection::kAsMuchAsThereIs), TcpConnection::Result::MOVED);
+  ASSERT_NE(connection_->head(), nullptr);
+  EXPECT_EQ(connection_->head()->kind, TcpFrameKind::STOPPED);
+}
 
 TEST_F(TcpConnectionTest, LastWordsAreFoundBehindWhatNobodyAsksFor) {
   // What a head says depends on those before.

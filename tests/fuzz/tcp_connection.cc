@@ -257,7 +257,7 @@ class Scene {
         const bool is_part = is_in_frame_ && wanted.size() < connection_->num_expected();
         if (is_part) wanted.resize(connection_->num_expected());
         std::size_t num_read = 0;
-        const auto result = connection_->read(wanted, input_.coin(), num_read);
+        const auto result = connection_->read(wanted, max_ahead(wanted.empty()), num_read);
         FUZZ_EXPECT(num_read <= wanted.size());
         heard_ += view_of(std::span<const std::byte>(wanted).first(num_read));
         if (is_in_frame_ && num_read != 0 && connection_->num_expected() == 0) end();
@@ -267,6 +267,18 @@ class Scene {
       return true;
     } catch (const WireError&) {
       return false;
+    }
+  }
+  std::size_t max_ahead(bool is_all) {
+    switch (input_.below(4)) {
+      case 0:
+        return TcpConnection::kAsMuchAsThereIs;
+      case 1:
+        return connection_->size_of_next_head();
+      case 2:
+        return connection_->num_missing(input_.below(64));
+      default:
+        return is_all ? 1 : 0;
     }
   }
   void begin(const TcpHead& head) {

@@ -65,9 +65,17 @@ class TcpConnection {
   void skip(std::size_t size);
   /// The frame is whole.
   void end_frame() { has_head_ = false; }
-  /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead, a head only if `is_followed` by another frame
-  /// of the same message. Says how much came for `payload`. Errors   TlsError.
-  Result read(std::span<std::byte> payload, bool is_followed, std::size_t& num_read);
+  /// Reads: first into `payload`, what is missing of the frame's payload, which is not ahead; then ahead, up to `max_ahead` bytes. Says how much came for `payload`.
+  /// Errors   TlsError.
+  Result read(std::span<std::byte> payload, std::size_t max_ahead, std::size_t& num_read);
+  static constexpr std::size_t kAsMuchAsThereIs = SIZE_MAX;
+  /// For read(): a head, where another frame of the message under way follows. Where its sender does otherwise, more is read ahead, or another read is needed.
+  [[nodiscard]] std::size_t size_of_next_head() const;
+  /// For read(): what is not there of the frame under way; of the next one, where there is none: with a payload of `size` bytes, and a head as long as the last
+  /// one, which most are. At least 1.
+  [[nodiscard]] std::size_t num_missing(std::size_t size) const;
+  /// What has been read of the next head, which may not be all of it, is of another kind than MESSAGE.
+  [[nodiscard]] bool is_end_next() const;
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
   /// before. False: it is too much. Errors   TlsError.
   [[nodiscard]] bool read_all();
@@ -100,7 +108,6 @@ class TcpConnection {
                         bool more, std::size_t& num_sent);
   Result receive(const Parts& parts, std::size_t& num_received);
   Result receive_encrypted(const Parts& parts, std::size_t& num_received);
-  [[nodiscard]] std::size_t size_of_next_head() const;
   [[nodiscard]] std::string encrypted(std::string_view last);
   void drop_taken();
 
@@ -127,7 +134,8 @@ class TcpConnection {
   };
   Looked looked_;
   TcpHead head_;
-  SaidOperations said_;  // by the messages whose heads have come
+  std::size_t num_of_head_ = 0;  // the last one's bytes
+  SaidOperations said_;          // by the messages whose heads have come
   bool has_head_ = false;
   std::size_t num_expected_ = 0;
   bool has_ended_ = false;

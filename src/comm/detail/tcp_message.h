@@ -87,6 +87,10 @@ class SaidOperations {
 ///
 /// Errors   WireError: no head begins so.
 [[nodiscard]] std::size_t tcp_head_size(std::span<const std::byte> bytes);
+/// With so many of a head's bytes its kind is known. Every frame has more.
+inline constexpr std::size_t kTcpKindBytes = 3;
+/// Of a head of which at least so many bytes are there; it need not be a kind that there is.
+[[nodiscard]] TcpFrameKind tcp_kind(std::span<const std::byte> bytes);
 /// Of exactly the bytes of a head, from anybody, with `said` as for encode_tcp_head(). Whatever it returns can be: payload_size is within what the kind
 /// may have, and within the message. There is one way only to write it.
 ///
