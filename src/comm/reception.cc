@@ -55,16 +55,19 @@ bool Reception::has_strangers() const {
 std::optional<Reception::Clock::time_point> Reception::make_room() {
   const Clock::time_point now = Clock::now();
   places_.remove_if(
-      [&](const Place& each) { return each.is_empty() && each.since + kLeastTime <= now; });
+      [&](const Place& each) { return each.is_empty() && each.place.since() + kLeastTime <= now; });
   if (places_.size() < kPlaces) return std::nullopt;
-  Place& first = places_.front();
-  if (first.since + kLeastTime > now) return first.since + kLeastTime;
-  if (first.stranger) {
-    turn_away(first, "slow", "it did not say who it is while others waited");
+  const auto place_in = [](const Place& each) -> const StrangerPlaces::Place& {
+    return each.place;
+  };
+  const auto chosen = next_to_go(places_, place_in);
+  if (chosen->place.until() > now) return chosen->place.until();
+  if (chosen->stranger) {
+    turn_away(*chosen, "slow", "it did not say who it is while others waited");
   } else {
-    first.send_away();
+    chosen->send_away();
   }
-  places_.pop_front();
+  places_.erase(chosen);
   return std::nullopt;
 }
 
@@ -156,11 +159,15 @@ void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
 
 void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
   const Nonce challenge = make_nonce();  // first: it may throw
+  const Clock::duration stay = stay_of(socket.native_handle(), tls_ != nullptr);
   auto connection =
       std::make_shared<ControlConnection>(std::move(socket), tls_, TlsChannel::Role::LISTENER);
   connection->set_max_frame_bytes(max_frame_bytes_);
   auto limit = std::make_shared<asio::steady_timer>(io_, kHandshakeTime);
-  places_.push_back({.from = from, .since = Clock::now(), .stranger = connection, .limit = limit});
+  places_.push_back({.from = from,
+                     .place = {stranger_places_, from.address(), Clock::now(), stay},
+                     .stranger = connection,
+                     .limit = limit});
   const std::weak_ptr<ControlConnection> weak = connection;
   limit->async_wait([this, weak](std::error_code stopped) {
     const Connection late = weak.lock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Why strangers neither block nor break it. What they send is read into arrays of fixed size, and compared; whoever has not proved who it is within
-/// kHandshakeTime is dropped, and the oldest of them when there are kMaxStrangers, so that a member gets in between any number of silent ones: it
-/// needs two round trips, with TLS one more, and tries again until the deadline.
+/// kHandshakeTime is dropped. When there are kMaxStrangers, the others wait in the kernel until one of them makes room (StrangerPlaces), which none does before it
+/// had the time that its link needs: so a member gets in between any number of silent ones, and tries again until the deadline.
 ///
 /// Why both sides count the same connection. A dialler that has waited for its welcome for too long gives the connection up and dials again, perhaps just
 /// when the listener, which was held up, gets to the hello. So the listener counts none before the dialler has said that it does. A dialler greets
@@ -67,15 +67,20 @@ bool is_open(int fd, bool has_input) {
 
 /// Who has connected, and has not yet proved who it is, or not yet said that it has heard the welcome.
 struct TcpMeeting::Stranger {
-  Stranger(tcp::socket connected, tcp::endpoint other_side)
-      : from(std::move(other_side)), socket(std::move(connected)), timer(socket.get_executor()) {}
+  Stranger(tcp::socket connected, tcp::endpoint other_side, StrangerPlaces::Place taken)
+      : from(std::move(other_side)),
+        place(std::move(taken)),
+        socket(std::move(connected)),
+        timer(socket.get_executor()) {}
   void close() {
     std::error_code ignored;
     words.forget();
     socket.close(ignored);
     timer.cancel();
+    place.reset();
   }
   tcp::endpoint from;
+  std::optional<StrangerPlaces::Place> place;  // until it has proved who it is, or is sent away
   tcp::socket socket;
   TlsSocket words{socket};
   asio::steady_timer timer;
@@ -185,6 +190,7 @@ void TcpMeeting::accept_next() {
   acceptor_.async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
     is_accepting_ = false;
     if (error) return;
+    if (const std::optional<Clock::time_point> until = make_room()) return accept_at(*until);
     tcp::endpoint from;
     tcp::socket socket(io_);
     error = accept_waiting(acceptor_, socket, from);
@@ -194,14 +200,31 @@ void TcpMeeting::accept_next() {
     } else if (is_exhaustion(error)) {
       // They do not come back faster for being asked for at once, and perhaps not at all.
       note_exhaustion(error.value());
-      accept_timer_.expires_after(kPause);
-      accept_timer_.async_wait([this](std::error_code stopped) {
-        if (!stopped && !is_accepting_) accept_next();
-      });
-      return;
+      return accept_at(Clock::now() + kPause);
     }
     accept_next();
   });
+}
+
+void TcpMeeting::accept_at(Clock::time_point when) {
+  accept_timer_.expires_at(when);
+  accept_timer_.async_wait([this](std::error_code stopped) {
+    if (!stopped && !is_accepting_) accept_next();
+  });
+}
+
+/// Nothing where there is a place now, else when to look again.
+std::optional<TcpMeeting::Clock::time_point> TcpMeeting::make_room() {
+  if (strangers_.size() < kMaxStrangers) return std::nullopt;
+  const auto place_of = [](const auto& each) -> const StrangerPlaces::Place& {
+    return *each->place;
+  };
+  const auto chosen = next_to_go(strangers_, place_of);
+  const Clock::time_point until = (*chosen)->place->until();
+  if (until > Clock::now()) return until;
+  turn_away(**chosen, "it did not say who it is while others waited");
+  strangers_.erase(chosen);
+  return std::nullopt;
 }
 
 void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
@@ -210,11 +233,9 @@ void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
   }
   std::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  if (strangers_.size() >= kMaxStrangers) {
-    turn_away(*strangers_.front(), "it did not say who it is while others waited");
-    strangers_.pop_front();
-  }
-  auto stranger = std::make_shared<Stranger>(std::move(socket), from);
+  const Clock::duration stay = stay_of(socket.native_handle(), options_.tls != nullptr);
+  auto stranger = std::make_shared<Stranger>(
+      std::move(socket), from, StrangerPlaces::Place(places_, from.address(), Clock::now(), stay));
   strangers_.push_back(stranger);
   stranger->timer.expires_after(kHandshakeTime);
   stranger->timer.async_wait([this, stranger](std::error_code stopped) {
@@ -244,6 +265,7 @@ void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::e
   const bool is_welcome = !error && answer(*stranger);
   if (is_welcome) {
     stranger->timer.cancel();
+    stranger->place.reset();
     await_here(stranger);
   } else {
     stranger->close();
@@ -529,6 +551,11 @@ bool TcpMeeting::is_exhausted() const {
 }
 
 std::vector<TcpMeeting::Connected> TcpMeeting::take_connected() {
+  if (met_.size() + 1 == static_cast<std::size_t>(options_.num_ranks)) {
+    std::error_code ignored;
+    acceptor_.close(ignored);
+    accept_timer_.cancel();
+  }
   return std::exchange(connected_, {});
 }
 

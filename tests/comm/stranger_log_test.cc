@@ -2,6 +2,7 @@
 #include "comm/detail/stranger_log.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -51,17 +52,47 @@ TEST(StrangerLogTest, AnIpv4AddressIsWrittenAsOneOnSocketsOfBoth) {
             "this process refused a connection from 2001:db8::1 (port 80): x\n");
 }
 
-TEST(StrangerLogTest, ThereIsAnEndOfIt) {
-  const testing::LogKeeper kept;
-  StrangerLog log;
-  for (int i = 0; i < 10000; ++i) {
-    log.note(at("10.0." + std::to_string(i / 250) + '.' + std::to_string(i % 250 + 1), 80), "late",
-             "x");
+class FloodedLogTest : public ::testing::Test {
+ protected:
+  /// From so many addresses that are new.
+  void come(int count) {
+    for (int i = 0; i < count; ++i, ++next_) {
+      log_.note(
+          at("10.0." + std::to_string(next_ / 250) + '.' + std::to_string(next_ % 250 + 1), 80),
+          "late", "x", now_);
+    }
   }
-  EXPECT_EQ(lines_of(kept.texts()), static_cast<std::ptrdiff_t>(StrangerLog::kMaxLines) + 1);
-  EXPECT_THAT(kept.texts(), HasSubstr("10.0.0.64 (port 80): x\nthis process has refused so many "
-                                      "connections that it says nothing of further ones\n"));
-  EXPECT_THAT(kept.texts(), Not(HasSubstr("10.0.0.65 ")));
+
+  const testing::LogKeeper kept_;
+  StrangerLog log_;
+  StrangerLog::Clock::time_point now_ = StrangerLog::Clock::now();
+  int next_ = 0;
+};
+
+TEST_F(FloodedLogTest, OfManyAtOnceSomeAreNamed) {
+  come(10000);
+  EXPECT_EQ(lines_of(kept_.texts()), static_cast<std::ptrdiff_t>(StrangerLog::kMaxLines) + 1);
+  EXPECT_THAT(kept_.texts(), HasSubstr("10.0.0.64 (port 80): x\nthis process has refused so many "
+                                       "connections that it names one a minute from now on\n"));
+  EXPECT_THAT(kept_.texts(), Not(HasSubstr("10.0.0.65 ")));
+}
+
+TEST_F(FloodedLogTest, OneAMinuteIsNamedAfterwards) {
+  come(static_cast<int>(StrangerLog::kMaxLines) + 10);
+  const std::size_t before = kept_.texts().size();
+  now_ += StrangerLog::kBetweenFurther;
+  come(20);
+  EXPECT_EQ(kept_.texts().substr(before),
+            "this process refused a connection from 10.0.0.75 (port 80): x; 10 before it are not "
+            "named\n");
+  now_ += StrangerLog::kBetweenFurther;
+  come(1);
+  EXPECT_THAT(kept_.texts(), HasSubstr("10.0.0.95 (port 80): x; 19 before it are not named\n"));
+  // Whoever is remembered is not named again.
+  now_ += StrangerLog::kBetweenFurther;
+  next_ = 0;
+  come(1);
+  EXPECT_EQ(lines_of(kept_.texts()), static_cast<std::ptrdiff_t>(StrangerLog::kMaxLines) + 3);
 }
 
 }  // namespace

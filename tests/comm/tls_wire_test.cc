@@ -165,14 +165,14 @@ Bytes carry_tensor(TcpMeeting& dialler, TcpMeeting& listener, const Bytes& tenso
       (void)from.push(tensor.data() + (tensor.size() - from.num_left()), false, count);
     }
     if (to.head() == nullptr) {
-      (void)to.read({}, false, count);
+      (void)to.read({}, TcpConnection::kAsMuchAsThereIs, count);
       continue;
     }
     const std::span<const std::byte> ahead = to.ahead();
     std::copy(ahead.begin(), ahead.end(), came.begin() + static_cast<std::ptrdiff_t>(num_came));
     num_came += ahead.size();
     to.skip(ahead.size());
-    (void)to.read(std::span(came).subspan(num_came), false, count);
+    (void)to.read(std::span(came).subspan(num_came), TcpConnection::kAsMuchAsThereIs, count);
     num_came += count;
   }
   return came;

@@ -72,21 +72,24 @@ bool Relay::carry(int from, int to, std::string& record) {
   return ::send(to, bytes.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL) == count;
 }
 
-Crowd::Crowd(std::vector<std::uint16_t> ports, std::size_t per_port)
-    : thread_([this, all = std::move(ports), per_port] { run(all, per_port); }) {}
+Crowd::Crowd(std::vector<std::uint16_t> ports, std::size_t per_port, std::string from)
+    : thread_([this, all = std::move(ports), per_port, address = std::move(from)] {
+        run(all, per_port, address);
+      }) {}
 
 Crowd::~Crowd() {
   is_over_ = true;
   thread_.join();
 }
 
-void Crowd::run(const std::vector<std::uint16_t>& ports, std::size_t per_port) {
+void Crowd::run(const std::vector<std::uint16_t>& ports, std::size_t per_port,
+                const std::string& from) {
   std::vector<std::list<Caller>> callers(ports.size());
   while (!is_over_) {
     for (std::size_t i = 0; i < ports.size(); ++i) {
       num_dropped_ += callers[i].remove_if([](const Caller& each) { return each.has_ended(); });
       while (!is_over_ && callers[i].size() < per_port) {
-        callers[i].emplace_back(Where{.port = ports[i]});
+        callers[i].emplace_back(Where{.port = ports[i], .from = from});
         if (callers[i].back().is_connected()) continue;
         callers[i].pop_back();  // nobody listens there any more
         break;

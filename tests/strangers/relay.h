@@ -42,10 +42,10 @@ class Relay {
   std::thread thread_;
 };
 
-/// So many silent connections to each of some ports of loopback, for as long as it lives: where one is ended, another takes its place.
+/// So many silent connections to each of some ports of loopback, for as long as it lives: where one is ended, another takes its place. `from`: their address.
 class Crowd {
  public:
-  Crowd(std::vector<std::uint16_t> ports, std::size_t per_port);
+  Crowd(std::vector<std::uint16_t> ports, std::size_t per_port, std::string from = {});
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
@@ -54,7 +54,7 @@ class Crowd {
   [[nodiscard]] std::size_t num_dropped() const { return num_dropped_.load(); }
 
  private:
-  void run(const std::vector<std::uint16_t>& ports, std::size_t per_port);
+  void run(const std::vector<std::uint16_t>& ports, std::size_t per_port, const std::string& from);
 
   std::atomic<bool> is_over_{false};
   std::atomic<std::size_t> num_dropped_{0};

@@ -57,25 +57,15 @@ class StrangersTest : public ::testing::Test {
     ASSERT_TRUE(job_->await_rounds(3)) << job_->printed();
     find_doors(3);
   }
-  /// Those that answer, which are one for each worker and the chief's, and those that leave whoever comes to the kernel.
-  void find_doors(std::size_t num_workers) {
-    std::vector<Door> all;
-    std::vector<Caller> callers;
-    for (std::size_t rank = 0; rank < num_workers; ++rank) {
-      for (const std::uint16_t port : doors_of(job_->pid(static_cast<int>(rank)))) {
-        all.push_back({static_cast<int>(rank), port, port == job_->chief_port()});
-        callers.emplace_back(Where{.port = port});
+  /// One of each worker and the chief's: those of the transports are closed, as all have connected.
+  void find_doors(int num_workers) {
+    doors_.clear();
+    for (int rank = 0; rank < num_workers; ++rank) {
+      for (const std::uint16_t port : doors_of(job_->pid(rank))) {
+        doors_.push_back({rank, port, port == job_->chief_port()});
       }
     }
-    ASSERT_TRUE(Job::await([&] {
-      doors_.clear();
-      silent_doors_.clear();
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        pollfd polled{callers[i].descriptor(), POLLIN, 0};
-        (::poll(&polled, 1, 0) == 1 ? doors_ : silent_doors_).push_back(all[i]);
-      }
-      return doors_.size() == num_workers + 1;
-    }));
+    ASSERT_THAT(doors_, SizeIs(num_workers + 1));
   }
 
   /// Of each worker.
@@ -150,14 +140,12 @@ class StrangersTest : public ::testing::Test {
   }
 
   std::unique_ptr<Job> job_;
-  std::vector<Door> doors_;         // that answer
-  std::vector<Door> silent_doors_;  // of the transports, while nobody connects
+  std::vector<Door> doors_;
 };
 
 TEST_F(StrangersTest, TheDoorsAreKnown) {
   begin();
-  EXPECT_THAT(doors_, SizeIs(4));         // the chief's, and three meeting places
-  EXPECT_THAT(silent_doors_, SizeIs(3));  // the transports'
+  EXPECT_THAT(doors_, SizeIs(4));  // the chief's, and three meeting places
   EXPECT_EQ(
       std::count_if(doors_.begin(), doors_.end(), [](const Door& each) { return each.is_chiefs; }),
       1);
@@ -196,11 +184,6 @@ TEST_F(StrangersTest, WhoHasNoProofIsRefusedAtEveryDoorAndNamedOnce) {
           << job_->printed(door.rank);
     }
     EXPECT_EQ(times_said(door, ""), door.is_chiefs ? 3U : 2U) << job_->printed(door.rank);
-  }
-  for (const Door& door : silent_doors_) {
-    const Caller caller({.port = door.port});
-    caller.say(words_of_stranger(1));
-    EXPECT_FALSE(caller.hear_all(std::chrono::milliseconds(50)).has_value());
   }
   expect_going_on();
   expect_a_good_end();
@@ -320,19 +303,16 @@ TEST_F(StrangersTest, TheSilentAreBoundedAndDroppedByADeadline) {
       if (i % 3 == 0)
         silent.back().say(encode_frame(ControlKind::HELLO, std::string(100, 'x')).substr(0, 20));
     }
-    for (const Door& door : silent_doors_) silent.emplace_back(Where{.port = door.port});
   }
   const std::vector<std::size_t> now = num_open_files();
   for (std::size_t rank = 0; rank < now.size(); ++rank) {
     EXPECT_LE(now[rank], before[rank] + (rank == 0 ? 2 : 1) * Reception::kPlaces) << rank;
   }
   expect_going_on();
-  // All that came to doors that answer are sent away, though some go on saying a byte now and then.
-  const std::size_t per_round = doors_.size() + silent_doors_.size();
+  // All are sent away, though some go on saying a byte now and then.
   const bool are_dropped = Job::await([&] {
     bool have_all_ended = true;
     for (std::size_t i = 0; i < silent.size(); ++i) {
-      if (i % per_round >= doors_.size()) continue;
       if (i % 3 == 0) silent[i].say("x");
       have_all_ended = have_all_ended && silent[i].has_ended();
     }
@@ -369,18 +349,6 @@ TEST_F(StrangersTest, TenThousandConnectionsTakeNeitherDescriptorsNorLines) {
   }
   EXPECT_LE(count_of("\n", job_->printed()), 40U) << job_->printed();
   expect_open_files_again(before);
-  // At the transports' doors they wait in the kernel, and cost the job nothing.
-  std::vector<std::uint16_t> transports;
-  for (const Door& each : silent_doors_) transports.push_back(each.port);
-  const std::string printed = job_->printed();
-  most = 0;
-  (void)flood({.ports = transports, .count = 10000, .at_once = 1200}, [&] {
-    if (++turn % 16 == 0) most = std::max(most, open_files_of(job_->pid(0)).size());
-    return false;
-  });
-  expect_going_on();
-  EXPECT_LE(most, before[0]);
-  EXPECT_EQ(job_->printed(), printed);
   expect_a_good_end();
 }
 
@@ -468,9 +436,6 @@ TEST_F(StrangersTest, SurvivorsMeetWhileStrangersKnock) {
   begin({.rebuilds = true});
   std::vector<std::uint16_t> ports;
   for (const Door& each : doors_) {
-    if (each.rank != 0) ports.push_back(each.port);
-  }
-  for (const Door& each : silent_doors_) {
     if (each.rank != 0) ports.push_back(each.port);
   }
   // More than there are places for, all the time, which stay for as long as they are let.

@@ -4,8 +4,8 @@
 /// Whoever comes takes a place, and there are so many. A place is free again at once when its stranger turns out to be one of the job, and otherwise no sooner
 /// than kLeastTime after it was taken and when its connection is closed; while all are taken, the others wait in the kernel, where they cost neither a descriptor
 /// nor an answer. Then:
-///   - Nobody is kept out for good. Who is in longest and has not said who it is makes room after kLeastTime, and the kernel hands out the others in the
-///     order in which they came; one of the job needs one round trip, with TLS one more, and comes again if that takes too long.
+///   - Nobody is kept out for good. The kernel hands out those who wait in the order in which they came, and whoever has not said who it is makes room, but not
+///     before it had the time for it that its link needs (StrangerPlaces).
 ///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
 ///     who have come meanwhile are taken in together, kBunch after the last ones: being woken for each would cost the job more than they do.
 #pragma once
@@ -26,6 +26,7 @@
 
 #include "comm/detail/control_connection.h"
 #include "comm/detail/stranger_log.h"
+#include "comm/detail/stranger_places.h"
 
 namespace crossdevice::detail {
 
@@ -38,7 +39,7 @@ class Reception {
       std::function<void(const Connection&, const Nonce& challenge, const Frame& answer)>;
 
   static constexpr std::size_t kPlaces = 128;
-  static constexpr std::chrono::milliseconds kLeastTime{50};
+  static constexpr std::chrono::milliseconds kLeastTime = StrangerPlaces::kLeastStay;
   static constexpr std::chrono::milliseconds kBunch{10};
 
   Reception(asio::io_context& io, OnAnswer on_answer)
@@ -67,7 +68,7 @@ class Reception {
   using Clock = std::chrono::steady_clock;
   struct Place {
     asio::ip::tcp::endpoint from;
-    Clock::time_point since;
+    StrangerPlaces::Place place;
     Connection stranger{};                        // none: it has been refused, or has gone
     std::shared_ptr<asio::steady_timer> limit{};  // of its time
     std::weak_ptr<ControlConnection> refused{};   // while it is told why
@@ -96,6 +97,7 @@ class Reception {
   std::string misfit_;
   std::string want_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
+  StrangerPlaces stranger_places_;  // outlives places_
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does
   bool is_waiting_ = false;        // one of them

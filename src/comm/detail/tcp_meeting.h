@@ -26,6 +26,7 @@
 #include "crossdevice/core/deadline.h"
 
 #include "comm/detail/stranger_log.h"
+#include "comm/detail/stranger_places.h"
 #include "comm/detail/tcp_greeting.h"
 #include "comm/detail/tls_socket.h"
 
@@ -73,6 +74,7 @@ class TcpMeeting {
     int socket = -1;                    // without delay (TCP_NODELAY), not blocking
     std::unique_ptr<TlsChannel> tls{};  // null: nothing is encrypted
   };
+  /// Once they are all there are, nobody is listened to any more.
   [[nodiscard]] std::vector<Connected> take_connected();
   /// Whether there is, or was, a connection to that rank, or one that it may count (see tcp_meeting.cc).
   [[nodiscard]] bool has_met(int rank) const;
@@ -90,6 +92,8 @@ class TcpMeeting {
 
   void listen();
   void accept_next();
+  void accept_at(Clock::time_point when);
+  [[nodiscard]] std::optional<Clock::time_point> make_room();
   void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
   void hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
                      std::size_t count);
@@ -111,6 +115,7 @@ class TcpMeeting {
   [[nodiscard]] bool is_exhausted() const;
 
   const TcpMeetingOptions options_;
+  StrangerPlaces places_;  // outlives the handlers, which hold strangers
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   asio::ip::tcp::acceptor acceptor_{io_};

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/detail/stranger_places.h"
+
+#include <algorithm>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "comm/detail/plain_address.h"
+
+namespace crossdevice::detail {
+namespace {
+
+/// Times what is needed, as the next round trip may take longer than the first.
+constexpr int kAllowance = 2;
+
+asio::ip::address counted(const asio::ip::address& from) {
+  const asio::ip::address address = plain_address(from);
+  if (!address.is_v6()) return address;
+  asio::ip::address_v6::bytes_type bytes = address.to_v6().to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});
+  return asio::ip::address_v6(bytes);
+}
+
+}  // namespace
+
+std::chrono::steady_clock::duration stay_of(int socket, bool is_encrypted) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const bool is_known = ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  const std::chrono::microseconds round_trip(is_known ? info.tcpi_rtt : 0);
+  return std::clamp<std::chrono::steady_clock::duration>(
+      kAllowance * (is_encrypted ? 2 : 1) * round_trip, StrangerPlaces::kLeastStay,
+      StrangerPlaces::kLongestStay);
+}
+
+StrangerPlaces::Place::Place(StrangerPlaces& all, const asio::ip::address& from,
+                             Clock::time_point since, Clock::duration stay)
+    : all_(&all),
+      address_(all.num_taken_.try_emplace(counted(from), 0).first),
+      since_(since),
+      until_(since + stay) {
+  ++address_->second;
+}
+
+void StrangerPlaces::Place::leave() {
+  if (all_ == nullptr) return;
+  if (--address_->second == 0) all_->num_taken_.erase(address_);
+  all_ = nullptr;
+}
+
+}  // namespace crossdevice::detail
