@@ -20,11 +20,16 @@ std::size_t answer_bytes(std::size_t num_parts, std::size_t num_bytes) {
   return 1 + 2 * sizeof(std::uint64_t) + sizeof(std::uint32_t) * (1 + num_parts) + num_bytes;
 }
 
+SharedFrame shared_frame(ControlKind kind, const std::string& payload) {
+  return std::make_shared<const std::string>(encode_frame(kind, payload));
+}
+
 }  // namespace
 
-Chief::Chief(ChiefOptions options, Send send)
+Chief::Chief(ChiefOptions options, const RankInfo& self, Send send)
     : options_(std::move(options)),
       send_(std::move(send)),
+      ending_for_want_(make_ending(self, "the chief has no memory for what it is told")),
       members_(static_cast<std::size_t>(options_.num_workers)) {
   for (int rank = 0; rank < options_.num_workers; ++rank) member(rank).info.rank = rank;
 }
@@ -103,8 +108,7 @@ void Chief::admit(const Hello& hello) {
   Members all;
   all.members.reserve(members_.size());
   for (const Member& each : members_) all.members.push_back(each.info);
-  const std::string payload = all.encode();
-  for (int to = 0; to < options_.num_workers; ++to) send(to, ControlKind::MEMBERS, payload);
+  send_to_all(shared_frame(ControlKind::MEMBERS, all.encode()));
   // One that came and went meanwhile is missed from the start.
   for (int each = 0; each < options_.num_workers; ++each) {
     if (!is_present(each)) take_leave(each, std::string(member(each).gone_text));
@@ -162,11 +166,9 @@ Refused Chief::cancel_meeting(StatusCode code, const std::string& text,
     }
   }
   for (const int rank : missing) refused.culprits.push_back(rank_info(rank));
+  const SharedFrame frame = shared_frame(ControlKind::REFUSED, refused.encode());
   cancelled_ = refused;
-  const std::string payload = refused.encode();
-  for (int rank = 0; rank < options_.num_workers; ++rank) {
-    if (is_present(rank)) send(rank, ControlKind::REFUSED, payload);
-  }
+  send_to_all(frame);
   return refused;
 }
 
@@ -350,8 +352,7 @@ void Chief::pass_on(int rank, const Post& message) {
     throw WireError(
         fmt::format("rank {} sends a post that is not its own, or not to members", rank));
   }
-  const auto frame =
-      std::make_shared<const std::string>(encode_frame(ControlKind::POST, message.encode()));
+  const SharedFrame frame = shared_frame(ControlKind::POST, message.encode());
   for (const int to : message.to) {
     if (is_present(to)) send_(to, frame);
   }
@@ -359,28 +360,40 @@ void Chief::pass_on(int rank, const Post& message) {
 
 void Chief::stop_all(int rank, const Abort& message) {
   if (aborted_) return;
-  aborted_ = Failure{StatusCode::ABORTED,
-                     fmt::format("{} aborted: {}", to_string(rank_info(rank)), message.text),
-                     {rank_info(rank)}};
-  const std::string payload = Abort{rank, message.text}.encode();
-  for (int to = 0; to < options_.num_workers; ++to) {
-    if (is_present(to)) send(to, ControlKind::ABORT, payload);
-  }
+  end_all(make_ending(rank_info(rank), message.text));
   while (!rounds_.empty()) fail(RoundId(rounds_.begin()->first), *aborted_);
 }
 
+void Chief::end_for_want() noexcept {
+  if (aborted_ || !is_complete()) return;
+  rounds_.clear();  // who waits in one hears what has ended all
+  end_all(std::move(ending_for_want_));
+}
+
+Chief::Ending Chief::make_ending(const RankInfo& origin, const std::string& text) {
+  return {.failure = {StatusCode::ABORTED,
+                      fmt::format("{} aborted: {}", to_string(origin), text),
+                      {origin}},
+          .frame = shared_frame(ControlKind::ABORT, Abort{origin.rank, text}.encode())};
+}
+
+void Chief::end_all(Ending ending) {
+  aborted_ = std::move(ending.failure);
+  send_to_all(ending.frame);
+}
+
+/// What may throw comes first: once the failure is known, all are told.
 void Chief::fail(const RoundId& id, const Failure& failure) {
+  const SharedFrame frame =
+      shared_frame(ControlKind::EXCHANGE_FAILED,
+                   ExchangeFailed{id, failure.code, failure.text, failure.culprits}.encode());
   failures_.try_emplace(id.group, failure);
   const auto entry = rounds_.find(id);
   if (entry == rounds_.end()) return;
   const Round round = std::move(entry->second);
   rounds_.erase(entry);
-  const std::string payload =
-      ExchangeFailed{id, failure.code, failure.text, failure.culprits}.encode();
   for (std::size_t i = 0; i < round.members.size(); ++i) {
-    if (round.has_part[i] && is_present(round.members[i])) {
-      send(round.members[i], ControlKind::EXCHANGE_FAILED, payload);
-    }
+    if (round.has_part[i] && is_present(round.members[i])) send_(round.members[i], frame);
   }
 }
 
@@ -388,8 +401,7 @@ void Chief::complete(const RoundId& id, Round& round) {
   SharedFrame
       frame;  // one for all: many parts for each of many members may be more than there is memory
   try {
-    frame = std::make_shared<const std::string>(
-        encode_frame(ControlKind::EXCHANGED, Exchanged{id, std::move(round.parts)}.encode()));
+    frame = shared_frame(ControlKind::EXCHANGED, Exchanged{id, std::move(round.parts)}.encode());
   } catch (const std::bad_alloc&) {
     // Were it thrown, whose part came last would be taken for lost, and all others would wait for ever.
     return fail(id, {StatusCode::RESOURCE_EXHAUSTED,
@@ -403,13 +415,11 @@ void Chief::complete(const RoundId& id, Round& round) {
 }
 
 void Chief::take_leave(int rank, const std::string& text) {
+  const SharedFrame frame = shared_frame(ControlKind::MEMBER_LOST, MemberLost{rank, text}.encode());
   member(rank).presence = Presence::GONE;
   member(rank).gone_text = text;
   if (!is_complete()) return;  // they will be told when they are told who is there
-  const std::string payload = MemberLost{rank, text}.encode();
-  for (int to = 0; to < options_.num_workers; ++to) {
-    if (is_present(to)) send(to, ControlKind::MEMBER_LOST, payload);
-  }
+  send_to_all(frame);
   std::vector<std::pair<RoundId, Failure>> failed;
   for (const auto& [id, round] : rounds_) {
     if (const std::optional<Failure> failure = failure_of_gone(round)) {
@@ -451,8 +461,12 @@ RankInfo Chief::rank_info(int rank) const {
 }
 
 void Chief::send(int rank, ControlKind kind, const std::string& payload) {
-  if (is_present(rank)) {
-    send_(rank, std::make_shared<const std::string>(encode_frame(kind, payload)));
+  if (is_present(rank)) send_(rank, shared_frame(kind, payload));
+}
+
+void Chief::send_to_all(const SharedFrame& frame) {
+  for (int to = 0; to < options_.num_workers; ++to) {
+    if (is_present(to)) send_(to, frame);
   }
 }
 

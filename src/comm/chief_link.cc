@@ -137,18 +137,23 @@ void ChiefLink::warn_of_absence() {
                         options_.chief_address, last_error_));
 }
 
-void ChiefLink::beat(bool was_asleep) {
+std::chrono::steady_clock::time_point ChiefLink::beat(bool was_asleep) {
+  constexpr auto kNever = std::chrono::steady_clock::time_point::max();
   warn_of_absence();
-  if (!connection_ || is_leaving_) return;
+  if (!connection_ || is_leaving_) return kNever;
   if (was_asleep) connection_->count_as_heard();
-  if (Clock::now() - connection_->last_heard() <= options_.heartbeat_timeout) {
-    return compare_clocks();
+  const Clock::time_point silent_at =
+      connection_->last_heard() + whole_time(options_.heartbeat_timeout);
+  if (Clock::now() < silent_at) {
+    compare_clocks();
+    return silent_at;
   }
   const std::string why = fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
   // If it is only stopped, it reads this first when it goes on, before the end of the connection. Before all have met it is tried again.
   if (is_kept_) send(ControlKind::ABORT, Abort{self_.rank, "gave the chief up: " + why}.encode());
   connection_->close_after_sending();
   end(why);
+  return kNever;
 }
 
 void ChiefLink::leave() {

@@ -2,6 +2,8 @@
 #include "comm/detail/chief_service.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include <asio/post.hpp>
@@ -50,19 +52,26 @@ ChiefService::ChiefService(asio::io_context& io, const ControlPlaneOptions& opti
               .job = options.job,
               .epoch = options.epoch,
               .addresses_by_rank = options.addresses_by_rank},
+             self_.rank_info(),
              [this](int rank, SharedFrame frame) { send(rank, std::move(frame)); }),
       reception_(
           io, [this](const std::shared_ptr<ControlConnection>& connection, const Nonce& challenge,
                      const Frame& frame) { answer_hello(connection, challenge, frame); }) {}
 
-void ChiefService::send(int rank, SharedFrame frame) {
-  if (rank == self_.rank) {
-    // Later, so that the chief is not called while it calls.
-    asio::post(io_, [this, bytes = std::move(frame)] {
-      to_self_(decode_frame_body(std::string_view(*bytes).substr(kFrameHeadBytes)));
-    });
-  } else if (const auto session = sessions_.find(rank); session != sessions_.end()) {
-    session->second->send(std::move(frame));
+/// Whoever cannot be told for want of memory sees the end of its connection: that the chief is gone.
+void ChiefService::send(int rank, SharedFrame frame) noexcept {
+  const auto session = sessions_.find(rank);
+  try {
+    if (rank == self_.rank) {
+      // Later, so that the chief is not called while it calls.
+      asio::post(io_, [this, bytes = std::move(frame)] {
+        to_self_(decode_frame_body(std::string_view(*bytes).substr(kFrameHeadBytes)));
+      });
+    } else if (session != sessions_.end()) {
+      session->second->send(std::move(frame));
+    }
+  } catch (const std::exception&) {
+    if (session != sessions_.end()) session->second->close();
   }
 }
 
@@ -190,16 +199,28 @@ void ChiefService::begin_session(const Connection& connection, int rank) {
   }
   sessions_[rank] = connection;
   connection->count_as_heard();  // it may have waited, as a claimant
-  connection->take_over(
-      [this, rank](const Frame& frame) {
-        if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
-        chief_.handle(rank, frame);
-        if (!chief_.is_present(rank)) return drop_member(rank, kHasLeft);
-        if (frame.kind == ControlKind::HEARTBEAT && contests_.contains(rank)) {
-          hear_answer(rank, Heartbeat::decode(frame.payload).answers);
-        }
-      },
-      [this, rank](const std::string& why) { drop_member(rank, "its connection ended: " + why); });
+  const std::weak_ptr<ControlConnection> weak = connection;
+  connection->take_over([this, rank](const Frame& frame) { hear(rank, frame); },
+                        [this, rank, weak](const std::string& why) {
+                          // Nothing is wrong with who has said what there is no memory for.
+                          const Connection ended = weak.lock();
+                          if (ended && ended->has_lacked_memory()) chief_.end_for_want();
+                          drop_member(rank, "its connection ended: " + why);
+                        });
+}
+
+void ChiefService::hear(int rank, const Frame& frame) {
+  try {
+    if (frame.kind == ControlKind::CLOCK) return tell_clock(rank, frame);
+    chief_.handle(rank, frame);
+    if (!chief_.is_present(rank)) return drop_member(rank, kHasLeft);
+    if (frame.kind == ControlKind::HEARTBEAT && contests_.contains(rank)) {
+      hear_answer(rank, Heartbeat::decode(frame.payload).answers);
+    }
+  } catch (const std::bad_alloc&) {
+    if (!chief_.is_complete()) throw;  // it comes again
+    chief_.end_for_want();
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- contests
@@ -355,13 +376,13 @@ void ChiefService::warn_of_absence() {
                   options_.num_workers, chief_.describe_absent()));
 }
 
-void ChiefService::beat(bool was_asleep) {
+std::chrono::steady_clock::time_point ChiefService::beat(bool was_asleep) {
   warn_of_absence();
   const Clock::time_point now = Clock::now();
   std::vector<int> silent;
   for (const auto& [rank, session] : sessions_) {
     if (was_asleep) session->count_as_heard();
-    if (now - session->last_heard() > options_.heartbeat_timeout) silent.push_back(rank);
+    if (now >= silent_at(*session)) silent.push_back(rank);
   }
   const bool is_complete = chief_.is_complete();
   if (!is_complete) {
@@ -379,9 +400,18 @@ void ChiefService::beat(bool was_asleep) {
     }
     drop_member(rank, why);
   }
+  Clock::time_point next = Clock::time_point::max();
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::HEARTBEAT, Heartbeat{}.encode()));
+    next = std::min(next, silent_at(*session));
   }
+  return next;
+}
+
+/// When it has been silent for too long, if it goes on so.
+std::chrono::steady_clock::time_point ChiefService::silent_at(
+    const ControlConnection& session) const {
+  return session.last_heard() + whole_time(options_.heartbeat_timeout);
 }
 
 bool ChiefService::has_sent_all() const {

@@ -98,7 +98,11 @@ void ControlConnection::end_by_length(const std::string& why) {
 
 void ControlConnection::read_body(std::size_t size) {
   const std::size_t begin = body_.size();
-  body_.resize(std::min(size, begin + kPieceBytes));
+  try {
+    body_.resize(std::min(size, begin + kPieceBytes));
+  } catch (const std::bad_alloc& want) {
+    return end_for_want(want);
+  }
   words_.read(asio::buffer(body_.data() + begin, body_.size() - begin),
               [self = shared_from_this(), size](std::error_code error, std::size_t) {
                 if (self->closed_) return;
@@ -110,13 +114,17 @@ void ControlConnection::read_body(std::size_t size) {
                   const OnFrame on_frame = self->on_frame_;  // which may replace itself
                   if (on_frame) on_frame(frame);
                 } catch (const std::bad_alloc& want) {
-                  self->has_lacked_memory_ = true;
-                  return self->end(want.what());
+                  return self->end_for_want(want);
                 } catch (const std::exception& broken) {
                   return self->end(broken.what());
                 }
                 if (!self->closed_ && !self->closing_) self->read_head();
               });
+}
+
+void ControlConnection::end_for_want(const std::bad_alloc& want) {
+  has_lacked_memory_ = true;
+  end(want.what());
 }
 
 /// In pieces, so that whoever waits for the end of it sees that it goes on.

@@ -109,6 +109,7 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   thread_ = start_service_thread("xdev-control", [this, work = asio::make_work_guard(io_)] {
     run_service(io_, "control plane", [this](const std::string& what) {
       lacks_means_ = true;  // where there is no memory even for what follows
+      if (chief_.has_value()) chief_->end_for_want();
       membership_.end({StatusCode::RESOURCE_EXHAUSTED, what, {membership_.info_of(options_.rank)}});
     });
   });
@@ -164,13 +165,10 @@ void ControlPlane::State::beat() {
   // Who was stopped itself has heard nobody, which says nothing about them.
   const bool was_asleep = Clock::now() - last_beat_ > limit / 2;
   last_beat_ = Clock::now();
-  if (chief_.has_value()) {
-    chief_->beat(was_asleep);
-  } else {
-    link_->beat(was_asleep);
-  }
+  const Clock::time_point somebody_is_silent =
+      chief_.has_value() ? chief_->beat(was_asleep) : link_->beat(was_asleep);
   say_operation(/*answers=*/0);
-  beat_timer_.expires_after(limit / 4);
+  beat_timer_.expires_at(std::min(last_beat_ + limit / 4, somebody_is_silent));
   beat_timer_.async_wait([this](std::error_code stopped) {
     if (!stopped) beat();
   });

@@ -22,7 +22,7 @@ class ChiefTest : public ::testing::Test {
  protected:
   ChiefTest()
       : chief_({.num_workers = 3, .library_version = "v", .addresses_by_rank = {"a:1", "b:1", ""}},
-               sender()) {}
+               hello(0).member.rank_info(), sender()) {}
 
   Chief::Send sender() {
     return [this](int rank, const SharedFrame& frame) {
@@ -256,10 +256,38 @@ TEST_F(ChiefTest, ThePartsOfARoundAreQueuedOnceForAll) {
   EXPECT_EQ(frames_.at(0), frames_.at(2));
 }
 
+TEST_F(ChiefTest, AChiefWithoutMemoryEndsAllForAll) {
+  admit_all();
+  contribute(0, 1, "x");
+  contribute(2, 1, "z");
+  chief_.end_for_want();
+  for (int rank = 0; rank < 3; ++rank) {
+    const Abort told = Abort::decode(only(rank, ControlKind::ABORT));
+    EXPECT_EQ(told.origin, 0);
+    EXPECT_EQ(told.text, "the chief has no memory for what it is told");
+  }
+  // Whoever comes later, in whatever round, is told too.
+  contribute(1, 1, "y");
+  const ExchangeFailed late = failure(1);
+  EXPECT_EQ(late.code, StatusCode::ABORTED);
+  EXPECT_THAT(late.text, HasSubstr("rank 0 (host h, pid 100) aborted: the chief has no memory"));
+  chief_.end_for_want();
+  EXPECT_TRUE(sent_[0].empty());
+}
+
+TEST_F(ChiefTest, BeforeAllHaveComeNothingIsEndedForWantOfMemory) {
+  chief_.admit(hello(0));
+  chief_.end_for_want();
+  EXPECT_TRUE(sent_[0].empty());
+  chief_.admit(hello(1));
+  chief_.admit(hello(2));
+  EXPECT_EQ(sent_[0].size(), 1U);  // who is there
+}
+
 TEST_F(ChiefTest, ARoundThatNoFrameCanCarryFailsOnAllAndNobodyIsBlamedForTheFrame) {
   constexpr int kMany = 65;
   std::map<int, std::vector<SharedFrame>> sent;
-  Chief chief({.num_workers = kMany, .library_version = "v"},
+  Chief chief({.num_workers = kMany, .library_version = "v"}, hello(0).member.rank_info(),
               [&](int rank, const SharedFrame& frame) { sent[rank].push_back(frame); });
   for (int rank = 0; rank < kMany; ++rank) {
     Hello each = hello(rank);

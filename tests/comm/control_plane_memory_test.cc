@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,8 +16,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/version.h"
 
 #include "comm/detail/chief.h"
 #include "comm/detail/control_message.h"
@@ -126,14 +129,16 @@ TEST(ControlPlaneMemoryTest, AWorkerWithoutMemoryForItsAnswerToTheChiefSaysThatI
 TEST(ControlPlaneMemoryTest, WhereTheChiefHasNoRoomForAllPartsTogetherAllAreToldSo) {
   constexpr std::size_t kPartBytes = 100'000;
   std::vector<std::string> told(2);
-  Chief chief({.num_workers = 2, .library_version = "v"}, [&](int rank, const SharedFrame& frame) {
-    const Frame heard = decode_frame_body(std::string_view(*frame).substr(kFrameHeadBytes));
-    if (heard.kind == ControlKind::MEMBERS) return;
-    ASSERT_EQ(heard.kind, ControlKind::EXCHANGE_FAILED);
-    const auto failed = ExchangeFailed::decode(heard.payload);
-    EXPECT_EQ(failed.code, StatusCode::RESOURCE_EXHAUSTED);
-    told[static_cast<std::size_t>(rank)] = failed.text;
-  });
+  Chief chief({.num_workers = 2, .library_version = "v"}, {.rank = 0},
+              [&](int rank, const SharedFrame& frame) {
+                const Frame heard =
+                    decode_frame_body(std::string_view(*frame).substr(kFrameHeadBytes));
+                if (heard.kind == ControlKind::MEMBERS) return;
+                ASSERT_EQ(heard.kind, ControlKind::EXCHANGE_FAILED);
+                const auto failed = ExchangeFailed::decode(heard.payload);
+                EXPECT_EQ(failed.code, StatusCode::RESOURCE_EXHAUSTED);
+                told[static_cast<std::size_t>(rank)] = failed.text;
+              });
   const auto contribute = [&](int rank) {
     const RoundId id{1, 1};
     chief.handle(rank, {ControlKind::EXCHANGE,
@@ -151,6 +156,55 @@ TEST(ControlPlaneMemoryTest, WhereTheChiefHasNoRoomForAllPartsTogetherAllAreTold
   contribute(1);
   max_bytes = SIZE_MAX;
   EXPECT_THAT(told, ElementsAre(told[1], ::testing::HasSubstr("gather: the chief has no memory")));
+}
+
+/// A member says what the chief's process has no memory for: nothing is wrong with that member.
+TEST(ControlPlaneMemoryTest, AChiefWithoutMemoryForAMembersPartSaysThatItIsTheChief) {
+  constexpr std::size_t kPartBytes = 900'000;
+  // All of the part comes in one frame, of which there is no room for the beginning, or for the whole, or for a copy of it.
+  for (const std::size_t limit : {kPartBytes / 20, kPartBytes / 2, kPartBytes + 100}) {
+    const ReservedPort reserved;
+    const std::string part =
+        encode_frame(ControlKind::EXCHANGE,
+                     Exchange{{1, 1}, {}, "gather", std::string(kPartBytes, 'x')}.encode());
+    std::string told;
+    std::jthread member([&] {
+      std::unique_ptr<testing::FrameSpeaker> speaker;
+      std::optional<std::string> challenge;
+      while (!challenge.has_value()) {
+        speaker = testing::FrameSpeaker::dial(reserved.number());
+        challenge = speaker->hear(ControlKind::CHALLENGE);
+      }
+      Hello hello;
+      hello.library_version = library_version_string();
+      hello.num_workers = 2;
+      hello.job = options_of(1, 2, 0).job;
+      hello.member = {.rank = 1, .host = "h", .host_id = "i", .pid = 1};
+      hello.mac = hello.expected_mac("secret", Challenge::decode(*challenge).nonce);
+      speaker->say(ControlKind::HELLO, hello.encode());
+      (void)speaker->hear(ControlKind::MEMBERS);
+      max_bytes_anywhere = limit;
+      speaker->say(part);
+      const std::optional<std::string> words = speaker->hear(ControlKind::ABORT);
+      max_bytes_anywhere = SIZE_MAX;
+      told = words.has_value() ? Abort::decode(*words).text : "it is gone";
+      (void)speaker->hear(ControlKind::GOODBYE);
+    });
+    std::shared_ptr<ControlPlane> plane =
+        ControlPlane::join(options_of(0, 2, reserved.number()), Deadline::never());
+    try {
+      (void)plane->exchange({1, 1}, {}, "gather", "y", Deadline::after(std::chrono::seconds(60)));
+      ADD_FAILURE() << "there was memory for " << limit;
+    } catch (const OpError& error) {
+      ASSERT_EQ(error.culprits().size(), 1U) << error.what();
+      EXPECT_EQ(error.culprits()[0].rank, 0) << error.what();
+      EXPECT_EQ(error.code(), StatusCode::ABORTED) << error.what();
+    }
+    plane.reset();
+    member.join();
+    EXPECT_THAT(told,
+                ::testing::AnyOf("it is gone", ::testing::HasSubstr("the chief has no memory")));
+  }
 }
 
 }  // namespace

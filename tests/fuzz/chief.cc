@@ -30,7 +30,7 @@ class Scene {
                 .job = kJob,
                 .epoch = 1,
                 .addresses_by_rank = {"a:1", "", "c:1"}},
-               [this](int rank, const SharedFrame& frame) { hear(rank, *frame); }) {}
+               {.rank = 0}, [this](int rank, const SharedFrame& frame) { hear(rank, *frame); }) {}
 
   void play() {
     while (!input_.is_empty()) {
@@ -91,6 +91,7 @@ class Scene {
         (void)say(any_rank(), {ControlKind::GOODBYE, ""});
         return;
       case 6:
+        if (input_.below(8) == 7) return chief_.end_for_want();
         return chief_.lost(any_rank(), "no heartbeat");
       case 7:
         (void)say(any_rank(), {ControlKind::WHO_IS_MISSING, WhoIsMissing{any_round()}.encode()});

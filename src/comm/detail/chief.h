@@ -33,7 +33,8 @@ class Chief {
   /// Delivers a frame to a member that is present; must not call back.
   using Send = std::function<void(int rank, SharedFrame frame)>;
 
-  Chief(ChiefOptions options, Send send);
+  /// `self`: the worker in whose process it is.
+  Chief(ChiefOptions options, const RankInfo& self, Send send);
 
   /// Why a worker whose proof has been checked may not take part; nothing: it may. Remembered for those who wait for that rank.
   [[nodiscard]] std::optional<Refused> refuse(const Hello& hello);
@@ -61,8 +62,11 @@ class Chief {
   /// "rank 1 (at b:2222), rank 3 (at d:2222)", why some of them were refused, and who came and went meanwhile.
   [[nodiscard]] std::string describe_absent() const;
 
-  /// A frame from a member.
+  /// A frame from a member. Where there is no memory for it, a std::bad_alloc leaves this half done: end_for_want() is to be said.
   void handle(int rank, const Frame& frame);
+  /// The chief's own worker, whose process has no memory for what it is told: as if it had aborted, which is why all are told that and not that somebody else is
+  /// gone. Needs none but what `send` does.
+  void end_for_want() noexcept;
   /// A member's connection has ended, or it is silent for too long. Does nothing for one that has gone before.
   void lost(int rank, const std::string& text);
   /// Not all have come yet, and a member that had is silent: it may be the network that is, so that it is waited for again. Does nothing later.
@@ -95,6 +99,13 @@ class Chief {
     std::vector<RankInfo> culprits;
   };
 
+  struct Ending {
+    Failure failure;
+    SharedFrame frame;  // that says so
+  };
+  [[nodiscard]] static Ending make_ending(const RankInfo& origin, const std::string& text);
+  void end_all(Ending ending);
+
   [[nodiscard]] std::size_t index_of(int rank, const std::vector<int>& members) const;
   void exchange(int rank, Exchange message);
   void give_up(int rank, const GiveUp& message);
@@ -113,9 +124,11 @@ class Chief {
     return members_[static_cast<std::size_t>(rank)];
   }
   void send(int rank, ControlKind kind, const std::string& payload);
+  void send_to_all(const SharedFrame& frame);
 
   ChiefOptions options_;
   Send send_;
+  Ending ending_for_want_;  // made while there is memory
   std::vector<Member> members_;
   std::size_t num_admitted_ = 0;
   std::map<RoundId, Round> rounds_;            // that are open

@@ -51,8 +51,8 @@ class ChiefLink {
   void keep() { is_kept_ = true; }
   /// Does nothing while there is no chief.
   void send(ControlKind kind, const std::string& payload);
-  /// To be called four times per heartbeat_timeout; see ChiefService::beat().
-  void beat(bool was_asleep);
+  /// See ChiefService::beat().
+  std::chrono::steady_clock::time_point beat(bool was_asleep);
   /// Says goodbye and tries no more. No event comes any more.
   void leave();
   /// Whether that has been sent.

@@ -40,8 +40,11 @@ class ChiefService {
   void handle_own(const Frame& frame) { chief_.handle(self_.rank, frame); }
   /// Tells those who came who did not, or which of them will not, because they have ended (`gone`); nothing if all have come.
   std::optional<Refused> cancel_meeting(const std::vector<int>& gone = {});
-  /// To be called four times per heartbeat_timeout. `was_asleep`: this process has been stopped since, so that it cannot know who was silent.
-  void beat(bool was_asleep);
+  /// To be called four times per heartbeat_timeout, and at the moment that the call before returned: then somebody may have been silent for too long.
+  /// `was_asleep`: this process has been stopped since, so that it cannot know who was silent.
+  std::chrono::steady_clock::time_point beat(bool was_asleep);
+  /// This process has no memory for what it has to do: all are told so.
+  void end_for_want() noexcept { chief_.end_for_want(); }
   /// The own worker leaves, nobody is taken in any more. The others may still end what they are in. Where the meeting was cancelled, whoever still comes is told so.
   void say_goodbye();
   /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled.
@@ -69,7 +72,9 @@ class ChiefService {
     Hello hello;          // of the claimant
     asio::steady_timer limit;
   };
-  void send(int rank, SharedFrame frame);
+  void send(int rank, SharedFrame frame) noexcept;
+  void hear(int rank, const Frame& frame);
+  [[nodiscard]] Clock::time_point silent_at(const ControlConnection& session) const;
   void answer_hello(const Connection& connection, const Nonce& challenge, const Frame& frame);
   [[nodiscard]] std::optional<Refused> doubt(const Connection& connection, const Nonce& challenge,
                                              const Hello& hello) const;

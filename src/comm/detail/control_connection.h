@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -72,6 +73,7 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   void stop_sending();
   void end(std::error_code error);
   void end(const std::string& why);
+  void end_for_want(const std::bad_alloc& want);
   void end_by_length(const std::string& why);
 
   asio::ip::tcp::socket socket_;

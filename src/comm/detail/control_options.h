@@ -2,6 +2,7 @@
 /// What a worker must know to meet the others.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,8 +33,10 @@ inline constexpr const char* kOwnMachineOnly =
     "without a secret the chief takes workers of its own machine only: set CROSSDEVICE_SECRET_FILE "
     "on all workers";
 
+/// Up to some thirty years, so that it can be added to a moment.
 [[nodiscard]] inline std::chrono::nanoseconds whole_time(std::chrono::duration<double> time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+  constexpr std::chrono::duration<double> kLongest{1e9};
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(time, kLongest));
 }
 
 struct ControlPlaneOptions {
