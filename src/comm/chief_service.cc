@@ -136,6 +136,7 @@ void ChiefService::answer_hello(const Connection& connection, const Nonce& chall
   // A worker says no more to a machine that it cannot trust. Both ends of a connection see alike whether it stays on this machine, so one that
   // goes so on it is no worker, and says nothing about a secret.
   if (frame.kind == ControlKind::GOODBYE && !connection->is_from_this_machine()) {
+    doubted_ = kNoSecretThere;
     return refuse_stranger(connection, kNoSecretThere, {.text = kNoSecretThere});
   }
   if (frame.kind != ControlKind::HELLO) throw WireError("expected a hello");
@@ -148,6 +149,7 @@ void ChiefService::answer_hello(const Connection& connection, const Nonce& chall
   }
   const Hello hello = Hello::decode(frame.payload);
   if (const std::optional<Refused> doubted = doubt(connection, challenge, hello)) {
+    doubted_ = doubted->text;
     return refuse_stranger(connection, doubted->text, *doubted);
   }
   std::optional<Refused> refused = judge(hello);
@@ -347,15 +349,23 @@ std::optional<Refused> ChiefService::cancel_meeting(const std::vector<int>& gone
                     fmt::join(gone, ", "), options_.num_workers, options_.chief_address),
         gone);
   }
-  const std::string text = fmt::format(
-      "{} of {} workers did not come in time to the chief at {}{}: {}{}", absent.size(),
-      options_.num_workers, options_.chief_address, describe_address(), chief_.describe_absent(),
-      reception_.misfit().empty() ? "" : "; one came, but " + reception_.misfit());
+  const std::string text =
+      fmt::format("{} of {} workers did not come in time to the chief at {}{}: {}{}", absent.size(),
+                  options_.num_workers, options_.chief_address, describe_address(),
+                  chief_.describe_absent(), describe_refused());
   if (reception_.want().empty()) return end_meeting(StatusCode::DEADLINE_EXCEEDED, text);
   // Then the absent may well be there, and the next meeting must be held by somebody else.
   return end_meeting(StatusCode::RESOURCE_EXHAUSTED,
                      text + "; the chief cannot take in who comes: " + reception_.want(),
                      {self_.rank});
+}
+
+/// Those whom nobody can prove to be of the job, but who may well be; empty: nobody of that kind has come.
+std::string ChiefService::describe_refused() const {
+  std::string text;
+  if (!reception_.misfit().empty()) text += "; one came, but " + reception_.misfit();
+  if (!doubted_.empty()) text += "; one came, and was told: " + doubted_;
+  return text;
 }
 
 /// Why nobody may reach it; empty: no reason is known.
@@ -371,9 +381,9 @@ void ChiefService::warn_of_absence() {
   if (chief_.is_complete() || Clock::now() < next_warning_) return;
   next_warning_ = Clock::now() + whole_time(options_.stall_warning);
   log(LogSeverity::WARNING,
-      fmt::format("rank {} at {}{} still waits for {} of {} workers: {}", self_.rank,
+      fmt::format("rank {} at {}{} still waits for {} of {} workers: {}{}", self_.rank,
                   options_.chief_address, describe_address(), chief_.absent().size(),
-                  options_.num_workers, chief_.describe_absent()));
+                  options_.num_workers, chief_.describe_absent(), describe_refused()));
 }
 
 std::chrono::steady_clock::time_point ChiefService::beat(bool was_asleep) {

@@ -94,22 +94,22 @@ std::vector<int> MeetingPlace::State::find_gone(const std::vector<int>& ranks,
   inquiry->num_open = ranks.size();
   asio::post(io_, [this, ranks, inquiry] {
     for (const int rank : ranks) {
-      if (messengers_.contains(rank)) continue;  // one that has not come back says nothing new
+      if (inquirers_.contains(rank)) continue;  // one that has not come back says nothing new
       Seek seek;
       seek.job = job_;
       seek.rank = rank_;
       const auto hear = [this, rank, inquiry](const SeekResult& result) {
-        messengers_.erase(rank);
+        inquirers_.erase(rank);
         const std::lock_guard lock(inquiry->mutex);
         if (result.is_gone) inquiry->gone.push_back(rank);
         --inquiry->num_open;
         inquiry->changed.notify_all();
       };
-      const auto messenger =
+      const auto inquirer =
           std::make_shared<Seeker>(io_, SeekerProof{options_.secret, options_.tls}, std::move(seek),
                                    rank, addresses_of(rank), kAnswerTime, hear);
-      messengers_[rank] = messenger;
-      messenger->start();
+      inquirers_[rank] = inquirer;
+      inquirer->start();
     }
   });
   std::unique_lock lock(inquiry->mutex);

@@ -39,7 +39,6 @@ Meeting MeetingPlace::State::meet(const MeetingRequest& request) {
   call->request = request;
   std::unique_lock lock(mutex_);
   if (is_calling_) throw FailedPreconditionError(request.call + " is called already");
-  is_calling_ = true;
   asio::post(io_, [this, call] {
     call_ = call;
     if (!epoch_.has(rank_)) return end_call(std::nullopt, left_out());
@@ -47,6 +46,7 @@ Meeting MeetingPlace::State::meet(const MeetingRequest& request) {
     next_round_ = Clock::now();
     tick();
   });
+  is_calling_ = true;  // only now: that may have thrown
   changed_.wait(lock, [&] { return call->is_over(); });
   is_calling_ = false;
   lock.unlock();
@@ -111,6 +111,9 @@ void MeetingPlace::State::answer(const Connection& connection, const Nonce& chal
     refused.text = "it does not hold the secret of this job";
   } else if (seek.job != job_) {
     refused = prove({.text = "it is of another job"});
+  } else if (const auto num_ranks = static_cast<int>(everyone_.size());
+             num_ranks != 0 && (seek.rank < 0 || seek.rank >= num_ranks)) {
+    refused = prove({.text = "this job has no such rank"});
   }
   if (!refused.text.empty()) return refuse(refused.text, refused);
   if (seek.epoch.number > epoch_.number) adopt(seek.epoch);

@@ -502,7 +502,7 @@ void TcpKind::look_for_last_words(int rank) {
   } catch (const detail::WireError& error) {
     fail_by_nonsense(rank, error.what());
   } catch (const std::bad_alloc&) {
-    fail_by_nonsense(rank, "more than there is memory for");
+    fail_by_want(rank);
   }
 }
 

@@ -374,6 +374,13 @@ void TransportKind::fail_by_size(int from, std::uint64_t number, std::uint64_t t
        .culprits = {info_of(from)}});
 }
 
+void TransportKind::fail_by_want(int from) {
+  record_failure({.code = StatusCode::RESOURCE_EXHAUSTED,
+                  .text = fmt::format("rank {} has no memory for what {} sends", rank_,
+                                      to_string(info_of(from))),
+                  .culprits = {info_of(rank_)}});
+}
+
 // ---------------------------------------------------------------------------------------------- failing
 
 void TransportKind::record_failure(TransportFailure failure) {

@@ -308,6 +308,26 @@ TEST(ControlPlaneTest, AWorkerWithAnotherSecretIsRefusedAndTheOthersMeet) {
   chief.join();
 }
 
+TEST(ControlPlaneTest, AChiefWhoseWorkersHoldAnotherSecretSaysSoAtItsDeadline) {
+  const ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
+  std::thread impostor([&] {
+    ControlPlaneOptions options = options_of(1, 2, port);
+    options.secret = "guess";
+    EXPECT_THROW((void)ControlPlane::join(options, soon()), FailedPreconditionError);
+  });
+  try {
+    // Longer than the worker takes to believe its refusal.
+    (void)ControlPlane::join(options_of(0, 2, port), Deadline::after(std::chrono::seconds(6)));
+    ADD_FAILURE() << "met with another secret";
+  } catch (const DeadlineExceededError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1 of 2 workers did not come in time"));
+    EXPECT_THAT(error.what(), HasSubstr("; one came, and was told: this worker and the chief hold "
+                                        "different secrets"));
+  }
+  impostor.join();
+}
+
 TEST(ControlPlaneTest, ASecondProcessWithARankIsRefusedByName) {
   const ReservedPort reserved;
   const std::uint16_t port = reserved.number();

@@ -507,5 +507,28 @@ TEST(MeetingPlaceTest, ACandidateThatItsOwnBeatLeavesOutIsToldSo) {
   EXPECT_EQ(place->epoch(), (Epoch{2, {1, 2, 3}}));
 }
 
+/// Whoever holds the secret, and is of this job, but of no rank that it has: nothing that it says is believed.
+TEST(MeetingPlaceTest, ARankOutOfRangeIsRefused) {
+  const std::shared_ptr<MeetingPlace> place =
+      MeetingPlace::open({.chief_host = "127.0.0.1",
+                          .secret = "secret",
+                          .heartbeat_timeout = std::chrono::seconds(1)});
+  place->begin(4711, 0, std::vector<MemberInfo>(2));
+  for (const int rank : {-1, 2, 1000}) {
+    const auto speaker = FrameSpeaker::dial(parse_host_port(place->addresses()[0]).port);
+    const std::optional<std::string> challenge = speaker->hear(ControlKind::CHALLENGE);
+    Seek seek;
+    seek.job = 4711;
+    seek.rank = rank;
+    seek.epoch = {9, {0}};
+    seek.mac = seek.expected_mac("secret", Challenge::decode(challenge.value()).nonce);
+    speaker->say(ControlKind::SEEK, seek.encode());
+    const Refused refused = Refused::decode(speaker->hear(ControlKind::REFUSED).value());
+    EXPECT_EQ(refused.text, "this job has no such rank");
+    EXPECT_TRUE(is_equal(refused.mac, refused.expected_mac("secret", seek.nonce)));
+  }
+  EXPECT_EQ(place->epoch().number, 1U);
+}
+
 }  // namespace
 }  // namespace crossdevice::detail

@@ -83,7 +83,7 @@ class Scene {
       clients_.push_back({.socket = fuzz::RawSocket::to(port_)});
       return;
     }
-    if (what == 6) return service_->beat(input_.coin());
+    if (what == 6) return void(service_->beat(input_.coin()));
     if (what == 8) return cancel();
     Client& client = clients_[input_.below(clients_.size())];
     if (what == 7) return client.socket.close();

@@ -81,6 +81,7 @@ class ChiefService {
   [[nodiscard]] std::optional<Refused> judge(const Hello& hello);
   [[nodiscard]] Refused prove(Refused refused, const Hello& hello) const;
   void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
+  [[nodiscard]] std::string describe_refused() const;
   void welcome(const Connection& connection, const Hello& hello);
   void begin_session(const Connection& connection, int rank);
   [[nodiscard]] std::optional<Refused> contest(const Connection& claimant, const Hello& hello);
@@ -106,6 +107,7 @@ class ChiefService {
   Clock::time_point next_warning_;  // while they meet
   Chief chief_;
   Reception reception_;
+  std::string doubted_;                 // what was last said to who holds no proof, or another one
   std::map<int, Connection> sessions_;  // by rank
   std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why

@@ -72,6 +72,7 @@ class MeetingPlace::State {
     // Who asks and its connection hold each other until it is done.
     if (seeker_) seeker_->cancel();
     for (const auto& [rank, messenger] : messengers_) messenger->cancel();
+    for (const auto& [rank, inquirer] : inquirers_) inquirer->cancel();
   }
   void begin(std::uint64_t job, int rank, const std::vector<MemberInfo>& everyone);
   Meeting meet(const MeetingRequest& request);
@@ -177,8 +178,8 @@ class MeetingPlace::State {
   std::shared_ptr<Seeker> seeker_;  // asks now
   std::size_t next_asked_ = 0;      // position in the epoch's members
   Clock::time_point next_round_{};
-  std::map<int, std::shared_ptr<Seeker>>
-      messengers_;  // tell who was left out, or ask whether anybody is there
+  std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out, which is once
+  std::map<int, std::shared_ptr<Seeker>> inquirers_;   // ask whether anybody is there
   Clock::time_point last_beat_{};
 
   mutable std::mutex mutex_;  // guards the following; the service thread alone writes the epoch

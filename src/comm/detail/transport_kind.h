@@ -139,6 +139,8 @@ class TransportKind {
   void fail_by_operation(int from, std::uint64_t their_count, const GroupOperation& theirs);
   /// A peer's message has another size.
   void fail_by_size(int from, std::uint64_t number, std::uint64_t their_size, std::size_t size);
+  /// There is no memory here for what a peer says.
+  void fail_by_want(int from);
   /// What the destructor of a kind does first: lets go of everything, without touching the transfers.
   void forget_all() noexcept;
 

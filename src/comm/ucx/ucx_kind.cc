@@ -379,7 +379,7 @@ void UcxKind::take_in(std::span<const std::byte> frame) noexcept {
   } catch (const WireError& error) {
     if (from >= 0) fail_by_nonsense(from, error.what());
   } catch (const std::bad_alloc&) {
-    if (from >= 0) fail_by_nonsense(from, "more than there is memory for");
+    if (from >= 0) fail_by_want(from);
   }
 }
 
