@@ -6,8 +6,8 @@
  * contents, groups other than everybody, stall reports.
  *
  * A worker that has been told of a failure is still there: it makes its next call, or lets go of the cluster at any time, or keeps it for ever and says
- * nothing more (STAYS=1: it lets go at once, or keeps it). So nobody may count on its going: whoever would wait for it has to be told by the chief, which
- * remembers that a failure is for good. An error that the chief has not told, of a transport, leaves a worker no such choice: it has to go on or to leave.
+ * nothing more (STAYS=1: it lets go at once, or keeps it; STAYS=0: at once). So nobody may count on its going: whoever would wait for it has to be told by
+ * the chief, which remembers that a failure is for good. An error that the chief has not told, of a transport, leaves a worker no such choice: it has to go on or to leave.
  *
  * Faults, as many as the numbers below allow, at any moment: a worker dies, rank 0 and its chief too; a connection breaks with what is on its way; a worker
  * calls abort; a worker's deadline passes in a round; a worker's meeting place hears that a later epoch has begun (`supersede`), and no other one's need
@@ -254,11 +254,13 @@ inline leave(r, how) {
 /* An error has said why. */
 inline hear_why(r) {
   if
+#if STAYS > 0
   :: phase[r] = ENDED
-#if STAYS == 1
-  :: leave(r, ENDED)
-#else
+#endif
+#if STAYS == 2
   :: phase[r] = LEAVING
+#else
+  :: leave(r, ENDED)
 #endif
   fi;
   round[r] = 0; missed[r] = 0
