@@ -5,15 +5,21 @@
  * remembers. Rank 0 speaks to its own chief as the others do. What is freer: deadlines pass whenever they like. What is left out: proofs of identity,
  * contents, groups other than everybody, stall reports.
  *
+ * A worker that has been told of a failure is still there: it makes its next call, or lets go of the cluster at any time, or keeps it for ever and says
+ * nothing more (STAYS=1: it lets go at once, or keeps it; STAYS=0: at once). So nobody may count on its going: whoever would wait for it has to be told by
+ * the chief, which remembers that a failure is for good. An error that the chief has not told, of a transport, leaves a worker no such choice: it has to go on or to leave.
+ *
  * Faults, as many as the numbers below allow, at any moment: a worker dies, rank 0 and its chief too; a connection breaks with what is on its way; a worker
- * calls abort; a worker's deadline passes in a round.
+ * calls abort; a worker's deadline passes in a round; a worker's meeting place hears that a later epoch has begun (`supersede`), and no other one's need
+ * hear it. Who is left out of that epoch says nothing to its old chief, and is as one that stays: those who are in it say it.
  *
  * What is proved, for every order of steps:
  *   - nobody waits for ever: nothing can happen any more only when everybody has done its rounds, has been told why not, or is dead (spin's invalid end
- *     states, and `init`);
- *   - no abort is lost: once the chief has heard one, nobody who has not done its rounds goes on waiting for them (`init`), and whoever hears that the caller has
- *     left has been told before (`hear_chief`);
- *   - a round that is complete for one is not failed for another (`completed`);
+ *     states, and `init`), even if all who have been told stay;
+ *   - no abort is lost: once the chief has heard one, nobody who has not done its rounds goes on waiting for them (`init`), and whoever hears that the
+ *     caller has left has been told before (`hear_chief`); an abort that races with a rebuild, whose own it is, is one of them;
+ *   - a round that is complete for one is not failed for another (`completed`), and none is completed after one has failed, nor after an abort
+ *     (`take_part`);
  *   - who has met has met all: nobody goes to work before everybody has come (`hear_chief`).
  *
  * spin -DN=3 -a control_plane.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000
@@ -33,6 +39,12 @@
 #ifndef GIVE_UPS
 #define GIVE_UPS 1
 #endif
+#ifndef STAYS
+#define STAYS 2
+#endif
+#ifndef SUPERSESSIONS
+#define SUPERSESSIONS 0
+#endif
 #define ROUNDS 2
 
 #define BIT(r)      (1 << (r))
@@ -48,8 +60,9 @@
 
 mtype = {HELLO, EXCHANGE, GIVE_UP, ABORT, GOODBYE, MEMBERS, REFUSED, EXCHANGED, EXCHANGE_FAILED, MEMBER_LOST};
 /* MEETING: in join(). CALM: between its rounds. WAITING: in one. STUCK: waits in a transport for somebody who has called abort, and whom it does not
- * hear there. ENDED: an error has said why. DONE: has left in good order. */
-mtype = {MEETING, CALM, WAITING, STUCK, ENDED, DONE, DEAD};
+ * hear there. ENDED: an error has said why, and while its connection is open it keeps the cluster for ever. LEAVING: the same, and it lets go some time. DONE:
+ * has left in good order. */
+mtype = {MEETING, CALM, WAITING, STUCK, LEAVING, ENDED, DONE, DEAD};
 
 mtype phase[N] = MEETING;
 byte round[N];  /* that it is in, or is to be in next */
@@ -62,7 +75,7 @@ byte has_come;       /* was admitted */
 byte is_present;     /* and has not gone */
 bit is_cancelled;    /* the meeting */
 bit is_aborted;
-bit is_failed;       /* a round of everybody */
+byte failed;         /* rounds of everybody, as a set */
 byte parts[ROUNDS];  /* by round: who has sent its part */
 
 chan up[N] = [6] of {mtype, byte};
@@ -73,11 +86,15 @@ byte deaths;
 byte cuts;
 byte aborts;
 byte give_ups;
+byte supersessions;
+byte superseded;    /* who, as a set */
 byte completed;     /* rounds, as a set */
-byte abort_called;  /* by whom, + 1 */
+byte abort_called;  /* by whom first, + 1 */
 
 #define IS_COMPLETE (has_come == EVERYBODY)
 #define IS_THERE(r) (phase[r] != DEAD && is_open[r] == 1)
+#define WORKS(r)    (phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK)
+#define HAS_LEFT(r) (is_open[r] == 0 && (phase[r] == DONE || phase[r] == ENDED))
 
 inline flush(channel) {
   do
@@ -107,7 +124,7 @@ inline fail_rounds(lost) {
   n = 0;
   do
   :: n < ROUNDS && !HAS(completed, n) && parts[n] != 0 && ((lost) == N || !HAS(parts[n], lost)) ->
-    is_failed = 1;
+    failed = failed | BIT(n);
     to = 0;
     do
     :: to < N && HAS(parts[n], to) -> tell(to, EXCHANGE_FAILED, n); to++
@@ -133,15 +150,23 @@ inline chief_loses(r) {
 
 inline take_part(r, number) {
   if
-  :: is_aborted || is_failed -> tell(r, EXCHANGE_FAILED, number)
+#ifndef FLAW_TAKES_PARTS_AFTER_AN_ABORT
+  :: is_aborted -> tell(r, EXCHANGE_FAILED, number)
+#endif
+#ifndef FLAW_TAKES_PARTS_AFTER_A_FAILURE
+  :: failed != 0 -> tell(r, EXCHANGE_FAILED, number)
+#endif
   :: else ->
     assert(!HAS(parts[number], r));
     parts[number] = parts[number] | BIT(r);
     if
-    :: parts[number] == EVERYBODY -> completed = completed | BIT(number); tell_all(EXCHANGED, number)
+    :: parts[number] == EVERYBODY ->
+      assert(!is_aborted && failed == 0);
+      completed = completed | BIT(number);
+      tell_all(EXCHANGED, number)
 #ifndef FLAW_FORGETS_WHO_WENT_BEFORE
     :: parts[number] != EVERYBODY && (is_present | parts[number]) != EVERYBODY ->
-      is_failed = 1;
+      failed = failed | BIT(number);
       to = 0;
       do
       :: to < N && HAS(parts[number], to) -> tell(to, EXCHANGE_FAILED, number); to++
@@ -212,16 +237,33 @@ end:
       tell_all(REFUSED, 0)
     }
   :: atomic { phase[0] == DEAD && is_serving -> is_serving = 0 }
-  :: atomic { (phase[0] == DONE || phase[0] == ENDED) && is_serving && (is_present & ~1) == 0 -> is_serving = 0 }
+  /* Its worker has left: it stays until the others have, unless these have another chief. What it has said by then still arrives. */
+  :: atomic { HAS_LEFT(0) && is_serving && ((is_present & ~1) == 0 || HAS(superseded, 0)) -> is_serving = 0 }
   :: atomic {  /* lingers no longer; those who are left hear that it has left */
-      (phase[0] == DONE || phase[0] == ENDED) && is_serving && give_ups > 0 -> give_ups--; is_serving = 0 }
+      HAS_LEFT(0) && is_serving && give_ups > 0 -> give_ups--; is_serving = 0 }
   od
 }
 
 inline leave(r, how) {
   phase[r] = how;
+  round[r] = 0; missed[r] = 0;
   up[r]!GOODBYE, 0;
   is_open[r] = 0
+}
+
+/* An error has said why. */
+inline hear_why(r) {
+  if
+#if STAYS > 0
+  :: phase[r] = ENDED
+#endif
+#if STAYS == 2
+  :: phase[r] = LEAVING
+#else
+  :: leave(r, ENDED)
+#endif
+  fi;
+  round[r] = 0; missed[r] = 0
 }
 
 inline hear_chief(r) {
@@ -243,21 +285,27 @@ inline hear_chief(r) {
   :: kind == EXCHANGE_FAILED ->
     assert(!HAS(completed, number));
     if
-    :: phase[r] == WAITING && round[r] == number -> leave(r, ENDED)
+#if STAYS == 2
+    :: phase[r] == WAITING && round[r] == number -> phase[r] = CALM; round[r]++  /* its program goes on, or leaves where there is no other call */
+#endif
+    :: phase[r] == WAITING && round[r] == number -> hear_why(r)
     :: else
     fi
   :: kind == MEMBER_LOST ->
-    missed[r] = missed[r] | BIT(number);
     if
     :: phase[r] == STUCK ->
       assert(!is_aborted || number != abort_called - 1 || down[r]??[ABORT, _]);  /* an abort is heard before its caller's end */
-      leave(r, ENDED)
+      if
+      :: phase[r] = CALM; missed[r] = missed[r] | BIT(number)
+      :: phase[r] = LEAVING; round[r] = 0; missed[r] = 0
+      fi
+    :: phase[r] == CALM || phase[r] == WAITING -> missed[r] = missed[r] | BIT(number)
     :: else
     fi
   :: kind == ABORT ->
     if
-    :: phase[r] == DONE
-    :: phase[r] != DONE -> leave(r, ENDED)
+    :: WORKS(r) -> hear_why(r)
+    :: else
     fi
   fi;
   kind = 0; number = 0
@@ -276,10 +324,11 @@ end:
   :: atomic { IS_THERE(r) && nempty(down[r]) -> hear_chief(r) }
   :: atomic { phase[r] == CALM && round[r] < ROUNDS -> up[r]!EXCHANGE, round[r]; phase[r] = WAITING }
   :: atomic { phase[r] == CALM && round[r] == ROUNDS -> leave(r, DONE) }
+  :: atomic { phase[r] == LEAVING && is_open[r] == 1 -> leave(r, ENDED) }
   :: atomic { phase[r] == CALM && abort_called != 0 && abort_called != r + 1 && !HAS(missed[r], abort_called - 1) -> phase[r] = STUCK }
   :: atomic {  /* its end of the connection is over */
-      IS_THERE(r) && (phase[r] == MEETING || phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && CHIEF_IS_GONE(r) ->
-      is_open[r] = 0; flush(up[r]); phase[r] = ENDED
+      IS_THERE(r) && CHIEF_IS_GONE(r) ->
+      is_open[r] = 0; flush(up[r]); phase[r] = ENDED; round[r] = 0; missed[r] = 0
     }
   :: atomic { phase[r] == MEETING && !IS_COMPLETE && r != 0 ->  /* its deadline, and a second for the chief's list, are over */
       if
@@ -289,26 +338,41 @@ end:
     }
 
   /* Faults. */
-  :: atomic { aborts > 0 && (phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && is_open[r] == 1 -> aborts--; abort_called = r + 1; up[r]!ABORT, r }
+  :: atomic {
+      aborts > 0 && WORKS(r) && is_open[r] == 1 -> aborts--;
+      abort_called = (abort_called == 0 -> r + 1 : abort_called); up[r]!ABORT, r
+    }
+  :: atomic {  /* supersede */
+      supersessions > 0 && IS_THERE(r) && phase[r] != MEETING && !HAS(superseded, r) ->
+      supersessions--; superseded = superseded | BIT(r);
+      abort_called = (abort_called == 0 -> r + 1 : abort_called);
+#ifndef FLAW_SUPERSEDES_IN_SILENCE
+      up[r]!ABORT, r;
+#endif
+      if
+      :: WORKS(r) -> hear_why(r)
+      :: else
+      fi
+    }
   :: atomic { give_ups > 0 && phase[r] == WAITING && is_open[r] == 1 -> give_ups--; up[r]!GIVE_UP, round[r] }
   :: atomic {  /* it finds the chief silent, and says so in case that the chief is only stopped */
-      cuts > 0 && r != 0 && (phase[r] == CALM || phase[r] == WAITING || phase[r] == STUCK) && is_open[r] == 1 ->
+      cuts > 0 && r != 0 && WORKS(r) && is_open[r] == 1 ->
       cuts--;
       if
       :: up[r]!ABORT, r
       :: flush(up[r])
       fi;
       flush(down[r]);
-      is_open[r] = 0; phase[r] = ENDED
+      is_open[r] = 0; phase[r] = ENDED; round[r] = 0; missed[r] = 0
     }
   :: atomic {
-      deaths > 0 && phase[r] != DEAD && phase[r] != DONE && phase[r] != ENDED ->
+      deaths > 0 && phase[r] != DEAD && is_open[r] != 0 ->
       deaths--;
       if
       :: flush(up[r])  /* what it has said is lost */
       :: skip          /* or not */
       fi;
-      phase[r] = DEAD; is_open[r] = 0
+      phase[r] = DEAD; is_open[r] = 0; round[r] = 0; missed[r] = 0
     }
   od
 }
@@ -320,6 +384,7 @@ init {
     select(cuts : 0 .. CUTS);
     select(aborts : 0 .. ABORTS);
     select(give_ups : 0 .. GIVE_UPS);
+    select(supersessions : 0 .. SUPERSESSIONS);
     do
     :: r < N -> is_open[r] = 2; run Worker(r); r++
     :: r == N -> break
@@ -330,7 +395,7 @@ init {
   timeout ->
   do
   :: r < N ->
-    assert(phase[r] == DONE || phase[r] == ENDED || phase[r] == DEAD);
+    assert(phase[r] == DONE || phase[r] == ENDED || phase[r] == DEAD);  /* who is LEAVING has left */
     r++
   :: r == N -> break
   od
