@@ -331,7 +331,12 @@ class Worker {
       give_up("has no memory");
       return false;
     }
-    const auto look_at_inputs = [&](bool are_intact) {
+    // Calls that differ are found before anything is written, on whichever worker; but who makes one more or fewer may be in the middle of another one.
+    const bool differs =
+        differs_in_one_call(plan_.fault) && generation_ == 1 && index == plan_.call;
+    const auto look_at_memory = [&](bool are_intact) {
+      const std::string written = differs ? memory->wrong_outputs() : "";
+      if (!written.empty()) wrong(step, "it differs, but " + written);
       const bool says_nothing = last_code_ == kOwnException;  // of inputs
       if ((!are_intact || says_nothing) && memory->is_in_place()) return;
       if (!are_intact) wrong(step, "inputs are said to be touched out of place");
@@ -345,7 +350,7 @@ class Worker {
       }
       maker_->make(*memory, plan_.times.call);
     };
-    if (!attempt(step, work, look_at_inputs)) {
+    if (!attempt(step, work, look_at_memory)) {
       keep_failed(step, std::move(memory));
       give_up("does not go on");
       return false;
