@@ -15,11 +15,11 @@
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/collective/pack_choice.h"
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/format_bytes.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/operation_kind.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -236,7 +236,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          const CommunicationOptions& options,
-                                         std::shared_ptr<Cluster> cluster, const Deadline& deadline)
+                                         std::shared_ptr<Cluster> cluster,
+                                         const Deadline& deadline) try
     : CrossDeviceOps(options.timeout_seconds), state_(std::make_unique<State>()) {
   const bool takes_nccl =
       detail::require_equal_groups(cluster, devices, group_size, options, deadline);
@@ -257,6 +258,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
     log_once("CollectiveAllReduce by NCCL", LogSeverity::INFO,
              "CollectiveAllReduce: nccl where values lie on GPUs, since it serves all workers'");
   }
+} catch (...) {
+  detail::rethrow_own_want("CollectiveAllReduce");
 }
 
 CollectiveAllReduce::~CollectiveAllReduce() = default;
