@@ -96,8 +96,8 @@ class Blame {
     }
     if (code != "FAILED_PRECONDITION") return false;
     if (is_of_limits(plan_.fault)) {
-      // What all make together cannot be made with the one that lacks something.
-      return step.is_a("make") && names(*step.failure, plan_.victim);
+      // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
+      return plan_.fault == Fault::SHARED_MEMORY && names(*step.failure, plan_.victim);
     }
     return is_refused_for_itself(step);
   }

@@ -236,10 +236,11 @@ class Worker {
   /// Whether all of a generation's calls came to their end.
   bool goes_well() {
     const std::string number = std::to_string(generation_);
+    const Devices devices = devices_of(plan_);
     const bool is_made = attempt("make " + number, [&] {
       begin_phase(Phase::MAKE);
       const std::jthread other = give_up_later(Phase::MAKE);
-      maker_ = make_call_maker(plan_, cluster_);
+      maker_ = make_call_maker(plan_, devices, cluster_);
     });
     if (!is_made) {
       give_up("could not be made");
