@@ -150,8 +150,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
   /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many failed parts and
   /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count. Calls that succeed
-  /// do not count, so that equal ones have equal fingerprints, which a transport need say once only.
-  /// `num_parts`: each is followed by set_known().
+  /// do not count, so that equal ones have equal fingerprints, which a transport need say once only. `num_parts`: each is followed by set_known().
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
                                           const detail::ActiveOperation& active,
