@@ -90,14 +90,14 @@ class Blame {
     const std::string& code = step.failure->code;
     if (code == "DEADLINE_EXCEEDED" || code == "UNAVAILABLE" || code == "ABORTED") return true;
     if (code == "INTERNAL") return is_mismatch(plan_.fault) && !step.is_a("rebuild");
+    const bool is_of_victim = rank == plan_.victim || names(*step.failure, plan_.victim);
     if (code == "RESOURCE_EXHAUSTED") {
-      return is_of_limits(plan_.fault) &&
-             (rank == plan_.victim || names(*step.failure, plan_.victim));
+      return is_of_limits(plan_.fault) && is_of_victim;
     }
     if (code != "FAILED_PRECONDITION") return false;
     if (is_of_limits(plan_.fault)) {
       // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
-      return plan_.fault == Fault::SHARED_MEMORY && names(*step.failure, plan_.victim);
+      return plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
     }
     return is_refused_for_itself(step);
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/device/device.h"
 
 #include "chaos/call_memory.h"
 #include "chaos/plan.h"
