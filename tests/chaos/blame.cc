@@ -188,7 +188,7 @@ class Blame {
     for (const int culprit : failure.ranks) {
       const bool is_to_blame = is_faulty(plan_, culprit) || is_at_an_end(culprit);
       if (is_to_blame || quotes_one_that_failed(failure, culprit)) continue;
-      if (is_unclear(rank, failure) || has_left(culprit, rank, step)) continue;
+      if (is_unclear(rank, failure) || has_gone_on(culprit, rank, step)) continue;
       if (culprit < 0 && is_of_own_replicas(rank, failure)) continue;
       complain(rank, "{} blames rank {}: {} {}", step.name, culprit, failure.code, failure.text);
     }
@@ -199,10 +199,15 @@ class Blame {
     return is_hit(plan_, rank) && plan_.engine == Engine::STRATEGY &&
            failure.text.find("waiting for replica") != std::string::npos;
   }
-  /// Whether who was stopped finds the other one gone, which has left meanwhile.
-  [[nodiscard]] bool has_left(int culprit, int rank, const Step& step) const {
-    if (plan_.fault != Fault::STOP || rank != plan_.victim) return false;
-    if (step.failure->code != "UNAVAILABLE" || culprit < 0) return false;
+  /// Whether who was stopped finds what the other one has done meanwhile: it has left; or, as memory that is shared still tells, it has given up, of which nobody is
+  /// left to say why.
+  [[nodiscard]] bool has_gone_on(int culprit, int rank, const Step& step) const {
+    if (plan_.fault != Fault::STOP || rank != plan_.victim || culprit < 0) return false;
+    const Event& failure = *step.failure;
+    const bool has_given_up = failure.code == "DEADLINE_EXCEEDED" &&
+                              first_failure(culprit) != nullptr && tells_of(failure, culprit) &&
+                              failure.text.ends_with(" has given up");
+    if (has_given_up || failure.code != "UNAVAILABLE") return has_given_up;
     const double end = step.begun + step.seconds.value_or(0);
     const std::vector<Step>& theirs = steps(culprit);
     return std::any_of(theirs.begin(), theirs.end(),

@@ -314,10 +314,11 @@ TEST(BlameTest, WhoFailsBecauseOfAnotherIsNotToBlame) {
   const auto told = [](const std::string& code, int culprit, const std::string& text) {
     return again(joined().failed("call 1 1", code, {culprit}, text), {0, 1, 3});
   };
-  const auto stopped = [](std::vector<int> culprits, const std::string& code) {
+  const auto stopped = [](std::vector<int> culprits, const std::string& code,
+                          const std::string& text = "late") {
     return joined()
         .stands_still(8.9)
-        .failed("call 1 1", code, std::move(culprits), "late", 9)
+        .failed("call 1 1", code, std::move(culprits), text, 9)
         .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2")
         .done("leave")
         .ended();
@@ -335,6 +336,10 @@ TEST(BlameTest, WhoFailsBecauseOfAnotherIsNotToBlame) {
   EXPECT_THAT(judged(plan, first, stopped({}, "DEADLINE_EXCEEDED"), first), IsEmpty());
   EXPECT_THAT(judged(plan, first, stopped({1}, "DEADLINE_EXCEEDED"), first),
               Contains(HasSubstr("rank 2: call 1 1 blames rank 1")));
+  EXPECT_THAT(
+      judged(plan, first,
+             stopped({1}, "DEADLINE_EXCEEDED", "reduce #2: rank 1 (host b) has given up"), first),
+      IsEmpty());
 }
 
 TEST(BlameTest, WhatAWorkerLacksIsTheLibrarysError) {
