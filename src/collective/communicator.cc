@@ -21,6 +21,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/operation_kind.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/copy.h"
 #include "crossdevice/device/gpu_device.h"
@@ -201,7 +202,7 @@ Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Deadline& dea
     : Communicator(std::move(cluster), Device("CPU:0"), deadline) {}
 
 Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Device& device,
-                           const Deadline& deadline)
+                           const Deadline& deadline) try
     : state_(std::make_unique<State>()) {
   const bool are_gpus = detail::agree_on_gpus(*cluster, device, deadline);
   state_->engine = make_engine(cluster, deadline);
@@ -211,6 +212,8 @@ Communicator::Communicator(std::shared_ptr<Cluster> cluster, const Device& devic
     state_->gpu = {device, &detail::GpuDevice::of(device)};
   }
   state_->cluster = std::move(cluster);
+} catch (...) {
+  detail::rethrow_own_want("Communicator");
 }
 Communicator::~Communicator() = default;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/detail/authentication.h"
 
+#include <cerrno>
 #include <cstdint>
 
 #include <openssl/crypto.h>
@@ -41,10 +42,13 @@ Mac authenticate(std::string_view secret, std::initializer_list<std::string_view
   }
   Mac mac{};
   unsigned int size = 0;
+  errno = 0;
   if (HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
            reinterpret_cast<const unsigned char*>(message.data()), message.size(), mac.data(),
            &size) == nullptr ||
       size != mac.size()) {
+    // What OpenSSL says of it is that there is no such algorithm.
+    if (errno == ENOMEM) throw ResourceExhaustedError("there is no memory for a handshake");
     throw InternalError("HMAC-SHA256 is not available");
   }
   return mac;

@@ -17,6 +17,7 @@
 #include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -142,7 +143,7 @@ std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
 }
 
 std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
-                                       const JoinOptions& options) {
+                                       const JoinOptions& options) try {
   WorkerIdentity identity = resolver.identity();
   detail::AgreedChief chief_of_all;
   if (identity.num_workers > 1 && identity.chief_address.empty()) {
@@ -194,6 +195,8 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
   state->plane_options = std::move(plane_options);
   state->begin(std::move(plane), std::move(epoch));
   return std::make_shared<Cluster>(Passkey(), std::move(state));
+} catch (...) {
+  detail::rethrow_own_want("joining the other workers");
 }
 
 void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoch new_epoch) {

@@ -11,6 +11,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/own_want.h"
 
 #include "comm/detail/cluster_state.h"
 
@@ -33,6 +34,14 @@ std::string why_apart(const OpError& error, const std::vector<RankInfo>& culprit
       error.code() == StatusCode::DEADLINE_EXCEEDED ? "timed out waiting for" : "failed for";
   return fmt::format("it {} {} (in the ranks of epoch {}: {})", happened, names, epoch,
                      error.what());
+}
+
+/// With what this worker lacks as an error like others: it is this worker's alone.
+std::shared_ptr<ControlPlane> join_plane(const ControlPlaneOptions& options,
+                                         const Deadline& deadline) try {
+  return ControlPlane::join(options, deadline);
+} catch (...) {
+  detail::rethrow_own_want("joining the other workers");
 }
 
 }  // namespace
@@ -118,7 +127,7 @@ ControlPlaneOptions Cluster::State::options_of(const detail::Meeting& meeting) c
   return next;
 }
 
-Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
+Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) try {
   if (!(options.patience_seconds >= 0)) {
     throw ValueError(
         fmt::format("patience_seconds must not be negative, but is {}", options.patience_seconds));
@@ -145,7 +154,7 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
         request.deadline, Deadline::after(request.patience + plane_options.heartbeat_timeout));
     std::shared_ptr<ControlPlane> plane;
     try {
-      plane = ControlPlane::join(plane_options, soon);
+      plane = join_plane(plane_options, soon);
     } catch (const OpError& error) {
       const std::vector<RankInfo> culprits = state_->here(meeting.epoch, error.culprits());
       const std::string text =
@@ -177,6 +186,8 @@ Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) {
     rebuilt.cluster = std::make_shared<Cluster>(Passkey(), std::move(state));
     return rebuilt;
   }
+} catch (...) {
+  detail::rethrow_own_want("rebuild");
 }
 
 detail::Meeting Cluster::State::meet(const detail::MeetingRequest& request) const {

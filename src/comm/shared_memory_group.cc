@@ -28,6 +28,7 @@
 #include "crossdevice/core/export.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/outliers.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/core/usable_cores.h"
 #include "crossdevice/device/memory_file.h"
 #include "crossdevice/device/shutdown.h"
@@ -76,9 +77,13 @@ void copy_from_the_end(std::byte* to, const std::byte* from, std::size_t size_by
 /// Of the last system call that failed.
 std::string error_text() { return std::generic_category().message(errno); }
 
+/// What keeps a member from the group begins with one of these.
+constexpr char kWant = 'W';  // it lacks something
+constexpr char kOther = 'T';
+
 }  // namespace
 
-/// Maps a member's flags and slots as it announced them; returns what went wrong.
+/// Maps a member's flags and slots as it announced them; returns what went wrong. ResourceExhaustedError, std::bad_alloc: this worker lacks something.
 std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& announcement) {
   const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
   detail::WireReader theirs(announcement);
@@ -96,6 +101,11 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   usable_cores.push_back(detail::get_cores(theirs));
   const std::unique_ptr<Descriptor> opened = open_foreign(opening.info.pid, fd);
   const int error = opened->get() < 0 ? errno : 0;
+  if (detail::is_want({error, std::generic_category()})) {
+    throw ResourceExhaustedError(fmt::format("the memory of {} cannot be opened: {}",
+                                             to_string(opening.info),
+                                             std::generic_category().message(error)));
+  }
   if (error != 0 || !(identity_of(opened->get()) == announced)) {
     const bool is_forbidden = error == EACCES || error == EPERM;
     return fmt::format(
@@ -107,7 +117,24 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
                      : "");
   }
   opening.memory = std::make_unique<Mapping>(opened->get(), size_bytes);
-  return opening.memory->begin() == nullptr ? "no address space for shared memory" : "";
+  if (opening.memory->begin() == nullptr) {
+    throw ResourceExhaustedError("no address space for shared memory");
+  }
+  return "";
+}
+
+/// Who lacks something comes first: the others only find that it has made nothing.
+void SharedMemoryGroup::State::require_no_trouble(const std::vector<std::string>& troubles) {
+  for (const char kind : {kWant, kOther}) {
+    for (int each = 0; each < num_workers; ++each) {
+      const std::string& trouble = troubles[static_cast<std::size_t>(each)];
+      if (!trouble.starts_with(kind)) continue;
+      const RankInfo& info = peer(each).info;
+      const std::string text = fmt::format("rank {}: {}", info.rank, trouble.substr(1));
+      if (kind == kOther) throw FailedPreconditionError(text);
+      throw ResourceExhaustedError(text, {.operation = {}, .culprits = {info}});
+    }
+  }
 }
 
 void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const Deadline& deadline) {
@@ -122,7 +149,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   const std::size_t size_bytes = detail::kFlagsBytes + 2 * slot_size;
   const Descriptor own(detail::make_memory_file(size_bytes, "crossdevice group"));
   const bool is_made = own.get() >= 0;
-  std::string trouble = is_made ? "" : std::string("no shared memory: ") + error_text();
+  std::string trouble = is_made ? "" : kWant + ("no shared memory: " + error_text());
   const FileIdentity identity = identity_of(own.get()).value_or(FileIdentity{});
 
   // Everybody gets an answer, also where something failed: a worker that threw alone would leave the others waiting.
@@ -140,20 +167,19 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   const std::vector<std::string> all = cluster->all_gather_bytes(mine.take(), deadline);
   try {
     for (int each = 0; each < num_workers && trouble.empty(); ++each) {
-      trouble = open_peer(each, all[static_cast<std::size_t>(each)]);
+      const std::string text = open_peer(each, all[static_cast<std::size_t>(each)]);
+      if (!text.empty()) trouble = kOther + text;
     }
-  } catch (const std::exception& error) {  // no memory, or a message that is none
-    trouble = error.what();
+  } catch (const ResourceExhaustedError& error) {
+    trouble = kWant + std::string(error.what());
+  } catch (const std::bad_alloc& error) {
+    trouble = kWant + std::string(error.what());
+  } catch (const std::exception& error) {  // a message that is none
+    trouble = kOther + std::string(error.what());
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
-  const std::vector<std::string> troubles = cluster->all_gather_bytes(trouble, deadline);
-  for (int each = 0; each < num_workers; ++each) {
-    const std::string& text = troubles[static_cast<std::size_t>(each)];
-    if (!text.empty()) {
-      throw FailedPreconditionError(fmt::format("rank {}: {}", peer(each).info.rank, text));
-    }
-  }
+  require_no_trouble(cluster->all_gather_bytes(trouble, deadline));
   for (const Peer& each : peers) {
     flags.push_back(&each.flags());
     for (std::size_t i = 0; i < heads.size(); ++i) {
@@ -429,7 +455,9 @@ std::unique_ptr<detail::Mapping> SharedMemoryGroup::State::open_segment(
                                             location.segment_fd)));
   }
   if (error != 0) {
-    throw InternalError(text("it cannot be opened: " + std::generic_category().message(error)));
+    const std::string why = text("it cannot be opened: " + std::generic_category().message(error));
+    if (detail::is_want({error, std::generic_category()})) throw ResourceExhaustedError(why);
+    throw InternalError(why);
   }
   const std::optional<FileIdentity> identity = identity_of(opened->get());
   if (!identity.has_value() || identity->size_bytes != location.segment_size_bytes) {

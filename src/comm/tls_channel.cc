@@ -45,7 +45,11 @@ class ErrorsKept {
 
 [[noreturn]] void throw_unavailable() {
   const ErrorsKept errors;
-  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  const auto error = ERR_peek_last_error();
+  if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE) {
+    throw ResourceExhaustedError("there is no memory for TLS");
+  }
+  const char* const reason = ERR_reason_error_string(error);
   throw InternalError(std::string("TLS 1.3 is not available: ") +
                       (reason == nullptr ? "no reason is given" : reason));
 }

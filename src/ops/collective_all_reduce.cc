@@ -15,11 +15,11 @@
 #include "crossdevice/collective/pack.h"
 #include "crossdevice/collective/pack_choice.h"
 #include "crossdevice/core/error.h"
-#include "crossdevice/core/export.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/format_bytes.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/operation_kind.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/core/trace.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -150,8 +150,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   /// To be made before anything of the call can fail: so calls that are one worker's alone, as the others do not hear of the failure, make the next
   /// ones differ, and are never taken for those. So do calls that were cancelled before they began, on some workers: with equally many failed parts and
   /// equally many cancelled calls behind them, workers that have made the same calls are in the same one. What all cancel, all count. Calls that succeed
-  /// do not count, so that equal ones have equal fingerprints, which a transport need say once only.
-  /// `num_parts`: each is followed by set_known().
+  /// do not count, so that equal ones have equal fingerprints, which a transport need say once only. `num_parts`: each is followed by set_known().
   [[nodiscard]] CollectiveRequest request(std::string_view kind, ReduceOp op,
                                           const CommunicationOptions& call,
                                           const detail::ActiveOperation& active,
@@ -236,7 +235,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
 
 CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
                                          const CommunicationOptions& options,
-                                         std::shared_ptr<Cluster> cluster, const Deadline& deadline)
+                                         std::shared_ptr<Cluster> cluster,
+                                         const Deadline& deadline) try
     : CrossDeviceOps(options.timeout_seconds), state_(std::make_unique<State>()) {
   const bool takes_nccl =
       detail::require_equal_groups(cluster, devices, group_size, options, deadline);
@@ -257,6 +257,8 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
     log_once("CollectiveAllReduce by NCCL", LogSeverity::INFO,
              "CollectiveAllReduce: nccl where values lie on GPUs, since it serves all workers'");
   }
+} catch (...) {
+  detail::rethrow_own_want("CollectiveAllReduce");
 }
 
 CollectiveAllReduce::~CollectiveAllReduce() = default;

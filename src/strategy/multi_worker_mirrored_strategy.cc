@@ -10,6 +10,7 @@
 #include "crossdevice/comm/default_devices.h"
 #include "crossdevice/comm/detect_cluster_resolver.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/own_want.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "strategy/detail/multi_worker_extended.h"
@@ -115,8 +116,11 @@ MultiWorkerMirroredStrategy::Parts MultiWorkerMirroredStrategy::prepare(
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
-    const MultiWorkerMirroredStrategyOptions& options)
-    : MultiWorkerMirroredStrategy(prepare(options)) {}
+    const MultiWorkerMirroredStrategyOptions& options) try
+    : MultiWorkerMirroredStrategy(prepare(options)) {
+} catch (...) {
+  detail::rethrow_own_want(kName);
+}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Parts parts)
     : Strategy(std::move(parts.extended)),

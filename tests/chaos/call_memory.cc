@@ -125,6 +125,18 @@ std::string CallMemory::wrong_inputs() const {
   return "";
 }
 
+std::string CallMemory::wrong_outputs() const {
+  if (is_in_place()) return "";
+  for (std::size_t value = 0; value < outputs_.size(); ++value) {
+    for (std::size_t device = 0; device < outputs_[value].size(); ++device) {
+      if (!is_poison(bytes_of(outputs_[value][device]))) {
+        return fmt::format("output {} on device {} was written", value, device);
+      }
+    }
+  }
+  return "";
+}
+
 std::vector<std::byte> CallMemory::bytes() const {
   std::vector<std::byte> all;
   for (const auto& values : {inputs_, outputs_}) {

@@ -40,6 +40,8 @@ class CallMemory {
   [[nodiscard]] std::string wrong_results() const;
   /// What is wrong with the inputs, if nothing may have written them; empty: nothing.
   [[nodiscard]] std::string wrong_inputs() const;
+  /// What is wrong with the outputs, if they have a place of their own and nothing may have written them yet; empty: nothing.
+  [[nodiscard]] std::string wrong_outputs() const;
 
   /// All of it as it is now.
   [[nodiscard]] std::vector<std::byte> bytes() const;

@@ -16,15 +16,6 @@
 namespace crossdevice::chaos {
 namespace {
 
-Devices devices_of(const Plan& plan) {
-  std::vector<Device> devices;
-  devices.reserve(plan.num_devices);
-  for (std::size_t i = 0; i < plan.num_devices; ++i) {
-    devices.emplace_back("CPU:" + std::to_string(i));
-  }
-  return Devices(std::span<const Device>(devices));
-}
-
 CommunicationOptions options_of(const Call& call, double timeout_seconds) {
   return {.bytes_per_pack = call.bytes_per_pack,
           .timeout_seconds = timeout_seconds,
@@ -72,9 +63,9 @@ class OpsOfHalves : public CollectiveAllReduce {
 
 class OpsCalls : public CallMaker {
  public:
-  OpsCalls(const Plan& plan, std::shared_ptr<Cluster> cluster)
+  OpsCalls(const Plan& plan, const Devices& devices, std::shared_ptr<Cluster> cluster)
       : cluster_(std::move(cluster)),
-        ops_(devices_of(plan), cluster_->num_workers() * static_cast<int>(plan.num_devices),
+        ops_(devices, cluster_->num_workers() * static_cast<int>(plan.num_devices),
              {.timeout_seconds = plan.times.join}, cluster_) {
     ops_.halves = plan.fault == Fault::THROW && plan.amount == kInHook;
   }
@@ -198,9 +189,9 @@ class CommunicatorCalls : public CallMaker {
 
 class StrategyCalls : public CallMaker {
  public:
-  StrategyCalls(const Plan& plan, const std::shared_ptr<Cluster>& cluster)
+  StrategyCalls(const Plan& plan, const Devices& devices, const std::shared_ptr<Cluster>& cluster)
       : strategy_({.communication_options = {.timeout_seconds = plan.times.join},
-                   .devices = devices_of(plan),
+                   .devices = devices,
                    .cluster = cluster}) {}
 
   void make(CallMemory& memory, double timeout_seconds) override {
@@ -278,17 +269,26 @@ void CallMaker::make_and_give_up(CallMemory& memory, double timeout_seconds, con
   make(memory, timeout_seconds);
 }
 
-std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
+Devices devices_of(const Plan& plan) {
+  std::vector<Device> devices;
+  devices.reserve(plan.num_devices);
+  for (std::size_t i = 0; i < plan.num_devices; ++i) {
+    devices.emplace_back("CPU:" + std::to_string(i));
+  }
+  return Devices(std::span<const Device>(devices));
+}
+
+std::unique_ptr<CallMaker> make_call_maker(const Plan& plan, const Devices& devices,
                                            const std::shared_ptr<Cluster>& cluster) {
   switch (plan.engine) {
     case Engine::OPS:
-      return std::make_unique<OpsCalls>(plan, cluster);
+      return std::make_unique<OpsCalls>(plan, devices, cluster);
     case Engine::COMMUNICATOR:
       return std::make_unique<CommunicatorCalls>(plan, cluster);
     case Engine::STRATEGY:
       break;
   }
-  return std::make_unique<StrategyCalls>(plan, cluster);
+  return std::make_unique<StrategyCalls>(plan, devices, cluster);
 }
 
 }  // namespace crossdevice::chaos

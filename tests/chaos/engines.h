@@ -8,6 +8,7 @@
 #include <string>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/device/device.h"
 
 #include "chaos/call_memory.h"
 #include "chaos/plan.h"
@@ -40,8 +41,10 @@ class CallMaker {
   virtual void make_and_give_up(CallMemory& memory, double timeout_seconds, const GivingUp& how);
 };
 
-/// Collective. Throws what the constructors throw.
-[[nodiscard]] std::unique_ptr<CallMaker> make_call_maker(const Plan& plan,
+/// Each worker's.
+[[nodiscard]] Devices devices_of(const Plan& plan);
+/// Collective. Throws what the constructors throw: `devices` are made before, while nothing is exhausted.
+[[nodiscard]] std::unique_ptr<CallMaker> make_call_maker(const Plan& plan, const Devices& devices,
                                                          const std::shared_ptr<Cluster>& cluster);
 
 }  // namespace crossdevice::chaos

@@ -535,6 +535,10 @@ bool is_of_clock(Fault fault) { return fault == Fault::CLOCK || fault == Fault::
 
 bool is_mismatch(Fault fault) { return fault >= Fault::SKIP && fault <= Fault::TWICE; }
 
+bool differs_in_one_call(Fault fault) {
+  return is_mismatch(fault) && fault != Fault::SKIP && fault != Fault::TWICE;
+}
+
 bool is_of_limits(Fault fault) {
   return fault == Fault::DESCRIPTORS || fault == Fault::MEMORY || fault == Fault::SHARED_MEMORY;
 }
@@ -697,6 +701,12 @@ bool is_hit(const Plan& plan, int rank) {
   if (!is_of_link(plan.fault)) return rank == plan.victim;
   return host_of(plan, rank) == host_of(plan, plan.victim);
 }
+
+bool is_killed(const Plan& plan, int rank) {
+  return plan.first_lost == rank || (plan.fault == Fault::KILL && plan.victim == rank);
+}
+
+bool is_faulty(const Plan& plan, int rank) { return is_hit(plan, rank) || plan.first_lost == rank; }
 
 bool can_go_on(const Plan& plan) {
   if (plan.fault == Fault::KILL) return true;

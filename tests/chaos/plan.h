@@ -59,6 +59,8 @@ inline constexpr std::uint64_t kIsMute = 2;  ///< nobody hears its worker
 [[nodiscard]] bool is_of_clock(Fault fault);
 /// Whether a worker makes another call than the others.
 [[nodiscard]] bool is_mismatch(Fault fault);
+/// Whether that is one call, to which all come, and not one more or one fewer.
+[[nodiscard]] bool differs_in_one_call(Fault fault);
 /// Whether something is exhausted.
 [[nodiscard]] bool is_of_limits(Fault fault);
 /// Whether it happens to a link, for which the workers must be in network namespaces.
@@ -185,6 +187,9 @@ struct Abilities {
 [[nodiscard]] int num_hosts(const Plan& plan);
 /// Whether what happens happens to this worker: the victim; of a link all that are on its host.
 [[nodiscard]] bool is_hit(const Plan& plan, int rank);
+[[nodiscard]] bool is_killed(const Plan& plan, int rank);
+/// Whether something happens to it, or it is killed before that.
+[[nodiscard]] bool is_faulty(const Plan& plan, int rank);
 /// Whether those that are not lost may make a cluster without the lost ones: more than half of all, or the others are dead.
 [[nodiscard]] bool can_go_on(const Plan& plan);
 /// The workers that are not in the last cluster, ascending.

@@ -176,7 +176,7 @@ bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& argumen
     plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : 1 + number % kMaxDevices;
     plan.times.join = kTimeoutSeconds;
     const Caller caller{cluster->rank(), cluster->num_workers(), plan.num_devices};
-    const std::unique_ptr<CallMaker> maker = make_call_maker(plan, cluster);
+    const std::unique_ptr<CallMaker> maker = make_call_maker(plan, devices_of(plan), cluster);
     for (const Call& each :
          draw_calls(arguments.seed, number, plan.engine, cluster->num_workers(), per_cluster)) {
       make_one(*maker, each, caller, ++call);

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kBlockElements = 61;
 constexpr std::size_t kNumBlocks = 16;
 constexpr std::size_t kTileElements = kBlockElements * kNumBlocks;
+constexpr std::byte kPoison{0xA5};
 
 std::uint64_t mixed(std::uint64_t x) {
   x ^= x >> 33U;
@@ -140,7 +141,11 @@ void fill(std::span<std::byte> bytes, std::size_t element_bytes, const Tile& til
                        });
 }
 
-void poison(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0xA5}); }
+void poison(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), kPoison); }
+
+bool is_poison(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte each) { return each == kPoison; });
+}
 
 bool matches(std::span<const std::byte> bytes, std::size_t element_bytes, const Tile& tile,
              std::size_t first) {

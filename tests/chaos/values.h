@@ -35,6 +35,7 @@ void fill(std::span<std::byte> bytes, std::size_t element_bytes, const Tile& til
           std::size_t first = 0);
 /// Bytes that no result has.
 void poison(std::span<std::byte> bytes);
+[[nodiscard]] bool is_poison(std::span<const std::byte> bytes);
 [[nodiscard]] bool matches(std::span<const std::byte> bytes, std::size_t element_bytes,
                            const Tile& tile, std::size_t first = 0);
 [[nodiscard]] std::span<std::byte> bytes_of(const Tensor& tensor);

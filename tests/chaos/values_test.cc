@@ -48,6 +48,18 @@ TEST(ValuesTest, EachByteIsLookedAt) {
   }
 }
 
+TEST(ValuesTest, WhatIsWrittenIsPoisonNoMore) {
+  std::vector<std::byte> bytes(500);
+  poison(bytes);
+  EXPECT_TRUE(is_poison(bytes));
+  EXPECT_TRUE(is_poison({}));
+  for (std::byte& each : bytes) {
+    each ^= std::byte{1};
+    ASSERT_FALSE(is_poison(bytes));
+    each ^= std::byte{1};
+  }
+}
+
 TEST(ValuesTest, PartsOfAWholeAreReducedAsItIs) {
   constexpr std::size_t kCount = 700;
   const Tile reduced = reduced_tile(ReduceOp::SUM, DType::FLOAT32, 7, 0, 2, 1);

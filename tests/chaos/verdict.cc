@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "chaos/blame.h"
+#include "chaos/steps.h"
 #include "chaos/views.h"
 
 namespace crossdevice::chaos {
@@ -19,39 +21,6 @@ namespace {
 
 /// How long leaving may take: a goodbye, which waits for others that are silent.
 constexpr double kLeaveHeartbeats = 3;
-
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-/// A step that has begun.
-struct Step {
-  std::string name;
-  double begun = 0;  // seconds
-  std::optional<double> seconds{};
-  const Event* failure = nullptr;
-
-  [[nodiscard]] bool is_a(std::string_view kind) const { return name.starts_with(kind); }
-  [[nodiscard]] bool is_done() const { return seconds.has_value() && failure == nullptr; }
-  /// "call 2 0" is of the second one.
-  [[nodiscard]] int generation() const {
-    const std::size_t space = std::min(name.find(' '), name.size());
-    return std::atoi(name.c_str() + space);  // NOLINT(cert-err34-c): 0 where there is none
-  }
-};
-
-std::vector<Step> steps_of(const WorkerReport& report) {
-  std::vector<Step> steps;
-  for (const Event& event : report.events) {
-    const double time = static_cast<double>(event.time_us) / 1e6;
-    if (event.kind == EventKind::BEGIN) steps.push_back({.name = event.step, .begun = time});
-    if (event.kind != EventKind::DONE && event.kind != EventKind::FAIL) continue;
-    if (steps.empty() || steps.back().name != event.step) continue;
-    steps.back().seconds = time - steps.back().begun;
-    if (event.kind == EventKind::FAIL) steps.back().failure = &event;
-  }
-  return steps;
-}
 
 class Judge {
  public:
@@ -79,7 +48,7 @@ class Judge {
     std::vector<News> news;
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       for (const Step& step : steps(rank)) {
-        if (step.failure == nullptr || is_killed(rank)) continue;
+        if (step.failure == nullptr || is_killed(plan_, rank)) continue;
         const std::optional<double> death = first_death(rank, step);
         if (!death.has_value()) continue;
         const double end = step.begun + *step.seconds;
@@ -95,8 +64,6 @@ class Judge {
       judge_events(rank);
       judge_times(rank);
     }
-    judge_first_failures();
-    judge_notice();
     judge_what_comes_after();
     judge_news_of_giving_up();
     judge_news_of_deaths();
@@ -116,17 +83,6 @@ class Judge {
   }
   [[nodiscard]] const std::vector<Step>& steps(int rank) const {
     return steps_[static_cast<std::size_t>(rank)];
-  }
-  [[nodiscard]] bool is_killed(int rank) const {
-    return plan_.first_lost == rank || (plan_.fault == Fault::KILL && plan_.victim == rank);
-  }
-  [[nodiscard]] bool is_faulty(int rank) const {
-    return is_hit(plan_, rank) || plan_.first_lost == rank;
-  }
-  /// Who gives up while it meets the others anew may be heard by one that is still in the call that a death has ended.
-  [[nodiscard]] bool is_word_of_who_gives_up(const Event& failure) const {
-    return plan_.fault == Fault::THROW && plan_.phase == Phase::REBUILD &&
-           failure.code == "ABORTED" && names(failure, plan_.victim);
   }
   /// Whether it is in a cluster that was made anew.
   [[nodiscard]] bool is_member(int rank) const {
@@ -186,7 +142,7 @@ class Judge {
 
   void judge_end(int rank) {
     const std::optional<int> status = report(rank).status;
-    const int expected = is_killed(rank) ? -SIGKILL : 0;
+    const int expected = is_killed(plan_, rank) ? -SIGKILL : 0;
     if (!status.has_value()) {
       const bool has_steps = !steps(rank).empty();
       return complain(rank, "did not end; its last step is {}",
@@ -196,7 +152,7 @@ class Judge {
       return complain(rank, "ended with {}, not {}, after {}", *status, expected,
                       steps(rank).empty() ? "nothing" : steps(rank).back().name);
     }
-    if (is_killed(rank)) {
+    if (is_killed(plan_, rank)) {
       if (!report(rank).closed_us.has_value()) complain(rank, "died, and nobody saw when");
       return;
     }
@@ -215,13 +171,7 @@ class Judge {
       if (event.kind == EventKind::WRONG) complain(rank, "in {}: {}", event.step, event.text);
       if (event.kind != EventKind::FAIL) continue;
       if (!may_fail(plan_)) complain(rank, "{} failed: {}", event.step, event.text);
-      const bool is_ours =
-          event.code.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
-      if (!is_ours && (!is_faulty(rank) || is_of_link(plan_.fault))) {
-        complain(rank, "{} failed with a {}: {}", event.step, event.code, event.text);
-      }
-      const bool differs =
-          is_mismatch(plan_.fault) && plan_.fault != Fault::SKIP && plan_.fault != Fault::TWICE;
+      const bool differs = differs_in_one_call(plan_.fault);
       // Who was still in the call before may have been writing.
       const bool is_that_call = event.step == fmt::format("call 1 {}", plan_.call);
       if (differs && is_that_call && !event.inputs_intact) {
@@ -240,7 +190,7 @@ class Judge {
   }
 
   void judge_times(int rank) {
-    if (is_killed(rank)) return;
+    if (is_killed(plan_, rank)) return;
     for (const Step& step : steps(rank)) {
       if (!step.seconds.has_value()) {
         if (report(rank).status.has_value()) complain(rank, "{} has no end", step.name);
@@ -261,174 +211,14 @@ class Judge {
     return static_cast<double>(report(rank).continued_us.value_or(0)) / 1e6;
   }
 
-  [[nodiscard]] static bool tells_of(const Event& failure, int rank) {
-    return failure.text.find(fmt::format("rank {} ", rank)) != std::string::npos;
-  }
-
-  [[nodiscard]] bool names(const Event& failure, int rank) const {
-    return contains(failure.ranks, rank) ||
-           failure.text.find(fmt::format("rank {}", rank)) != std::string::npos;
-  }
-
-  void judge_first_failures() {
-    if (!may_fail(plan_)) return;
-    struct First {
-      int rank;
-      double time;
-      const Step* step;
-    };
-    std::vector<First> firsts;
-    for (int rank = 0; rank < plan_.num_workers; ++rank) {
-      if (const Step* step = first_failure(rank)) {
-        firsts.push_back({rank, step->begun + step->seconds.value_or(0), step});
-      }
-    }
-    std::sort(firsts.begin(), firsts.end(),
-              [](const First& a, const First& b) { return a.time < b.time; });
-    std::vector<int> to_blame;
-    if (plan_.first_lost.has_value()) to_blame.push_back(*plan_.first_lost);
-    for (int rank = 0; rank < plan_.num_workers && !plan_.first_lost.has_value(); ++rank) {
-      if (is_hit(plan_, rank)) to_blame.push_back(rank);
-    }
-    const std::size_t num_first = to_blame.size();
-    bool is_earliest = true;
-    for (const First& first : firsts) {
-      if (is_faulty(first.rank)) continue;
-      judge_first_failure(first.rank, *first.step, to_blame, is_earliest ? num_first : 0);
-      is_earliest = false;
-      to_blame.push_back(first.rank);
-    }
-    if (plan_.fault != Fault::LINK_PARTED || plan_.first_lost.has_value() || firsts.empty()) return;
-    const bool is_named = std::any_of(firsts.begin(), firsts.end(), [&](const First& first) {
-      return names_parted(*first.step->failure);
-    });
-    if (!is_named) {
-      complain(firsts.front().rank, "{}: no first error names a worker of the parted link: {}",
-               firsts.front().step->name, firsts.front().step->failure->text);
-    }
-  }
-  /// Whether it blames a worker at an end of the link that is parted.
-  [[nodiscard]] bool names_parted(const Event& failure) const {
-    const int one = host_of(plan_, plan_.victim);
-    const int other = host_of(plan_, static_cast<int>(plan_.amount));
-    return std::any_of(failure.ranks.begin(), failure.ranks.end(), [&](int culprit) {
-      return host_of(plan_, culprit) == one || host_of(plan_, culprit) == other;
-    });
-  }
-
-  void judge_first_failure(int rank, const Step& step, const std::vector<int>& to_blame,
-                           std::size_t num_first) {
-    const Event& failure = *step.failure;
-    if (is_word_of_who_gives_up(failure)) return;
-    // Over a link that is slow or loses packets anybody may seem to be late; and who hears nothing itself, but is heard, waits as the others do, until a heartbeat
-    // is missed.
-    const bool is_deaf =
-        silences_link(plan_.fault) && plan_.amount == kIsDeaf && !failure.ranks.empty();
-    const bool is_unclear =
-        is_of_link(plan_.fault) &&
-        (!silences_link(plan_.fault) || (is_deaf && failure.code == "DEADLINE_EXCEEDED"));
-    // A program goes by culprits(). Of calls that differ see judge_versions(); of who lacks something, or is cut off, the text may say it.
-    const bool goes_by_ranks =
-        plan_.fault == Fault::STOP || plan_.fault == Fault::THROW || plan_.fault == Fault::KILL;
-    const auto is_named_here = [&](int each) {
-      return goes_by_ranks ? contains(failure.ranks, each) : names(failure, each);
-    };
-    const auto end_of_first = to_blame.begin() + static_cast<std::ptrdiff_t>(num_first);
-    const bool is_first_named = std::any_of(to_blame.begin(), end_of_first, is_named_here);
-    if (num_first > 0 && !is_first_named && !is_unclear) {
-      complain(rank, "{}: the first error does not name rank {}: {} {}", step.name, to_blame[0],
-               failure.code, failure.text);
-    }
-    const bool is_named = std::any_of(to_blame.begin(), to_blame.end(), is_named_here);
-    if (!is_named && !is_unclear) {
-      complain(rank, "{}: the error names nobody who has failed: {} {}", step.name, failure.code,
-               failure.text);
-    }
-    if (is_mismatch(plan_.fault)) {
-      const bool may_time_out = plan_.fault == Fault::SKIP || plan_.fault == Fault::TWICE;
-      const bool is_told = failure.code == "INTERNAL" ||
-                           (failure.code == "ABORTED" && plan_.engine == Engine::STRATEGY) ||
-                           (may_time_out && plan_.call + 1 == plan_.calls.size());
-      if (!is_told) {
-        complain(rank, "{}: a difference is a {}: {}", step.name, failure.code, failure.text);
-      }
-      judge_versions(rank, step);
-    }
-    if (plan_.fault == Fault::THROW && plan_.phase != Phase::REBUILD) {
-      const bool is_told = failure.text.find(kGivesUpBecause) != std::string::npos;
-      if (failure.code != "ABORTED" || !is_told) {
-        complain(rank, "{}: who gives up causes a {}: {}", step.name, failure.code, failure.text);
-      }
-    }
-    // In a network that fails, or while they meet, workers may believe different ones to be gone.
-    if (is_mismatch(plan_.fault) || is_of_link(plan_.fault) || plan_.phase == Phase::JOIN) return;
-    for (const int culprit : failure.ranks) {
-      if (!contains(to_blame, culprit)) {
-        complain(rank, "{} blames rank {}: {} {}", step.name, culprit, failure.code, failure.text);
-      }
-    }
-  }
-
-  /// Who is told of a difference hears what everybody called; where they share memory with some and not with others, or do not all come to say so in time, what it
-  /// called itself and what somebody else did.
-  void judge_versions(int rank, const Step& step) {
-    const Event& failure = *step.failure;
-    if (failure.text.find("different calls") == std::string::npos) return;
-    int told = 0;
-    for (int each = 0; each < plan_.num_workers; ++each) told += tells_of(failure, each) ? 1 : 0;
-    const bool tells_all = is_told_by_all(failure);
-    if (tells_all && failure.code == "INTERNAL") {
-      const bool is_alone = failure.ranks == std::vector{plan_.victim};
-      if (!contains(failure.ranks, plan_.victim) || (knows_most(failure) && !is_alone)) {
-        complain(rank, "{}: not rank {} alone differs from most, it says: {}", step.name,
-                 plan_.victim, failure.text);
-      }
-    }
-    const int least = tells_all ? plan_.num_workers : 2;
-    if (tells_of(failure, rank) && told >= least) return;
-    complain(rank, "{}: a difference without {} versions: {}", step.name,
-             tells_all ? "all" : "both", failure.text);
-  }
-  /// The number of a worker's operation, as a difference tells it: "#4"; empty: it does not.
-  [[nodiscard]] static std::string number_of(const Event& failure, int rank) {
-    const std::size_t at = failure.text.find(fmt::format("rank {} ", rank));
-    if (at == std::string::npos) return {};
-    const std::size_t number = failure.text.find('#', at);
-    if (number == std::string::npos) return {};
-    return failure.text.substr(number, failure.text.find(' ', number) - number);
-  }
-  /// Whether two others are as far as the victim, or nobody is and two others are in one operation. Else nobody can say who is right.
-  [[nodiscard]] bool knows_most(const Event& failure) const {
-    const std::string of_victim = number_of(failure, plan_.victim);
-    std::map<std::string, int> others_in;
-    for (int each = 0; each < plan_.num_workers; ++each) {
-      if (each != plan_.victim) ++others_in[number_of(failure, each)];
-    }
-    if (others_in.contains(of_victim)) return others_in[of_victim] > 1;
-    return std::any_of(others_in.begin(), others_in.end(),
-                       [](const auto& each) { return !each.first.empty() && each.second > 1; });
-  }
-  [[nodiscard]] bool is_told_by_all(const Event& failure) const {
-    return failure.text.find("workers make different calls") != std::string::npos &&
-           !have_two_levels();
-  }
-  [[nodiscard]] bool have_two_levels() const {
-    return plan_.place == Place::TWO_MACHINES || plan_.workers_per_host > 1;
-  }
-
   /// The dead among those with whom a worker made a step, if it was one that ends with the first death: who dies before all have met may come again, and who
   /// dies while they meet anew is left out.
   [[nodiscard]] std::vector<int> dead_members(int rank, const Step& step) const {
     if (!step.is_a("make") && !step.is_a("call") && !step.is_a("barrier")) return {};
-    const std::vector<int>* members = nullptr;  // nothing: all
-    int generation = 1;
-    for (const Event& event : report(rank).events) {
-      const bool is_begin = event.kind == EventKind::MEMBER && ++generation == step.generation();
-      if (is_begin) members = &event.ranks;
-    }
+    const std::vector<int>* const members = members_of(report(rank), step.generation());
     std::vector<int> dead;
     for (int each = 0; each < plan_.num_workers; ++each) {
-      if (!is_killed(each) || !report(each).closed_us.has_value()) continue;
+      if (!is_killed(plan_, each) || !report(each).closed_us.has_value()) continue;
       if (members == nullptr || contains(*members, each)) dead.push_back(each);
     }
     return dead;
@@ -442,36 +232,42 @@ class Judge {
     return first;
   }
 
-  /// Calls that differ do not pass unnoticed.
-  void judge_notice() {
-    const std::string call = fmt::format("call 1 {}", plan_.call);
-    if (!is_mismatch(plan_.fault) || !has_come_to(plan_.victim, call)) return;
-    const bool is_noticed = std::any_of(steps_.begin(), steps_.end(), [](const auto& each) {
-      return std::any_of(each.begin(), each.end(),
-                         [](const Step& step) { return step.failure != nullptr; });
-    });
-    if (!is_noticed) complain(plan_.victim, "{} differs, and nobody has noticed", call);
-  }
-
-  /// What has happened once, before they met anew, spoils nothing after it.
+  /// What has happened once spoils nothing that is made after it, and what happens to others nothing that is made without them.
   void judge_what_comes_after() {
-    const bool happens_once = is_mismatch(plan_.fault) || plan_.fault == Fault::THROW ||
-                              plan_.fault == Fault::KILL || plan_.fault == Fault::STOP;
-    if (!happens_once || plan_.phase == Phase::REBUILD) return;
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       for (const Step& step : steps(rank)) {
         const bool is_after = step.generation() > 1 && !step.is_a("rebuild");
-        if (!is_after || step.failure == nullptr) continue;
+        if (!is_after || step.failure == nullptr || !is_over(rank, step.generation())) continue;
         complain(rank, "{} fails, though nothing happens any more: {} {}", step.name,
                  step.failure->code, step.failure->text);
       }
     }
   }
+  /// Whether nothing happens any more to the cluster that a worker makes then.
+  [[nodiscard]] bool is_over(int rank, int generation) const {
+    const std::vector<int>* const members = members_of(report(rank), generation);
+    const auto is_one = [&](int each) { return is_faulty(plan_, each); };
+    if (members != nullptr && std::none_of(members->begin(), members->end(), is_one)) return true;
+    if (plan_.phase == Phase::REBUILD) return false;
+    if (!is_of_link(plan_.fault)) return true;
+    const std::optional<double> end = end_of_trouble();
+    const std::string make = fmt::format("make {}", generation);
+    return end.has_value() &&
+           std::any_of(steps(rank).begin(), steps(rank).end(), [&](const Step& step) {
+             return step.name == make && step.begun > *end + late_seconds_;
+           });
+  }
+  /// Of a link; nothing: when the others have gone on without those behind it, or never.
+  [[nodiscard]] std::optional<double> end_of_trouble() const {
+    const std::optional<double> begin = time_of_fault();
+    if (!is_of_link(plan_.fault) || plan_.lasting_us == 0 || !begin.has_value()) return {};
+    return *begin + static_cast<double>(plan_.lasting_us) / 1e6;
+  }
 
   /// Who gives up is heard at once, long before a deadline.
   void judge_news_of_giving_up() {
     if (plan_.fault != Fault::THROW || plan_.phase == Phase::REBUILD) return;
-    const std::optional<double> given_up = time_of_giving_up();
+    const std::optional<double> given_up = time_of_fault();
     if (!given_up.has_value()) return;
     const double limit = std::max(plan_.times.death, late_seconds_);
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
@@ -483,7 +279,7 @@ class Judge {
                after, plan_.victim, limit);
     }
   }
-  [[nodiscard]] std::optional<double> time_of_giving_up() const {
+  [[nodiscard]] std::optional<double> time_of_fault() const {
     for (const Event& event : report(plan_.victim).events) {
       if (event.kind == EventKind::FAULT) return static_cast<double>(event.time_us) / 1e6;
     }
@@ -503,14 +299,14 @@ class Judge {
     }
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       for (const Step& step : steps(rank)) {
-        if (step.failure != nullptr && !is_killed(rank)) judge_news(rank, step);
-        if (step.is_a("rebuild") && !is_killed(rank)) judge_rebuild(rank, step);
+        if (step.failure != nullptr && !is_killed(plan_, rank)) judge_news(rank, step);
+        if (step.is_a("rebuild") && !is_killed(plan_, rank)) judge_rebuild(rank, step);
       }
     }
   }
   void judge_news(int rank, const Step& step) {
     const std::vector<int> dead = dead_members(rank, step);
-    if (dead.empty() || is_word_of_who_gives_up(*step.failure)) return;
+    if (dead.empty() || is_word_of_who_gives_up(plan_, *step.failure)) return;
     const bool is_named = std::any_of(
         dead.begin(), dead.end(), [&](int each) { return contains(step.failure->ranks, each); });
     if (is_named && step.failure->code == "UNAVAILABLE") return;
@@ -518,19 +314,36 @@ class Judge {
              step.failure->code, fmt::join(step.failure->ranks, ", "), step.failure->text);
   }
 
-  /// Patience is for those that may live; who dies while the others meet anew holds them up no longer.
+  /// Patience is for those that may live; who dies while the others meet anew holds them up no longer, and who is silent until its heartbeat is missed.
   void judge_rebuild(int rank, const Step& step) {
-    if (plan_.fault != Fault::KILL || !step.seconds.has_value()) return;
+    if (!step.seconds.has_value() || !can_go_on(plan_)) return;
     const double end = step.begun + *step.seconds;
-    double begin = step.begun;
-    for (const WorkerReport& each : reports_) {
-      const double death = static_cast<double>(each.closed_us.value_or(0)) / 1e6;
-      if (each.status == -SIGKILL && death < end) begin = std::max(begin, death);
+    const std::optional<double> waited = waited_in_vain(rank, step, end);
+    const double silent = plan_.fault == Fault::KILL ? 0 : plan_.times.heartbeat;
+    // Who has come and is silent then is in an epoch that does not come together, after which the others meet once more.
+    const int meetings = plan_.phase == Phase::REBUILD && plan_.fault != Fault::KILL ? 2 : 1;
+    const double limit = meetings * (plan_.times.patience + silent) + late_seconds_;
+    if (!waited.has_value() || *waited <= limit) return;
+    complain(rank, "{} ended {:.3f} s after all was there that it waits for, more than {:.3f} s",
+             step.name, *waited, limit);
+  }
+  /// How long ago the last thing was that a rebuild may have waited for; nothing: that is still to come.
+  [[nodiscard]] std::optional<double> waited_in_vain(int rank, const Step& step, double end) const {
+    double begin = std::max(step.begun, std::min(went_on(rank), end));
+    for (int each = 0; each < plan_.num_workers; ++each) {
+      const double death = static_cast<double>(report(each).closed_us.value_or(0)) / 1e6;
+      if (report(each).status == -SIGKILL && death < end) begin = std::max(begin, death);
+      if (contains(lost_, each)) continue;
+      for (const Step& other : steps(each)) {
+        if (other.is_a("rebuild") && other.begun < end) begin = std::max(begin, other.begun);
+      }
     }
-    const double limit = plan_.times.patience + late_seconds_;
-    if (end - begin <= limit) return;
-    complain(rank, "{} ended {:.3f} s after the last death, more than {:.3f} s", step.name,
-             end - begin, limit);
+    if (!is_of_link(plan_.fault)) return end - begin;
+    if (contains(lost_, rank)) return {};  // it hears of the others when its link is up again
+    if (plan_.lasting_us == 0) return end - begin;
+    const std::optional<double> trouble = end_of_trouble();
+    if (!trouble.has_value() || *trouble >= end) return {};
+    return end - std::max(begin, *trouble);
   }
 
   /// Of those that should be there in the end.
@@ -655,6 +468,7 @@ std::vector<std::string> violations(const Plan& plan, const std::vector<WorkerRe
                                     const std::vector<std::string>& leftovers,
                                     double late_seconds) {
   std::vector<std::string> found = Judge(plan, reports, late_seconds).judge();
+  for (std::string& blame : wrong_blame(plan, reports)) found.push_back(std::move(blame));
   for (std::string& view : differing_views(plan, reports)) found.push_back(std::move(view));
   for (const std::string& leftover : leftovers) found.push_back("left behind: " + leftover);
   return found;

@@ -236,10 +236,11 @@ class Worker {
   /// Whether all of a generation's calls came to their end.
   bool goes_well() {
     const std::string number = std::to_string(generation_);
+    const Devices devices = devices_of(plan_);
     const bool is_made = attempt("make " + number, [&] {
       begin_phase(Phase::MAKE);
       const std::jthread other = give_up_later(Phase::MAKE);
-      maker_ = make_call_maker(plan_, cluster_);
+      maker_ = make_call_maker(plan_, devices, cluster_);
     });
     if (!is_made) {
       give_up("could not be made");
@@ -331,7 +332,12 @@ class Worker {
       give_up("has no memory");
       return false;
     }
-    const auto look_at_inputs = [&](bool are_intact) {
+    // Calls that differ are found before anything is written, on whichever worker; but who makes one more or fewer may be in the middle of another one.
+    const bool differs =
+        differs_in_one_call(plan_.fault) && generation_ == 1 && index == plan_.call;
+    const auto look_at_memory = [&](bool are_intact) {
+      const std::string written = differs ? memory->wrong_outputs() : "";
+      if (!written.empty()) wrong(step, "it differs, but " + written);
       const bool says_nothing = last_code_ == kOwnException;  // of inputs
       if ((!are_intact || says_nothing) && memory->is_in_place()) return;
       if (!are_intact) wrong(step, "inputs are said to be touched out of place");
@@ -345,7 +351,7 @@ class Worker {
       }
       maker_->make(*memory, plan_.times.call);
     };
-    if (!attempt(step, work, look_at_inputs)) {
+    if (!attempt(step, work, look_at_memory)) {
       keep_failed(step, std::move(memory));
       give_up("does not go on");
       return false;

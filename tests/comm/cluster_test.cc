@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <latch>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -22,8 +24,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crossdevice/comm/environment_cluster_resolver.h"
+
 #include "support/log_keeper.h"
 #include "support/threaded_cluster.h"
+#include "support/without_descriptors.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice {
@@ -354,6 +359,20 @@ TEST(ClusterTest, BadArgumentsAreRefused) {
   EXPECT_THROW(cluster->barrier(-1.0), ValueError);
   EXPECT_THROW((void)Cluster::join({.heartbeat_timeout_seconds = 0}), ValueError);
   EXPECT_THROW((void)Cluster::join({.stall_warning_seconds = std::nan("")}), ValueError);
+}
+
+TEST(ClusterTest, WhoHasNoDescriptorsLeftCannotJoin) {
+  if (!can_do_without_descriptors()) GTEST_SKIP() << "the sanitizer needs some";
+  const std::map<std::string, std::string> variables = {
+      {kRankVariable, "1"}, {kNumWorkersVariable, "2"}, {kChiefAddressVariable, "127.0.0.1:9"}};
+  const EnvironmentClusterResolver resolver(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        if (found == variables.end()) return std::nullopt;
+        return found->second;
+      });
+  const WithoutDescriptors none;
+  EXPECT_THROW((void)Cluster::join(resolver, {.timeout_seconds = 1}), ResourceExhaustedError);
 }
 
 TEST(ClusterTest, ASingleWorkerMakesItsClusterAnew) {

@@ -78,12 +78,17 @@ TEST(SharedMemoryGroupTest, ALimitOnFileSizesRaisesNoSignal) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &lowered), 0);
   const std::vector<std::string> errors =
       run_clusters(2, [](const std::shared_ptr<Cluster>& cluster) {
-        const SharedMemoryGroup group(cluster, std::size_t{1} << 20);
-        ADD_FAILURE() << "its memory is larger than the limit";
+        try {
+          const SharedMemoryGroup group(cluster, std::size_t{1} << 20);
+          ADD_FAILURE() << "its memory is larger than the limit";
+        } catch (const ResourceExhaustedError& error) {
+          EXPECT_STREQ(error.what(), "rank 0: no shared memory: File too large");
+          ASSERT_EQ(error.culprits().size(), 1U);
+          EXPECT_EQ(error.culprits()[0].rank, 0);
+        }
       });
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  for (const std::string& each : errors)
-    EXPECT_EQ(each, "rank 0: no shared memory: File too large");
+  EXPECT_EQ(errors, no_errors(2));
 }
 
 TEST(SharedMemoryGroupTest, AStallIsSpokenOf) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops of the program's own: what a hook may do with its arguments, and what its results must be.
 #include <functional>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -179,6 +180,33 @@ TEST(Hooks, ThatMissTheirDeadlineLeaveInputsIntactThatAreNoOutputs) {
   EXPECT_TRUE(is_intact([&] { ops.reduce_into(ReduceOp::SUM, value, apart, options); }));
   EXPECT_TRUE(is_intact([&] { ops.batch_reduce_into(ReduceOp::SUM, pairs, options); }));
   EXPECT_FALSE(is_intact([&] { ops.reduce_into(ReduceOp::SUM, value, value, options); }));
+}
+
+class WithoutMemory : public ReductionToOneDevice {
+ protected:
+  Mirrored reduce_implementation(ReduceOp /*op*/, const PerReplica& /*value*/,
+                                 const Destinations& /*destinations*/,
+                                 const CommunicationOptions& /*options*/) override {
+    throw std::bad_alloc();
+  }
+};
+
+TEST(Hooks, ThatHaveNoMemoryFailAsTheLibraryDoes) {
+  WithoutMemory ops;
+  const PerReplica value = per_replica({{1.0f}, {2.0f}});
+  try {
+    (void)ops.reduce(ReduceOp::SUM, value, value);
+    FAIL();
+  } catch (const ResourceExhaustedError& error) {
+    EXPECT_EQ(error.operation().kind, "reduce");
+    EXPECT_TRUE(error.inputs_intact());
+  }
+  try {
+    ops.reduce_into(ReduceOp::SUM, value, value);
+    FAIL();
+  } catch (const ResourceExhaustedError& error) {
+    EXPECT_FALSE(error.inputs_intact());  // which are its outputs
+  }
 }
 
 /// Keeps a handle on what it was given.

@@ -51,7 +51,7 @@ class CROSSDEVICE_EXPORT Communicator {
  public:
   /// Of hosts. Collective. `deadline`: for all that the members do here together.
   ///
-  /// Errors   of SharedMemoryGroup and make_message_transport.
+  /// Errors   of SharedMemoryGroup and make_message_transport. ResourceExhaustedError: this worker lacks memory, descriptors or threads.
   explicit Communicator(std::shared_ptr<Cluster> cluster,
                         const Deadline& deadline = meeting_deadline());
   /// The same, with the device on which this worker has its tensors; others may name hosts, or none. NCCL has as much time of its own as a construction.

@@ -124,7 +124,7 @@ class CROSSDEVICE_EXPORT Cluster {
   /// Errors   ValueError: the launcher's variables; a secret's file that cannot be read, is empty, or is not its owner's alone. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
   ///          says. FailedPreconditionError: rank 0 refuses this worker (its rank is taken; another library version, number of workers or secret); where
   ///          versions or numbers differ, on every worker that comes. UnavailableError: rank 0 cannot listen at its address.
-  ///          ResourceExhaustedError: this worker, or rank 0, lacks descriptors for those who come.
+  ///          ResourceExhaustedError: this worker lacks memory, descriptors or threads, or rank 0 descriptors for those who come.
   [[nodiscard]] static std::shared_ptr<Cluster> join(const JoinOptions& options = {});
   [[nodiscard]] static std::shared_ptr<Cluster> join(const ClusterResolver& resolver,
                                                      const JoinOptions& options = {});
@@ -187,7 +187,7 @@ class CROSSDEVICE_EXPORT Cluster {
   ///          does with its old objects. It changes nothing in the new cluster.
   /// Errors   DeadlineExceededError: names who did not come. UnavailableError: names who is gone for good, where the rest is too few. AbortedError: the
   ///          others have gone on without this worker. InternalError: the members call it differently. ResourceExhaustedError: this worker lacks
-  ///          descriptors for the others, who go on without it. FailedPreconditionError: this is a subgroup; or has been rebuilt already. ValueError: a
+  ///          memory, descriptors or threads for it; the others go on without it. FailedPreconditionError: this is a subgroup; or has been rebuilt already. ValueError: a
   ///          negative or NaN time, min_workers outside [0, num_workers()].
   /// Time     when everybody comes that is not known to be gone, some milliseconds after the last one; a chief that is silent costs a second.
   [[nodiscard]] Rebuilt rebuild(Survivors survivors, const RebuildOptions& options = {});

@@ -51,7 +51,7 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   /// Collective over `cluster`, whose members must share one machine. `names`: what errors and the log call them, by rank, where that is not what the
   /// cluster does: a subgroup's ranks say nothing to who runs the job.
   ///
-  /// Errors   ValueError: they do not. ResourceExhaustedError: no memory. FailedPreconditionError: the system does not let one process open another's
+  /// Errors   ValueError: they do not. ResourceExhaustedError: a member, which it names, lacks memory or descriptors. FailedPreconditionError: the system does not let one process open another's
   ///          memory; says what refused.
   explicit SharedMemoryGroup(std::shared_ptr<Cluster> cluster,
                              std::size_t slot_bytes = std::size_t{64} << 10,

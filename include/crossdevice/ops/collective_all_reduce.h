@@ -41,6 +41,7 @@ class CROSSDEVICE_EXPORT CollectiveAllReduce : public CrossDeviceOps {
   ///          workers, different numbers of devices or group sizes (says who has what). As Cluster: a worker that does not come, which is waited for until
   ///          the timeout of `options`, or else CROSSDEVICE_DEFAULT_TIMEOUT, or else 300 s. DeadlineExceededError, on all workers: NCCL, which has
   ///          as much time of its own as a construction without `options` from then on, has not made its communicators, says on whom that was late.
+  ///          ResourceExhaustedError: this worker, or another one that it names, lacks memory, descriptors or threads.
   CollectiveAllReduce(const Devices& devices, int group_size,
                       const CommunicationOptions& options = {},
                       std::shared_ptr<Cluster> cluster = nullptr);

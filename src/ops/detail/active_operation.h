@@ -55,7 +55,7 @@ class ActiveOperation {
       std::rethrow_exception(named(error));
     }
   }
-  /// An OpError that knows no operation, because it comes from below, as this one's; anything else as it is.
+  /// An OpError that knows no operation, because it comes from below, as this one's; std::bad_alloc as ResourceExhaustedError; anything else as it is.
   [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const noexcept;
   /// For those who keep the error instead of throwing it.
   void set_failed(const std::exception_ptr& error) {
@@ -114,6 +114,8 @@ class ActiveOperation {
   [[noreturn]] void throw_stopped() const;
 
  private:
+  [[nodiscard]] std::exception_ptr of_no_memory(const std::exception_ptr& error) const noexcept;
+
   OperationQueue& queue_;
   ActiveOperation* outer_;  // null unless nested
   const OperationKind& kind_;
