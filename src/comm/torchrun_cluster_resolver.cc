@@ -77,10 +77,13 @@ WorkerIdentity torchrun_identity(const EnvironmentSource& source) {
     if (identity.chief_address.empty()) {
       const std::string host = variables.require("MASTER_ADDR");
       const int port = variables.require_number("MASTER_PORT", 1, kMaxPort);
+      // All of torchrun's workers are on one machine: nobody else has to find rank 0, and strangers cannot.
+      const bool is_one_host = identity.local_num_workers == identity.num_workers;
       const bool is_taken = variables.find("TORCHELASTIC_USE_AGENT_STORE") == "True";
       identity.chief_address = detail::join_host_port(
-          host, is_taken ? detail::port_of_job(static_cast<std::uint64_t>(port) + 1)
-                         : static_cast<std::uint16_t>(port));
+          is_one_host ? "127.0.0.1" : host,
+          is_taken ? detail::port_of_job(static_cast<std::uint64_t>(port) + 1)
+                   : static_cast<std::uint16_t>(port));
     }
   }
   return identity;

@@ -82,6 +82,17 @@ TEST(TorchrunClusterResolverTest, TheLocalHalfMayBeMissingAndIPv6GetsBrackets) {
   EXPECT_EQ(identity.chief_address, "[fd00::1]:29500");
 }
 
+// As scripts write it that take the machine's own name or address for MASTER_ADDR.
+TEST(TorchrunClusterResolverTest, OnOneMachineRankZeroListensOnLoopback) {
+  Variables variables = changed(kTorchrun, "LOCAL_WORLD_SIZE", "4");
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address, "127.0.0.1:29500");
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address,
+            "127.0.0.1:" + std::to_string(61440 + 29501 % 4096));
+  variables["CROSSDEVICE_CHIEF_ADDRESS"] = "b:7";
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address, "b:7");
+}
+
 TEST(TorchrunClusterResolverTest, OurOwnAddressWins) {
   Variables variables = changed(kTorchrun, "CROSSDEVICE_CHIEF_ADDRESS", "b:7");
   variables.erase("MASTER_ADDR");
