@@ -306,6 +306,7 @@ std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes, const
 }
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
+  if (ranks.empty()) throw ValueError("subgroup: no ranks");
   auto state = std::make_shared<State>();
   state->place = state_->place;
   state->plane = state_->plane;
@@ -328,8 +329,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
     }
     state->members.push_back(plane_rank);
   }
-  if (!is_member)
-    throw ValueError(fmt::format("subgroup: this worker, rank {}, is not in it", rank()));
+  if (!is_member) return nullptr;
   {
     const std::lock_guard lock(state_->subgroup_mutex);
     const std::uint64_t count = ++state_->subgroup_counts[state->members];
