@@ -12,12 +12,14 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/environment_map.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 /// `variables` with one changed; an empty value counts as unset.
@@ -124,6 +126,17 @@ const Variables kPod{{"PET_NNODES", "2"},
                      {"PET_NODE_RANK", "1"},
                      {"PET_MASTER_ADDR", "job-node-0-0.job"},
                      {"PET_MASTER_PORT", "29500"}};
+
+TEST(TorchrunClusterResolverTest, ProcessesThatNobodyStartsAreSaid) {
+  const testing::LogKeeper log;
+  for (const char* quiet : {"", "1", "auto"}) {  // of these the last is no warning
+    (void)resolve<TorchrunClusterResolver>(changed(kPod, "PET_NPROC_PER_NODE", quiet));
+    EXPECT_THAT(log.texts(), Not(HasSubstr("PET_NPROC_PER_NODE is '1'")));
+  }
+  EXPECT_THAT(log.texts(), ::testing::IsEmpty());
+  (void)resolve<TorchrunClusterResolver>(changed(kPod, "PET_NPROC_PER_NODE", "8"));
+  EXPECT_THAT(log.texts(), HasSubstr("PET_NPROC_PER_NODE is '8', but no torchrun has started"));
+}
 
 TEST(TorchrunClusterResolverTest, APodIsOneWorker) {
   for (const Variables& variables :

@@ -15,7 +15,7 @@ namespace crossdevice {
 ///
 /// Kubeflow's Trainer and PyTorchJob write PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT for torchrun to read. A program
 /// that runs in such a pod without torchrun (no LOCAL_RANK) is one worker with all of the pod's devices, whatever PET_NPROC_PER_NODE
-/// says.
+/// says, which is logged once.
 ///
 /// CROSSDEVICE_CHIEF_ADDRESS wins over the address found here.
 ///
