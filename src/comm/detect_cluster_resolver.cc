@@ -143,11 +143,38 @@ void require_given_size(const EnvironmentSource& source, const std::vector<Found
   }
 }
 
+/// What looks like a launcher of several workers, though none of ours has been here: then each of them works alone, and nothing fails.
+void warn_of_strays(const EnvironmentSource& source) {
+  const LauncherVariables variables("", source);
+  std::string strays;
+  for (const auto& [rank_name, size_name] :
+       {std::pair{"HOROVOD_RANK", "HOROVOD_SIZE"}, std::pair{"RANK", "WORLD_SIZE"}}) {
+    const std::optional<std::string> rank = variables.find(rank_name);
+    const std::optional<std::string> size = variables.find(size_name);
+    if (size == "1") continue;
+    for (const auto& [name, text] : {std::pair{rank_name, rank}, std::pair{size_name, size}}) {
+      if (!text.has_value()) continue;
+      strays +=
+          fmt::format("{}{} is '{}'", strays.empty() ? "" : ", ", name, detail::printable(*text));
+    }
+  }
+  if (strays.empty()) return;
+  log_once("stray variables of launchers", LogSeverity::WARNING,
+           fmt::format("{}, but no launcher that is known here has told a rank and a number of "
+                       "workers: this worker works alone. {}, {} and {} make workers of one job; "
+                       "{}=none says that it is alone",
+                       strays, kRankVariable, kNumWorkersVariable, kChiefAddressVariable,
+                       kLauncherVariable));
+}
+
 Found detect(const EnvironmentSource& source) {
   if (std::optional<Found> named = named_launcher(source)) return *std::move(named);
   std::vector<Found> all = present_launchers(source);
   require_given_size(source, all);
-  if (all.empty()) return found(make_single());
+  if (all.empty()) {
+    warn_of_strays(source);
+    return found(make_single());
+  }
   for (const Found& other : all) require_agreement(all.front().identity, other.identity);
   for (Found& launcher : all) {
     if (!launcher.identity.chief_address.empty()) return std::move(launcher);

@@ -8,11 +8,13 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/environment_map.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
@@ -76,6 +78,25 @@ TEST(DetectClusterResolverTest, EveryLauncherIsFoundByItself) {
   EXPECT_EQ(detect(pmi("1", "2")).launcher, "MPICH");
   EXPECT_EQ(detect(slurm("1", "2")).launcher, "Slurm");
   EXPECT_EQ(detect({{"PMIX_RANK", "1"}, {"CROSSDEVICE_NUM_WORKERS", "2"}}).launcher, "PMIx");
+}
+
+// Each worker would work alone, and nothing would fail.
+TEST(DetectClusterResolverTest, AnUnknownLauncherOfSeveralIsWarnedOfOnce) {
+  const testing::LogKeeper log;
+  for (const Variables& quiet :
+       {Variables{}, Variables{{"WORLD_SIZE", "1"}},
+        Variables{{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "1"}},
+        both(torchrun("1", "2"), {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}),
+        Variables{{"HOROVOD_SIZE", "2"}, {"CROSSDEVICE_LAUNCHER", "none"}}}) {
+    (void)detect(quiet);
+    EXPECT_THAT(log.texts(), Not(HasSubstr("works alone")));
+  }
+  const Variables horovod{{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "4"}, {"RANK", "1"}};
+  for (int times = 0; times < 2; ++times) EXPECT_EQ(detect(horovod).num_workers, 1);
+  EXPECT_THAT(log.texts(), HasSubstr("HOROVOD_RANK is '1', HOROVOD_SIZE is '4', RANK is '1', but"));
+  EXPECT_THAT(log.texts(), HasSubstr("this worker works alone"));
+  const std::string texts = log.texts();
+  EXPECT_EQ(texts.find("works alone"), texts.rfind("works alone"));
 }
 
 TEST(DetectClusterResolverTest, AStrayVariableIsNobody) {
