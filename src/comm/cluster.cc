@@ -152,7 +152,8 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
     }
     chief_of_all = detail::agree_on_chief(resolver, identity.rank);
     identity.chief_address = chief_of_all.addresses[0];
-    chief_of_all.addresses.erase(chief_of_all.addresses.begin());
+    identity.more_chief_addresses.assign(chief_of_all.addresses.begin() + 1,
+                                         chief_of_all.addresses.end());
   }
   const std::string secret_file = options.secret_file.empty()
                                       ? process_environment()(kSecretFileVariable).value_or("")
@@ -161,7 +162,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .rank = identity.rank,
       .num_workers = identity.num_workers,
       .chief_address = identity.chief_address,
-      .more_chief_addresses = chief_of_all.addresses,
+      .more_chief_addresses = identity.more_chief_addresses,
       .listener = std::move(chief_of_all.listener),
       .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.empty() ? "" : detail::read_secret(secret_file),

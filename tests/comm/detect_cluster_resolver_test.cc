@@ -151,6 +151,41 @@ TEST(DetectClusterResolverTest, TwoThatDisagreeAreNamedWithTheirValues) {
                "torchrun says rank 1 of 2, but Slurm says rank 0 of 2");
 }
 
+// Open MPI 4.1.4 that has three nodes from Slurm, two workers on each: on the third.
+TEST(DetectClusterResolverTest, SlurmsTaskMayBeADaemonOfMpirun) {
+  const Variables inside{{"OMPI_COMM_WORLD_RANK", "5"},
+                         {"OMPI_COMM_WORLD_SIZE", "6"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                         {"OMPI_MCA_orte_hnp_uri", "1155596288.0;tcp://192.0.2.2:46691"},
+                         {"OMPI_MCA_orte_local_daemon_uri", "1155596288.2;tcp://192.0.2.4:34811"},
+                         {"OMPI_MCA_orte_num_nodes", "3"},
+                         {"SLURM_JOB_ID", "77"},
+                         {"SLURM_PROCID", "1"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "1"},
+                         {"SLURM_NTASKS", "2"},
+                         {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                         {"SLURM_STEP_NODELIST", "nodeb,nodec"}};
+  const WorkerIdentity identity = detect(inside);
+  EXPECT_EQ(identity.launcher, "Open MPI");
+  EXPECT_EQ(identity.rank, 5);
+  EXPECT_EQ(identity.num_workers, 6);
+  // An mpirun that srun has started is its workers' daemon itself; of other tasks, and other jobs, none is.
+  for (const auto& [name, value] :
+       {std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596288.0;tcp://192.0.2.2:46691"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596288.1;tcp://192.0.2.3:34811"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596289.2;tcp://192.0.2.4:34811"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", ""}, std::pair{"OMPI_MCA_orte_num_nodes", "1"},
+        std::pair{"OMPI_MCA_orte_num_nodes", ""}, std::pair{"SLURM_LOCALID", "1"}}) {
+    Variables changed = inside;
+    changed[name] = value;
+    if (changed["SLURM_LOCALID"] == "1") changed["SLURM_STEP_TASKS_PER_NODE"] = "2(x2)";
+    expect_error(changed, "Open MPI says rank 5 of 6, but Slurm says rank 1 of 2");
+  }
+}
+
 TEST(DetectClusterResolverTest, CrossdeviceLauncherPicksOne) {
   const Variables all = both(both(both(torchrun("3", "4"), slurm("1", "2")), kTfConfig),
                              {{"PMIX_RANK", "0"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});

@@ -190,6 +190,9 @@ TEST(OpenMpiClusterResolverTest, ReadsWhatMpirunSets) {
   EXPECT_EQ(identity.local_num_workers, 2);
   EXPECT_EQ(identity.chief_address,
             "192.0.2.2:" + std::to_string(61440 + (283705344 / 4096) % 4096));
+  EXPECT_THAT(identity.more_chief_addresses,
+              ElementsAre("198.51.100.7:" + std::to_string(61440 + (283705344 / 4096) % 4096),
+                          "[fd00::2]:" + std::to_string(61440 + (283705344 / 4096) % 4096)));
   EXPECT_EQ(identity.launcher, "Open MPI");
 }
 
@@ -199,12 +202,14 @@ TEST(OpenMpiClusterResolverTest, EveryFormOfTheUri) {
         .chief_address;
   };
   EXPECT_EQ(address("0.0;tcp://10.96.0.1:34911"), "10.96.0.1:61440");
-  EXPECT_EQ(address("4096.0;tcp6://[fe80::1,fd00:2::3]:43370"), "[fe80::1]:61441");
   EXPECT_EQ(address("8192.0;tcp://head.cluster:1"), "head.cluster:61442");
+  EXPECT_EQ(address("8192.0;usock;tcp://head.cluster:1;"), "head.cluster:61442");
+  EXPECT_EQ(address("4096.0;tcp6://[fe80::1,fd00:2::3]:43370"), "[fd00:2::3]:61441");
 }
 
 TEST(OpenMpiClusterResolverTest, OnOneHostTheChiefIsOnLoopback) {
   const Variables one_host = changed(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  EXPECT_THAT(resolve<OpenMpiClusterResolver>(one_host).more_chief_addresses, ::testing::IsEmpty());
   EXPECT_THAT(resolve<OpenMpiClusterResolver>(one_host).chief_address,
               ::testing::StartsWith("127.0.0.1:"));
   // Open MPI 5 has no URI, but a name that is the job's own.
@@ -233,9 +238,10 @@ TEST(OpenMpiClusterResolverTest, WhatIsMissingOrWrongIsNamed) {
                          "Open MPI: OMPI_COMM_WORLD_SIZE is not set");
   expect_error<Resolver>(changed(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", ""),
                          "OMPI_COMM_WORLD_LOCAL_RANK is '1', but");
-  for (const char* uri : {"x", ";", "1;tcp://a:1", "x.0;tcp://a:1", "1.0;", "1.0;udp://a:1",
-                          "1.0;tcp://", "1.0;tcp://:1", "1.0;tcp://a", "1.0;tcp6://[a",
-                          "1.0;tcp6://a:1", "-1.0;tcp://a:1", ".0;tcp://a:1"}) {
+  for (const char* uri :
+       {"x", ";", "1;tcp://a:1", "x.0;tcp://a:1", "1.0;", "1.0;udp://a:1", "1.0;tcp://",
+        "1.0;tcp://:1", "1.0;tcp://a", "1.0;tcp6://[a", "1.0;tcp6://a:1", "1.0;tcp://a,:1",
+        "1.0;tcp://a:1;tcp6://[", "-1.0;tcp://a:1", ".0;tcp://a:1"}) {
     expect_error<Resolver>(changed(kOpenMpi, "OMPI_MCA_orte_hnp_uri", uri),
                            "OMPI_MCA_orte_hnp_uri: expected a URI");
   }
