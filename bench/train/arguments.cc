@@ -38,7 +38,7 @@ An epoch takes compute + communication - hidden, plus the test, which is not cou
 communication includes waiting for the others.
 
 With --elastic the workers that are left after a failure meet again, take weights and velocities from the one that has come furthest, and go on with
-the step that was under way; the lowest rank of them reports. They must be more than half of those that were there unless --min-workers says
+the step that was under way; the lowest rank of them reports. Their ranks are new then; what is said of them says also what they were at the start. They must be more than half of those that were there unless --min-workers says
 otherwise, since two halves of a network that is cut could not know of each other.
 
 The weights' checksum is equal for equal bits. With --deterministic two runs on one machine end with the same bits (matrix products are
@@ -155,6 +155,11 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   if (raw.is_elastic) arguments.elastic.when_one_fails = WhenAWorkerFails::GO_ON;
   if (raw.elastic.min_workers > 0 && !raw.is_elastic) {
     throw programs::ArgumentError("--min-workers needs --elastic");
+  }
+  if (raw.elastic.min_workers > num_workers) {
+    throw programs::ArgumentError(
+        fmt::format("--min-workers is {}, more than there are workers: {}", raw.elastic.min_workers,
+                    num_workers));
   }
   if (raw.max_train_images > 0) arguments.max_train_images = raw.max_train_images;
   return arguments;

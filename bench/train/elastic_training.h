@@ -20,7 +20,7 @@ enum class WhenAWorkerFails : bool { END, GO_ON };
 struct ElasticOptions {
   WhenAWorkerFails when_one_fails = WhenAWorkerFails::END;
   int min_workers = 0;  ///< how many go on, at least; 0: more than half of those that were there
-  /// Told on every worker that goes on: why, and from where.
+  /// Told on every worker that goes on: why, and from where. The ranks that have failed are also called what they were at the start.
   std::function<void(const Training& training, const std::string& why)> on_recovery =
       [](const Training&, const std::string&) {};
 };
@@ -43,10 +43,14 @@ class ElasticTraining {
  private:
   [[nodiscard]] bool can_recover(const OpError& error) const;
   void recover(const OpError& error);
+  [[nodiscard]] Rebuilt rebuild() const;
+  [[nodiscard]] std::string text_of(const OpError& error) const;
 
   const DataSet& data_;
   TrainingOptions options_;
   ElasticOptions elastic_;
+  std::vector<int> first_ranks_;  // of the cluster's members; empty: of the first cluster
+  std::uint64_t epoch_ = 1;       // the cluster's
   std::unique_ptr<Training> training_;
   std::optional<TrainingState> state_;  // where training_ was when it failed
 };

@@ -122,7 +122,10 @@ int run(int argc, char** argv) {
   elastic.on_recovery = [](const train::Training& training, const std::string& why) {
     if (!training.is_chief()) return;
     const train::TrainingState at = training.state();
-    fmt::print(stderr, "crossdevice-train: {}; {} {} on, in epoch {} after {} steps\n", why,
+    // A bucketer does not know epochs of training.
+    const bool names_a_step = why.find("step ") != std::string::npos;
+    fmt::print(stderr, "crossdevice-train: {}{}; {} {} on, in epoch {} after {} of its steps\n",
+               why, names_a_step ? " (steps counted since these workers began)" : "",
                training.num_workers(), training.num_workers() == 1 ? "worker goes" : "workers go",
                at.epoch + 1, at.step);
   };

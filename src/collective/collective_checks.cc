@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/collective_checks.h"
 
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
@@ -31,6 +33,19 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
                                  to_string(output.dtype())));
   }
   if (output.is_read_only()) throw ValueError(fmt::format("the output of {} is read-only", what));
+}
+
+void require_own_place(const char* what, const Tensor& part, const Tensor& whole, int rank) {
+  if (part.size_bytes() == 0) return;
+  const auto* const begin = static_cast<const std::byte*>(part.data());
+  const auto* const whole_begin = static_cast<const std::byte*>(whole.data());
+  const std::less<> is_before;  // also of pointers into different arrays
+  const bool is_apart = !is_before(begin, whole_begin + whole.size_bytes()) ||
+                        !is_before(whole_begin, begin + part.size_bytes());
+  if (is_apart || begin == whole_begin + static_cast<std::size_t>(rank) * part.size_bytes()) return;
+  throw ValueError(fmt::format(
+      "the input and the output of {} overlap, but not so that one is rank {}'s part of the other",
+      what, rank));
 }
 
 GroupOperationInfo operation_of(const CollectiveRequest& request,

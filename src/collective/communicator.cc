@@ -248,6 +248,7 @@ void Communicator::reduce_scatter(ReduceOp op, const Tensor& input, const Tensor
   detail::require_divisible(input, num_ranks);
   detail::require_output("reduce_scatter", output, result_dtype(op, input.dtype()),
                          input.num_elements() / num_ranks);
+  detail::require_own_place("reduce_scatter", output, input, rank());
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
   const State::Call call = state_->call(detail::kReduceScatter, op, options);
@@ -261,6 +262,7 @@ void Communicator::all_gather(const Tensor& input, const Tensor& output,
                               const CommunicatorOptions& options) {
   detail::require_output("all_gather", output, input.dtype(),
                          input.num_elements() * static_cast<std::size_t>(num_workers()));
+  detail::require_own_place("all_gather", input, output, rank());
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl();
   const State::Call call = state_->call(detail::kAllGather, ReduceOp::SUM, options);
@@ -320,6 +322,7 @@ void Communicator::gather(const Tensor& input, const Tensor& output, int root,
   if (is_root) {
     detail::require_output("gather", output, input.dtype(),
                            input.num_elements() * static_cast<std::size_t>(num_workers()));
+    detail::require_own_place("gather", input, output, rank());
   }
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl();

@@ -62,12 +62,14 @@ void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) 
 
 void TransportGroup::require_whole() const {
   if (broken_text_.empty()) return;
-  throw FailedPreconditionError("the group of workers is broken since " + broken_text_);
+  throw FailedPreconditionError("the group of workers is broken since " + broken_text_,
+                                {.operation = {}, .culprits = broken_by_});
 }
 
 void TransportGroup::break_off(StatusCode code, const std::string& text,
                                std::vector<RankInfo> culprits) {
   broken_text_ = text;
+  broken_by_ = culprits;
   transport_->stop(code, text, std::move(culprits));
   if (end_) end_(text);
 }
@@ -80,6 +82,7 @@ void TransportGroup::explain(const CollectiveRequest& request, const OpError& fa
                   !outputs_are_written_, transport_->traffic_at_end());
   } catch (const OpError& verdict) {
     broken_text_ = verdict.what();
+    broken_by_.assign(verdict.culprits().begin(), verdict.culprits().end());
     throw;
   }
 }

@@ -238,9 +238,10 @@ void ChiefLink::say_hello(const Frame& frame) {
     // Else it would wait for this worker without a word; who this is is nobody's business there.
     connection_->send(encode_frame(ControlKind::GOODBYE, ""));
     return events_.on_refused(
-        {.text = fmt::format("the chief at {} is on another machine, which needs a secret: set "
-                             "CROSSDEVICE_SECRET_FILE on all workers",
-                             options_.chief_address)});
+        {.text =
+             fmt::format("the chief at {} is not at a loopback address, which needs a secret: set "
+                         "CROSSDEVICE_SECRET_FILE on all workers",
+                         options_.chief_address)});
   }
   nonce_ = make_nonce();
   Hello hello;

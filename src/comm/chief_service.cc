@@ -28,7 +28,8 @@ constexpr std::chrono::seconds kAnswerTime{1};
 
 /// What is said of who comes from another machine and goes at once, as a worker does there that has no secret.
 constexpr const char* kNoSecretThere =
-    "a worker of another machine has no secret: set CROSSDEVICE_SECRET_FILE on all workers";
+    "a worker that did not come over loopback has no secret: set CROSSDEVICE_SECRET_FILE on all "
+    "workers";
 
 std::uint64_t make_random_number() {
   std::uint64_t number = 0;

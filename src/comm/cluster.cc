@@ -153,7 +153,8 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
     }
     chief_of_all = detail::agree_on_chief(resolver, identity.rank);
     identity.chief_address = chief_of_all.addresses[0];
-    chief_of_all.addresses.erase(chief_of_all.addresses.begin());
+    identity.more_chief_addresses.assign(chief_of_all.addresses.begin() + 1,
+                                         chief_of_all.addresses.end());
   }
   const std::string secret_file = options.secret_file.empty()
                                       ? process_environment()(kSecretFileVariable).value_or("")
@@ -162,7 +163,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .rank = identity.rank,
       .num_workers = identity.num_workers,
       .chief_address = identity.chief_address,
-      .more_chief_addresses = chief_of_all.addresses,
+      .more_chief_addresses = identity.more_chief_addresses,
       .listener = std::move(chief_of_all.listener),
       .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.empty() ? "" : detail::read_secret(secret_file),
@@ -309,6 +310,7 @@ std::vector<std::string> Cluster::all_gather_bytes(std::string_view bytes, const
 }
 
 std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
+  if (ranks.empty()) throw ValueError("subgroup: no ranks");
   auto state = std::make_shared<State>();
   state->place = state_->place;
   state->plane = state_->plane;
@@ -331,8 +333,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
     }
     state->members.push_back(plane_rank);
   }
-  if (!is_member)
-    throw ValueError(fmt::format("subgroup: this worker, rank {}, is not in it", rank()));
+  if (!is_member) return nullptr;
   {
     const std::lock_guard lock(state_->subgroup_mutex);
     const std::uint64_t count = ++state_->subgroup_counts[state->members];

@@ -23,8 +23,7 @@ constexpr std::uint64_t kMaxGatheredBytes = 1U << 20U;
   throw ValueError(fmt::format("{}: {}", identity.launcher, why));
 }
 
-void validate_address(const WorkerIdentity& identity) {
-  const std::string& address = identity.chief_address;
+void validate_address(const WorkerIdentity& identity, const std::string& address) {
   if (address.empty()) return;
   const bool has_odd_bytes =
       std::any_of(address.begin(), address.end(), [](char c) { return c <= ' ' || c > '~'; });
@@ -82,7 +81,8 @@ void validate(const WorkerIdentity& identity) {
                                    *identity.local_rank));
     }
   }
-  validate_address(identity);
+  validate_address(identity, identity.chief_address);
+  for (const std::string& each : identity.more_chief_addresses) validate_address(identity, each);
 }
 
 std::string to_string(const WorkerIdentity& identity) {

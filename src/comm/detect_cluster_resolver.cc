@@ -97,6 +97,35 @@ void require_agreement(const WorkerIdentity& a, const WorkerIdentity& b) {
       a.launcher, a.rank, a.num_workers, b.launcher, b.rank, b.num_workers, kLauncherVariable));
 }
 
+/// Whether Slurm's task is no worker but the daemon by which Open MPI 4's mpirun, which took the nodes from Slurm, has started this worker on another node: it starts
+/// one on each by srun, and what they are in that step their children inherit. The daemon of number n is task n - 1; number 0 is mpirun itself, so that under an
+/// mpirun that srun has started the two are still seen to disagree.
+bool is_daemon_of_mpirun(const EnvironmentSource& source) {
+  const LauncherVariables variables("", source);
+  const auto number_in = [&](const char* name) {
+    return detail::parse_digits(variables.find(name).value_or("x"));
+  };
+  // "1155596288.2;tcp://192.0.2.2:34811": the job's number, the daemon's, and where it is.
+  const auto name_of = [&](const char* variable) {
+    const std::string uri = variables.find(variable).value_or("");
+    return uri.substr(0, uri.find(';'));
+  };
+  const std::string daemon = name_of("OMPI_MCA_orte_local_daemon_uri");
+  const std::string mpirun = name_of("OMPI_MCA_orte_hnp_uri");
+  const std::size_t dot = daemon.find('.');
+  if (dot == std::string::npos || daemon.substr(0, dot) != mpirun.substr(0, mpirun.find('.'))) {
+    return false;
+  }
+  const std::optional<std::uint64_t> number =
+      detail::parse_digits(std::string_view(daemon).substr(dot + 1));
+  const std::optional<std::uint64_t> task = number_in("SLURM_PROCID");
+  const std::optional<std::uint64_t> num_tasks = number_in("SLURM_STEP_NUM_TASKS");
+  const std::optional<std::uint64_t> num_nodes = number_in("OMPI_MCA_orte_num_nodes");
+  return number.has_value() && task.has_value() && *number > 0 && *task == *number - 1 &&
+         num_tasks.has_value() && num_nodes.has_value() && *num_tasks <= *num_nodes &&
+         variables.find("SLURM_LOCALID") == "0";
+}
+
 /// Everybody who is there. PMIx does not know how many workers there are, so it hears that from the first of the others.
 std::vector<Found> present_launchers(const EnvironmentSource& source) {
   std::vector<Found> all;
@@ -104,6 +133,7 @@ std::vector<Found> present_launchers(const EnvironmentSource& source) {
   bool has_pmix = false;
   for (const Launcher& launcher : kLaunchers) {
     if (!launcher.is_present(source)) continue;
+    if (launcher.word == "slurm" && is_daemon_of_mpirun(source)) continue;
     if (launcher.word == "pmix") {
       has_pmix = true;
     } else {
@@ -143,11 +173,38 @@ void require_given_size(const EnvironmentSource& source, const std::vector<Found
   }
 }
 
+/// What looks like a launcher of several workers, though none of ours has been here: then each of them works alone, and nothing fails.
+void warn_of_strays(const EnvironmentSource& source) {
+  const LauncherVariables variables("", source);
+  std::string strays;
+  for (const auto& [rank_name, size_name] :
+       {std::pair{"HOROVOD_RANK", "HOROVOD_SIZE"}, std::pair{"RANK", "WORLD_SIZE"}}) {
+    const std::optional<std::string> rank = variables.find(rank_name);
+    const std::optional<std::string> size = variables.find(size_name);
+    if (size == "1") continue;
+    for (const auto& [name, text] : {std::pair{rank_name, rank}, std::pair{size_name, size}}) {
+      if (!text.has_value()) continue;
+      strays +=
+          fmt::format("{}{} is '{}'", strays.empty() ? "" : ", ", name, detail::printable(*text));
+    }
+  }
+  if (strays.empty()) return;
+  log_once("stray variables of launchers", LogSeverity::WARNING,
+           fmt::format("{}, but no launcher that is known here has told a rank and a number of "
+                       "workers: this worker works alone. {}, {} and {} make workers of one job; "
+                       "{}=none says that it is alone",
+                       strays, kRankVariable, kNumWorkersVariable, kChiefAddressVariable,
+                       kLauncherVariable));
+}
+
 Found detect(const EnvironmentSource& source) {
   if (std::optional<Found> named = named_launcher(source)) return *std::move(named);
   std::vector<Found> all = present_launchers(source);
   require_given_size(source, all);
-  if (all.empty()) return found(make_single());
+  if (all.empty()) {
+    warn_of_strays(source);
+    return found(make_single());
+  }
   for (const Found& other : all) require_agreement(all.front().identity, other.identity);
   for (Found& launcher : all) {
     if (!launcher.identity.chief_address.empty()) return std::move(launcher);

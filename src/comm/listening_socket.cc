@@ -67,6 +67,10 @@ std::vector<std::string> ListeningSocket::published_addresses() const {
   std::vector<std::string> addresses;
   if (endpoint_.address().is_loopback()) {
     addresses.push_back(join_host_port(endpoint_.address().to_string(), port()));
+    const EnvironmentSource source = process_environment();
+    if (source(kSocketInterfaceVariable).has_value()) {
+      note_unused_interfaces(interface_addresses(), source);
+    }
     return addresses;
   }
   const std::vector<std::string> hosts = local_addresses();

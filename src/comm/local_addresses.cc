@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <asio/ip/address.hpp>
@@ -16,6 +17,7 @@
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/log.h"
 
 #include "comm/detail/plain_address.h"
 
@@ -42,6 +44,16 @@ std::string digits_of(const sockaddr& address) {
 
 void add_once(std::vector<std::string>& texts, const std::string& text) {
   if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+}
+
+/// Calls `use` with each of the names between commas.
+template <class Use>
+void for_each_name(std::string_view names, Use use) {
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    use(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
 std::string join_texts(const std::vector<std::string>& texts) {
@@ -85,11 +97,8 @@ std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
     add_those_of("");
     return selected;
   }
-  for (std::size_t begin = 0; begin <= names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    const std::string_view name = names.substr(begin, end - begin);
-    begin = end + 1;
-    if (!name.empty() && add_those_of(name)) continue;
+  for_each_name(names, [&](std::string_view name) {
+    if (!name.empty() && add_those_of(name)) return;
     std::vector<std::string> possible;
     for (const InterfaceAddress& each : all) {
       if (!each.is_loopback) add_once(possible, each.interface);
@@ -98,8 +107,68 @@ std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
         fmt::format("{} is \"{}\": \"{}\" is no interface with an address that others could reach; "
                     "those are: {}",
                     kSocketInterfaceVariable, names, name, join_texts(possible)));
+  });
+  return selected;
+}
+
+std::vector<std::string> select_like_nccl(std::span<const InterfaceAddress> all,
+                                          std::string_view names) {
+  const bool are_excluded = names.starts_with('^');
+  if (are_excluded) names.remove_prefix(1);
+  const bool are_whole = names.starts_with('=');
+  if (are_whole) names.remove_prefix(1);
+  std::vector<std::string> selected;
+  for (const InterfaceAddress& each : all) {
+    bool is_named = false;
+    for_each_name(names, [&](std::string_view name) {
+      name = name.substr(0, name.find(':'));  // NCCL takes a port behind it
+      if (name.empty()) return;
+      is_named |= are_whole ? each.interface == name : each.interface.starts_with(name);
+    });
+    if (!each.is_loopback && is_named != are_excluded) add_once(selected, each.address);
   }
   return selected;
+}
+
+std::vector<std::string> published_of(std::span<const InterfaceAddress> all,
+                                      const EnvironmentSource& source) {
+  const auto text_of = [&](const char* name) { return source(name).value_or(""); };
+  if (const std::string own = text_of(kSocketInterfaceVariable); !own.empty()) {
+    return select_addresses(all, own);
+  }
+  // Gloo's are whole names.
+  for (const auto& [variable, prefix] :
+       {std::pair{"NCCL_SOCKET_IFNAME", ""}, std::pair{"GLOO_SOCKET_IFNAME", "="}}) {
+    const std::string names = text_of(variable);
+    if (names.empty()) continue;
+    std::vector<std::string> selected = select_like_nccl(all, prefix + names);
+    const std::string what = fmt::format("{} is \"{}\"", variable, names);
+    if (!selected.empty()) {
+      log_once(what, LogSeverity::INFO,
+               fmt::format("{}, and {} is not set: this worker tells the others {}", what,
+                           kSocketInterfaceVariable, join_texts(selected)));
+      return selected;
+    }
+    log_once(what, LogSeverity::WARNING,
+             fmt::format("{}: no interface of those has an address that others could reach, so "
+                         "this worker tells them all that it has; {} narrows them",
+                         what, kSocketInterfaceVariable));
+    break;
+  }
+  return select_addresses(all, "");
+}
+
+void note_unused_interfaces(std::span<const InterfaceAddress> all,
+                            const EnvironmentSource& source) {
+  const std::string names = source(kSocketInterfaceVariable).value_or("");
+  if (names.empty()) return;
+  try {
+    (void)select_addresses(all, names);
+  } catch (const ValueError& error) {
+    log_once(kSocketInterfaceVariable, LogSeverity::WARNING,
+             fmt::format("{}; it is not looked at here, since the workers meet on loopback",
+                         error.what()));
+  }
 }
 
 bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host) {
@@ -114,8 +183,7 @@ bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host
 }
 
 std::vector<std::string> local_addresses() {
-  return select_addresses(interface_addresses(),
-                          process_environment()(kSocketInterfaceVariable).value_or(""));
+  return published_of(interface_addresses(), process_environment());
 }
 
 }  // namespace crossdevice::detail

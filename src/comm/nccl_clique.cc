@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -44,6 +45,16 @@ std::exception_ptr with_words_of_nccl(const std::exception_ptr& why, const std::
   }
 }
 
+std::vector<RankInfo> blamed_by(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const OpError& known) {
+    return {known.culprits().begin(), known.culprits().end()};
+  } catch (...) {
+    return {};
+  }
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------- what is shared
@@ -53,10 +64,12 @@ void NcclClique::State::require_usable() {
   const std::lock_guard lock(mutex);
   if (!std::exchange(is_told, true)) std::rethrow_exception(first_error);
   const bool is_stuck = state.load(std::memory_order_relaxed) == NcclCliqueState::ABORT_INCOMPLETE;
-  throw FailedPreconditionError(fmt::format(
-      "NCCL's communicators of {} are broken since {}{}", devices.to_string(), broken_text,
-      is_stuck ? "; NCCL has not come back from their abort, so only the process's end is safe"
-               : ""));
+  throw FailedPreconditionError(
+      fmt::format(
+          "NCCL's communicators of {} are broken since {}{}", devices.to_string(), broken_text,
+          is_stuck ? "; NCCL has not come back from their abort, so only the process's end is safe"
+                   : ""),
+      {.operation = {}, .culprits = blamed_by(first_error)});
 }
 
 void NcclClique::State::break_with(std::exception_ptr why, bool is_known_everywhere) noexcept {

@@ -2,7 +2,9 @@
 #include "crossdevice/comm/open_mpi_cluster_resolver.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
@@ -15,11 +17,34 @@ constexpr std::uint64_t kJobStep = 4096;  // ORTE keeps the low bits of a job's 
 
 using detail::LauncherVariables;
 
-/// "283705344.0;tcp://192.0.2.2,198.51.100.7:37563;tcp6://[fe80::1]:37563": the job's number and the first address.
+/// "283705344.0;tcp://192.0.2.2,198.51.100.7:37563;tcp6://[fd00::2,fd00::7]:37563": the job's number, and the addresses of mpirun's host.
 struct Uri {
   std::uint64_t job = 0;
-  std::string host;
+  std::vector<std::string> hosts;
 };
+
+/// Adds the hosts of "tcp://192.0.2.2,198.51.100.7:37563" or of the like for IPv6, and none of something else; false where they cannot be read.
+bool add_hosts(std::string_view contact, std::vector<std::string>& hosts) {
+  std::string_view end = ":";
+  if (contact.starts_with("tcp://")) {
+    contact.remove_prefix(6);
+  } else if (contact.starts_with("tcp6://[")) {
+    contact.remove_prefix(8);
+    end = "]";
+  } else {
+    return true;
+  }
+  const std::size_t length = contact.find(end);
+  if (length == std::string_view::npos) return false;
+  contact = contact.substr(0, length);
+  for (std::size_t begin = 0; begin <= contact.size();) {
+    const std::size_t comma = std::min(contact.find(',', begin), contact.size());
+    if (comma == begin) return false;
+    hosts.emplace_back(contact.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return true;
+}
 
 std::optional<Uri> parse_uri(std::string_view text) {
   const std::size_t dot = text.find('.');
@@ -29,19 +54,14 @@ std::optional<Uri> parse_uri(std::string_view text) {
   }
   const std::optional<std::uint64_t> job = detail::parse_digits(text.substr(0, dot));
   if (!job.has_value()) return std::nullopt;
-  std::string_view contact = text.substr(semicolon + 1);
-  std::string_view ends = ",:";
-  if (contact.starts_with("tcp://")) {
-    contact.remove_prefix(6);
-  } else if (contact.starts_with("tcp6://[")) {
-    contact.remove_prefix(8);
-    ends = ",]";
-  } else {
-    return std::nullopt;
+  Uri uri{*job, {}};
+  for (std::size_t begin = semicolon + 1; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(';', begin), text.size());
+    if (!add_hosts(text.substr(begin, end - begin), uri.hosts)) return std::nullopt;
+    begin = end + 1;
   }
-  const std::size_t end = contact.find_first_of(ends);
-  if (end == 0 || end == std::string_view::npos) return std::nullopt;
-  return Uri{*job, std::string(contact.substr(0, end))};
+  if (uri.hosts.empty()) return std::nullopt;
+  return uri;
 }
 
 /// FNV-1a: the same number on every worker from a name that only this job has.
@@ -51,20 +71,28 @@ std::uint64_t hash_of(std::string_view text) {
   return hash ^ (hash >> 32U);
 }
 
-std::string chief_address(const LauncherVariables& variables, bool is_one_host) {
+/// Where rank 0 may listen, the likeliest first; nothing where nobody says.
+std::vector<std::string> chief_addresses(const LauncherVariables& variables, bool is_one_host) {
   std::string given = variables.find_chief_address();
-  if (!given.empty()) return given;
+  if (!given.empty()) return {std::move(given)};
   if (const std::optional<std::string> text = variables.find(kUriVariable)) {
     const std::optional<Uri> uri = parse_uri(*text);
     if (!uri.has_value()) {
       throw variables.error(kUriVariable, "a URI like '283705344.0;tcp://192.0.2.2:37563'", *text);
     }
-    return detail::join_host_port(is_one_host ? "127.0.0.1" : uri->host,
-                                  detail::port_of_job(uri->job / kJobStep));
+    const std::uint16_t port = detail::port_of_job(uri->job / kJobStep);
+    if (is_one_host) return {detail::join_host_port("127.0.0.1", port)};
+    std::vector<std::string> addresses;
+    addresses.reserve(uri->hosts.size());
+    for (const std::string& host : uri->hosts) {
+      if (host.starts_with("fe80:")) continue;  // of a link, which nobody names
+      addresses.push_back(detail::join_host_port(host, port));
+    }
+    return addresses;
   }
   const std::optional<std::string> job = variables.find("PMIX_NAMESPACE");
-  if (!is_one_host || !job.has_value()) return "";
-  return detail::join_host_port("127.0.0.1", detail::port_of_job(hash_of(*job)));
+  if (!is_one_host || !job.has_value()) return {};
+  return {detail::join_host_port("127.0.0.1", detail::port_of_job(hash_of(*job)))};
 }
 
 }  // namespace
@@ -92,8 +120,13 @@ WorkerIdentity OpenMpiClusterResolver::identity_implementation() const {
     identity.local_rank = local->rank;
     identity.local_num_workers = local->size;
   }
-  if (place.size > 1) {
-    identity.chief_address = chief_address(variables, identity.local_num_workers == place.size);
+  if (place.size == 1) return identity;
+  std::vector<std::string> addresses =
+      chief_addresses(variables, identity.local_num_workers == place.size);
+  if (!addresses.empty()) {
+    identity.chief_address = std::move(addresses[0]);
+    addresses.erase(addresses.begin());
+    identity.more_chief_addresses = std::move(addresses);
   }
   return identity;
 }

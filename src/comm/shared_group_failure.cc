@@ -172,6 +172,7 @@ void SharedMemoryGroup::State::fail_by_absence(const Peer& owner, const std::str
 void SharedMemoryGroup::State::break_with(StatusCode code, const std::string& text,
                                           std::vector<RankInfo> culprits) {
   broken_text = text + note_on_error;
+  broken_by = culprits;
   throw_op_error(code, broken_text,
                  {.operation = {}, .culprits = std::move(culprits), .inputs_intact = true});
 }

@@ -81,6 +81,13 @@ std::string error_text() { return std::generic_category().message(errno); }
 constexpr char kWant = 'W';  // it lacks something
 constexpr char kOther = 'T';
 
+/// Whom an error blames that has come to `self`; itself, where that is nobody.
+std::vector<RankInfo> blamed_by(const std::exception& error, const RankInfo& self) {
+  const auto* const known = dynamic_cast<const OpError*>(&error);
+  if (known == nullptr || known->culprits().empty()) return {self};
+  return {known->culprits().begin(), known->culprits().end()};
+}
+
 }  // namespace
 
 /// Maps a member's flags and slots as it announced them; returns what went wrong. ResourceExhaustedError, std::bad_alloc: this worker lacks something.
@@ -193,7 +200,8 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
 
 void SharedMemoryGroup::State::require_whole() const {
   if (broken_text.empty()) return;
-  throw FailedPreconditionError("the group of workers is broken since " + broken_text);
+  throw FailedPreconditionError("the group of workers is broken since " + broken_text,
+                                {.operation = {}, .culprits = broken_by});
 }
 
 /// Of what is under way all has been done here; the others wait for nothing more.
@@ -293,6 +301,7 @@ void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end
     } catch (const std::exception& error) {
       end_waiting(is_end);
       broken_text = error.what();
+      broken_by = blamed_by(error, peer(rank).info);
       throw;
     }
     if (!comes) fail(deadline, is_end);
@@ -502,6 +511,7 @@ void SharedMemoryGroup::give_up(const std::string& text) {
   wake_all(state_->own_flags->phase);
   state_->may_be_written = true;
   state_->broken_text = text;
+  state_->broken_by = {info()};
 }
 
 void SharedMemoryGroup::fail_alone(const std::exception& error) {

@@ -214,9 +214,11 @@ std::size_t TcpConnection::num_missing(std::size_t size) const {
   return expected > num_there ? expected - num_there : kMaxTcpHeadBytes;
 }
 
-bool TcpConnection::is_end_next() const {
+bool TcpConnection::may_end_next() const {
   const std::span<const std::byte> bytes(buffer_.data() + begin_, end_ - begin_);
-  return !has_head_ && bytes.size() >= kTcpKindBytes && tcp_kind(bytes) != TcpFrameKind::MESSAGE;
+  if (has_head_) return false;
+  if (bytes.size() < kTcpKindBytes) return is_more_there_;
+  return tcp_kind(bytes) != TcpFrameKind::MESSAGE;
 }
 
 std::span<const std::byte> TcpConnection::ahead() const {
@@ -247,6 +249,7 @@ TcpConnection::Result TcpConnection::read(std::span<std::byte> payload, std::siz
   std::size_t size = 0;
   const Result result = tls_ ? receive_encrypted(parts, size) : receive(parts, size);
   if (result == Result::ENDED) has_ended_ = true;
+  is_more_there_ = size == parts.payload.size() + parts.ahead.size();
   num_read = std::min(size, payload.size());
   num_expected_ -= num_read;
   end_ += size - num_read;

@@ -318,7 +318,7 @@ bool TcpKind::pull(int from) {
       const std::optional<std::span<std::byte>> wanted = take(from, has_moved);
       if (!wanted.has_value()) break;
       // Nothing is waited for any more.
-      if (had_receives && peer(from).receives.is_empty() && !connection.is_end_next()) break;
+      if (had_receives && peer(from).receives.is_empty() && !connection.may_end_next()) break;
       std::size_t num_read = 0;
       const TcpConnection::Result result =
           connection.has_ended() ? TcpConnection::Result::ENDED : read(from, *wanted, num_read);

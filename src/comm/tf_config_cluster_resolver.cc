@@ -17,6 +17,16 @@ detail::TFConfig read(const EnvironmentSource& source) {
   return text.has_value() ? detail::parse_tf_config(*text) : detail::TFConfig{};
 }
 
+/// Whether a task of `job` finds nobody to train with.
+bool is_alone(const ClusterSpec& cluster, const std::optional<std::string>& job) {
+  if (job == "evaluator") return false;  // as everywhere
+  int num_tasks = 0;
+  for (const char* each : {"chief", "worker"}) {
+    if (cluster.has_job(each)) num_tasks += cluster.num_tasks(each);
+  }
+  return num_tasks == 1;
+}
+
 }  // namespace
 
 TFConfigClusterResolver::TFConfigClusterResolver(TFConfigOptions options)
@@ -61,14 +71,17 @@ std::string TFConfigClusterResolver::master(const std::optional<std::string>& ta
 
 WorkerIdentity TFConfigClusterResolver::identity_implementation() const {
   const detail::TFConfig config = read(options_.source);
-  if (config.is_sparse_cluster) {
+  const std::optional<std::string> job =
+      options_.task_type.has_value() ? options_.task_type : config.task_type;
+  const std::optional<int> task =
+      options_.task_id.has_value() ? options_.task_id : config.task_index;
+  if (config.is_sparse_cluster && is_alone(config.cluster_spec, job)) {
     throw ValueError(
-        "TF_CONFIG: 'sparseCluster' tells a worker of no other worker, so that they cannot train "
-        "together; TFJob writes 'cluster' without enableDynamicWorker");
+        "TF_CONFIG: 'sparseCluster' lists no worker but this one, so there may be others that it "
+        "cannot meet: TFJob with enableDynamicWorker tells a worker of no other; without it TFJob "
+        "writes 'cluster', with all of them");
   }
-  return detail::identity_of_task(
-      config.cluster_spec, options_.task_type.has_value() ? options_.task_type : config.task_type,
-      options_.task_id.has_value() ? options_.task_id : config.task_index, kName);
+  return detail::identity_of_task(config.cluster_spec, job, task, kName);
 }
 
 }  // namespace crossdevice

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/core/log.h"
+
 #include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
 
@@ -25,6 +27,18 @@ bool is_pod(const EnvironmentSource& source) {
 bool is_torchrun(const EnvironmentSource& source) {
   const LauncherVariables variables("", source);
   return variables.find("RANK").has_value() && variables.find("WORLD_SIZE").has_value();
+}
+
+/// A number of processes per pod is for torchrun, which has started none here.
+void note_processes(const LauncherVariables& variables) {
+  const std::optional<std::string> count = variables.find("PET_NPROC_PER_NODE");
+  if (!count.has_value() || *count == "1") return;
+  // "auto" and the like are as many as there are devices, which one worker takes as well.
+  const bool is_number = detail::parse_digits(*count).has_value();
+  log_once("PET_NPROC_PER_NODE=" + *count, is_number ? LogSeverity::WARNING : LogSeverity::INFO,
+           fmt::format("PET_NPROC_PER_NODE is '{}', but no torchrun has started this process: the "
+                       "pod is one worker, with all of its devices",
+                       detail::printable(*count)));
 }
 
 WorkerIdentity pod_identity(const EnvironmentSource& source) {
@@ -50,6 +64,7 @@ WorkerIdentity pod_identity(const EnvironmentSource& source) {
   identity.rank = variables.require_number("PET_NODE_RANK", 0, identity.num_workers - 1);
   identity.local_rank = 0;
   identity.local_num_workers = 1;
+  note_processes(variables);
   if (identity.num_workers > 1) {
     identity.chief_address = variables.find_chief_address();
     if (identity.chief_address.empty()) {
@@ -77,10 +92,13 @@ WorkerIdentity torchrun_identity(const EnvironmentSource& source) {
     if (identity.chief_address.empty()) {
       const std::string host = variables.require("MASTER_ADDR");
       const int port = variables.require_number("MASTER_PORT", 1, kMaxPort);
+      // All of torchrun's workers are on one machine: nobody else has to find rank 0, and strangers cannot.
+      const bool is_one_host = identity.local_num_workers == identity.num_workers;
       const bool is_taken = variables.find("TORCHELASTIC_USE_AGENT_STORE") == "True";
       identity.chief_address = detail::join_host_port(
-          host, is_taken ? detail::port_of_job(static_cast<std::uint64_t>(port) + 1)
-                         : static_cast<std::uint16_t>(port));
+          is_one_host ? "127.0.0.1" : host,
+          is_taken ? detail::port_of_job(static_cast<std::uint64_t>(port) + 1)
+                   : static_cast<std::uint16_t>(port));
     }
   }
   return identity;

@@ -102,8 +102,14 @@ WorkerLayout make_worker_layout(const Devices& worker_devices, const Devices& co
     }
     layout.workers[number].push_back(i);
   }
-  for (const std::size_t number : number_of) {
-    if (number != kAbsent) layout.listed.push_back(number);
+  for (std::size_t place = 0; place < number_of.size(); ++place) {
+    if (number_of[place] == kAbsent) {
+      throw ValueError(fmt::format(
+          "MultiWorkerAllReduce: worker {} has no component of the value, which lies on {}: the "
+          "result would be a sum without it",
+          worker_devices[place].name(), components.to_string()));
+    }
+    layout.listed.push_back(number_of[place]);
   }
   return layout;
 }

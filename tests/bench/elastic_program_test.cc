@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 constexpr int kWorkers = 3;
 constexpr int kEpochs = 150;
 
-std::vector<std::string> command(const train::TemporaryDirectory& data) {
+std::vector<std::string> command(const train::TemporaryDirectory& data, int workers = kWorkers) {
   return {"-n",
-          std::to_string(kWorkers),
+          std::to_string(workers),
           "--keep-going",
           "--",
           CROSSDEVICE_TRAIN_PROGRAM,
@@ -76,11 +76,55 @@ TEST_P(ElasticProgram, TheOthersGoOnWhenOneIsKilled) {
                                              "go on\n",
                                              GetParam())));
   EXPECT_THAT(job.err, HasSubstr("; 2 workers go on, in epoch "));
+  EXPECT_THAT(job.err, HasSubstr(" of its steps\n"));
   EXPECT_THAT(job.err, HasSubstr(fmt::format("rank {}", GetParam())));
   expect_every_epoch(job.out);
   EXPECT_THAT(job.out, HasSubstr(", the same on every replica\n"));
   // As well as undisturbed, of which elastic_training_test compares the weights.
   EXPECT_GT(number_after("test accuracy ", job.out), 90) << job.out;
+}
+
+/// The workers of a job that has come so far that they train.
+std::vector<pid_t> training_workers(run::RunningJob& job) {
+  EXPECT_TRUE(job.read_until("epoch 2/")) << job.out << job.err;
+  return job.workers();
+}
+
+TEST(ElasticProgramTest, MoreWorkersThanThereAreCannotBeNeeded) {
+  const train::TemporaryDirectory data;
+  train::write_small_data_set(data.path(), {.num_train = 400, .num_test = 50});
+  std::vector<std::string> arguments = command(data, 2);
+  arguments.insert(arguments.end(), {"--min-workers", "3"});
+  run::RunningJob job(arguments);
+  EXPECT_NE(job.finish(), 0) << job.out;
+  EXPECT_THAT(job.err, HasSubstr("--min-workers is 3, more than there are workers: 2"));
+}
+
+TEST(ElasticProgramTest, WhereTooFewAreLeftTheOptionIsNamed) {
+  const train::TemporaryDirectory data;
+  train::write_small_data_set(data.path(), {.num_train = 4000, .num_test = 500});
+  run::RunningJob job(command(data, 2));
+  const std::vector<pid_t> workers = training_workers(job);
+  ASSERT_EQ(workers.size(), 2U);
+  ASSERT_EQ(::kill(workers[1], SIGKILL), 0);
+  EXPECT_NE(job.finish(), 0) << job.out;
+  EXPECT_THAT(job.err, HasSubstr("1 of 2 workers are left, 2 are needed"));
+  EXPECT_THAT(job.err, HasSubstr("; --min-workers 1 lets so few go on"));
+}
+
+// As crossdevice-run goes on calling it.
+TEST(ElasticProgramTest, WhoIsLostLaterIsCalledWhatItWasAtTheStart) {
+  const train::TemporaryDirectory data;
+  train::write_small_data_set(data.path(), {.num_train = 4000, .num_test = 500});
+  run::RunningJob job(command(data, 4));
+  const std::vector<pid_t> workers = training_workers(job);
+  ASSERT_EQ(workers.size(), 4U);
+  ASSERT_EQ(::kill(workers[1], SIGKILL), 0);
+  ASSERT_TRUE(job.read_error_until("; 3 workers go on")) << job.err;
+  ASSERT_EQ(::kill(workers[2], SIGKILL), 0);
+  EXPECT_EQ(job.finish(), 0) << job.out << job.err;
+  EXPECT_THAT(job.err, HasSubstr("rank 1 (of epoch 2; rank 2 at the start)"));
+  EXPECT_THAT(job.err, HasSubstr("; 2 workers go on, in epoch "));
 }
 
 }  // namespace

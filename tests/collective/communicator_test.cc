@@ -118,6 +118,39 @@ int everything(Cluster& joined) {
   return 0;
 }
 
+/// In place is this rank's place; else input and output are apart.
+int overlap(Cluster& joined) {
+  Communicator world(shared(joined));
+  const auto ranks = static_cast<std::size_t>(world.num_workers());
+  const auto rank = static_cast<std::size_t>(world.rank());
+  constexpr std::size_t kPart = 500;
+  std::vector<float> row(kPart * (ranks + 1), static_cast<float>(rank));
+  const auto at = [&](std::size_t begin, std::size_t count) {
+    return Tensor::view(std::span(row).subspan(begin, count), "CPU:0");
+  };
+  const Tensor whole = at(0, kPart * ranks);
+  for (const std::size_t begin :
+       {rank * kPart + 1, kPart * ranks - 1, (rank + 1) % ranks * kPart}) {
+    if (begin == rank * kPart) continue;  // there is but one rank
+    const Tensor part = at(begin, kPart);
+    EXPECT_THROW(world.all_gather(part, whole), ValueError) << begin;
+    EXPECT_THROW(world.reduce_scatter(ReduceOp::SUM, whole, part), ValueError) << begin;
+    if (rank != 0) continue;
+    EXPECT_THROW(world.gather(part, whole, 0), ValueError) << begin;
+  }
+  world.all_gather(at(rank * kPart, kPart), whole);
+  for (std::size_t i = 0; i < kPart * ranks; ++i) {
+    if (row[i] != static_cast<float>(i / kPart)) return 1;
+  }
+  world.reduce_scatter(ReduceOp::MAX, whole, at(rank * kPart, kPart));
+  world.all_gather(at(rank * kPart, kPart), whole);
+  world.gather(at(rank * kPart, kPart), whole, 0);
+  for (std::size_t i = 0; i < kPart * ranks; ++i) {
+    if (row[i] != static_cast<float>(i / kPart)) return 2;
+  }
+  return 0;
+}
+
 /// Rank 1 makes another call; everybody hears of it before anything is written.
 int different_counts(Cluster& joined) {
   const std::shared_ptr<Cluster> cluster(&joined, [](Cluster*) {});
@@ -249,6 +282,10 @@ INSTANTIATE_TEST_SUITE_P(Workers, CommunicatorTest,
 
 TEST_P(CommunicatorTest, DoesEverything) { EXPECT_EQ(run("everything"), all_well(num_workers())); }
 
+TEST_P(CommunicatorTest, InPlaceIsTheRanksOwnPlace) {
+  EXPECT_EQ(run("overlap"), all_well(num_workers()));
+}
+
 TEST_P(CommunicatorTest, EveryCallIsABarAndIsCountedOnce) {
   EXPECT_EQ(run("every_call_is_observed"), all_well(num_workers()));
 }
@@ -271,6 +308,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {{"everything", crossdevice::everything},
        {"different_counts", crossdevice::different_counts},
+       {"overlap", crossdevice::overlap},
        {"every_call_is_observed", crossdevice::every_call_is_observed},
        {"a_timeout_is_counted", crossdevice::a_timeout_is_counted}});
 }

@@ -129,7 +129,7 @@ TEST(ChiefLinkTest, AWorkerOfAnotherMachineWithoutASecretTellsTheChiefThatItGoes
   EXPECT_THROW((void)ControlPlane::join(options, Deadline::after(std::chrono::seconds(60))),
                FailedPreconditionError);
   chief.join();
-  EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret"));
+  EXPECT_THAT(log.texts(), HasSubstr("a worker that did not come over loopback has no secret"));
 }
 
 /// Where a chief is sought and somebody else is found.

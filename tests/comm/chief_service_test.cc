@@ -368,10 +368,11 @@ TEST_F(ChiefServiceTest, AWorkerOfAnotherMachineWithoutASecretIsSpokenOfAtOnce) 
   Client forgetful(port_, host_);  // it says no more
   (void)hear(forgetful, ControlKind::CHALLENGE);
   forgetful.say(ControlKind::GOODBYE, "");
-  EXPECT_THAT(refusal(forgetful), HasSubstr("a worker of another machine has no secret"));
+  EXPECT_THAT(refusal(forgetful),
+              HasSubstr("a worker that did not come over loopback has no secret"));
   EXPECT_TRUE(is_dismissed(forgetful));
   EXPECT_THAT(log.texts(), HasSubstr("refused a connection from " + host_));
-  EXPECT_THAT(log.texts(), HasSubstr("a worker of another machine has no secret: set "
+  EXPECT_THAT(log.texts(), HasSubstr("a worker that did not come over loopback has no secret: set "
                                      "CROSSDEVICE_SECRET_FILE on all workers"));
 }
 

@@ -113,6 +113,10 @@ int split(Cluster& cluster) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] != std::to_string(mine[i])) return 3;
   }
+  // Whoever is not in it may call it or not, and gets nothing.
+  const std::vector<int> others =
+      cluster.rank() % 2 == 0 ? std::vector<int>{1} : std::vector<int>{0};
+  if (cluster.rank() > 1 && cluster.subgroup(others) != nullptr) return 5;
   const std::shared_ptr<Cluster> again = cluster.subgroup(mine);
   if (again->id() == half->id()) return 4;
   again->barrier();

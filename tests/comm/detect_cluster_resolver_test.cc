@@ -8,11 +8,13 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/environment_map.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
@@ -78,6 +80,25 @@ TEST(DetectClusterResolverTest, EveryLauncherIsFoundByItself) {
   EXPECT_EQ(detect({{"PMIX_RANK", "1"}, {"CROSSDEVICE_NUM_WORKERS", "2"}}).launcher, "PMIx");
 }
 
+// Each worker would work alone, and nothing would fail.
+TEST(DetectClusterResolverTest, AnUnknownLauncherOfSeveralIsWarnedOfOnce) {
+  const testing::LogKeeper log;
+  for (const Variables& quiet :
+       {Variables{}, Variables{{"WORLD_SIZE", "1"}},
+        Variables{{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "1"}},
+        both(torchrun("1", "2"), {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}),
+        Variables{{"HOROVOD_SIZE", "2"}, {"CROSSDEVICE_LAUNCHER", "none"}}}) {
+    (void)detect(quiet);
+    EXPECT_THAT(log.texts(), Not(HasSubstr("works alone")));
+  }
+  const Variables horovod{{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "4"}, {"RANK", "1"}};
+  for (int times = 0; times < 2; ++times) EXPECT_EQ(detect(horovod).num_workers, 1);
+  EXPECT_THAT(log.texts(), HasSubstr("HOROVOD_RANK is '1', HOROVOD_SIZE is '4', RANK is '1', but"));
+  EXPECT_THAT(log.texts(), HasSubstr("this worker works alone"));
+  const std::string texts = log.texts();
+  EXPECT_EQ(texts.find("works alone"), texts.rfind("works alone"));
+}
+
 TEST(DetectClusterResolverTest, AStrayVariableIsNobody) {
   for (const Variables& variables :
        {Variables{{"RANK", "1"}}, Variables{{"WORLD_SIZE", "2"}}, Variables{{"PMI_RANK", "1"}},
@@ -128,6 +149,41 @@ TEST(DetectClusterResolverTest, TwoThatDisagreeAreNamedWithTheirValues) {
   // Also where the third one is the odd one out.
   expect_error(both(both(torchrun("1", "2"), pmi("1", "2")), slurm("0", "2")),
                "torchrun says rank 1 of 2, but Slurm says rank 0 of 2");
+}
+
+// Open MPI 4.1.4 that has three nodes from Slurm, two workers on each: on the third.
+TEST(DetectClusterResolverTest, SlurmsTaskMayBeADaemonOfMpirun) {
+  const Variables inside{{"OMPI_COMM_WORLD_RANK", "5"},
+                         {"OMPI_COMM_WORLD_SIZE", "6"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                         {"OMPI_MCA_orte_hnp_uri", "1155596288.0;tcp://192.0.2.2:46691"},
+                         {"OMPI_MCA_orte_local_daemon_uri", "1155596288.2;tcp://192.0.2.4:34811"},
+                         {"OMPI_MCA_orte_num_nodes", "3"},
+                         {"SLURM_JOB_ID", "77"},
+                         {"SLURM_PROCID", "1"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "1"},
+                         {"SLURM_NTASKS", "2"},
+                         {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                         {"SLURM_STEP_NODELIST", "nodeb,nodec"}};
+  const WorkerIdentity identity = detect(inside);
+  EXPECT_EQ(identity.launcher, "Open MPI");
+  EXPECT_EQ(identity.rank, 5);
+  EXPECT_EQ(identity.num_workers, 6);
+  // An mpirun that srun has started is its workers' daemon itself; of other tasks, and other jobs, none is.
+  for (const auto& [name, value] :
+       {std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596288.0;tcp://192.0.2.2:46691"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596288.1;tcp://192.0.2.3:34811"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", "1155596289.2;tcp://192.0.2.4:34811"},
+        std::pair{"OMPI_MCA_orte_local_daemon_uri", ""}, std::pair{"OMPI_MCA_orte_num_nodes", "1"},
+        std::pair{"OMPI_MCA_orte_num_nodes", ""}, std::pair{"SLURM_LOCALID", "1"}}) {
+    Variables changed = inside;
+    changed[name] = value;
+    if (changed["SLURM_LOCALID"] == "1") changed["SLURM_STEP_TASKS_PER_NODE"] = "2(x2)";
+    expect_error(changed, "Open MPI says rank 5 of 6, but Slurm says rank 1 of 2");
+  }
 }
 
 TEST(DetectClusterResolverTest, CrossdeviceLauncherPicksOne) {

@@ -12,12 +12,14 @@
 #include "crossdevice/core/error.h"
 
 #include "comm/environment_map.h"
+#include "support/log_keeper.h"
 
 namespace crossdevice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 /// `variables` with one changed; an empty value counts as unset.
@@ -82,6 +84,17 @@ TEST(TorchrunClusterResolverTest, TheLocalHalfMayBeMissingAndIPv6GetsBrackets) {
   EXPECT_EQ(identity.chief_address, "[fd00::1]:29500");
 }
 
+// As scripts write it that take the machine's own name or address for MASTER_ADDR.
+TEST(TorchrunClusterResolverTest, OnOneMachineRankZeroListensOnLoopback) {
+  Variables variables = changed(kTorchrun, "LOCAL_WORLD_SIZE", "4");
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address, "127.0.0.1:29500");
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address,
+            "127.0.0.1:" + std::to_string(61440 + 29501 % 4096));
+  variables["CROSSDEVICE_CHIEF_ADDRESS"] = "b:7";
+  EXPECT_EQ(resolve<TorchrunClusterResolver>(variables).chief_address, "b:7");
+}
+
 TEST(TorchrunClusterResolverTest, OurOwnAddressWins) {
   Variables variables = changed(kTorchrun, "CROSSDEVICE_CHIEF_ADDRESS", "b:7");
   variables.erase("MASTER_ADDR");
@@ -113,6 +126,17 @@ const Variables kPod{{"PET_NNODES", "2"},
                      {"PET_NODE_RANK", "1"},
                      {"PET_MASTER_ADDR", "job-node-0-0.job"},
                      {"PET_MASTER_PORT", "29500"}};
+
+TEST(TorchrunClusterResolverTest, ProcessesThatNobodyStartsAreSaid) {
+  const testing::LogKeeper log;
+  for (const char* quiet : {"", "1", "auto"}) {  // of these the last is no warning
+    (void)resolve<TorchrunClusterResolver>(changed(kPod, "PET_NPROC_PER_NODE", quiet));
+    EXPECT_THAT(log.texts(), Not(HasSubstr("PET_NPROC_PER_NODE is '1'")));
+  }
+  EXPECT_THAT(log.texts(), ::testing::IsEmpty());
+  (void)resolve<TorchrunClusterResolver>(changed(kPod, "PET_NPROC_PER_NODE", "8"));
+  EXPECT_THAT(log.texts(), HasSubstr("PET_NPROC_PER_NODE is '8', but no torchrun has started"));
+}
 
 TEST(TorchrunClusterResolverTest, APodIsOneWorker) {
   for (const Variables& variables :
@@ -166,6 +190,9 @@ TEST(OpenMpiClusterResolverTest, ReadsWhatMpirunSets) {
   EXPECT_EQ(identity.local_num_workers, 2);
   EXPECT_EQ(identity.chief_address,
             "192.0.2.2:" + std::to_string(61440 + (283705344 / 4096) % 4096));
+  EXPECT_THAT(identity.more_chief_addresses,
+              ElementsAre("198.51.100.7:" + std::to_string(61440 + (283705344 / 4096) % 4096),
+                          "[fd00::2]:" + std::to_string(61440 + (283705344 / 4096) % 4096)));
   EXPECT_EQ(identity.launcher, "Open MPI");
 }
 
@@ -175,12 +202,14 @@ TEST(OpenMpiClusterResolverTest, EveryFormOfTheUri) {
         .chief_address;
   };
   EXPECT_EQ(address("0.0;tcp://10.96.0.1:34911"), "10.96.0.1:61440");
-  EXPECT_EQ(address("4096.0;tcp6://[fe80::1,fd00:2::3]:43370"), "[fe80::1]:61441");
   EXPECT_EQ(address("8192.0;tcp://head.cluster:1"), "head.cluster:61442");
+  EXPECT_EQ(address("8192.0;usock;tcp://head.cluster:1;"), "head.cluster:61442");
+  EXPECT_EQ(address("4096.0;tcp6://[fe80::1,fd00:2::3]:43370"), "[fd00:2::3]:61441");
 }
 
 TEST(OpenMpiClusterResolverTest, OnOneHostTheChiefIsOnLoopback) {
   const Variables one_host = changed(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  EXPECT_THAT(resolve<OpenMpiClusterResolver>(one_host).more_chief_addresses, ::testing::IsEmpty());
   EXPECT_THAT(resolve<OpenMpiClusterResolver>(one_host).chief_address,
               ::testing::StartsWith("127.0.0.1:"));
   // Open MPI 5 has no URI, but a name that is the job's own.
@@ -209,9 +238,10 @@ TEST(OpenMpiClusterResolverTest, WhatIsMissingOrWrongIsNamed) {
                          "Open MPI: OMPI_COMM_WORLD_SIZE is not set");
   expect_error<Resolver>(changed(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", ""),
                          "OMPI_COMM_WORLD_LOCAL_RANK is '1', but");
-  for (const char* uri : {"x", ";", "1;tcp://a:1", "x.0;tcp://a:1", "1.0;", "1.0;udp://a:1",
-                          "1.0;tcp://", "1.0;tcp://:1", "1.0;tcp://a", "1.0;tcp6://[a",
-                          "1.0;tcp6://a:1", "-1.0;tcp://a:1", ".0;tcp://a:1"}) {
+  for (const char* uri :
+       {"x", ";", "1;tcp://a:1", "x.0;tcp://a:1", "1.0;", "1.0;udp://a:1", "1.0;tcp://",
+        "1.0;tcp://:1", "1.0;tcp://a", "1.0;tcp6://[a", "1.0;tcp6://a:1", "1.0;tcp://a,:1",
+        "1.0;tcp://a:1;tcp6://[", "-1.0;tcp://a:1", ".0;tcp://a:1"}) {
     expect_error<Resolver>(changed(kOpenMpi, "OMPI_MCA_orte_hnp_uri", uri),
                            "OMPI_MCA_orte_hnp_uri: expected a URI");
   }

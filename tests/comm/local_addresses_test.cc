@@ -12,10 +12,15 @@
 
 #include "crossdevice/core/error.h"
 
+#include "comm/environment_map.h"
+#include "support/log_keeper.h"
+
 namespace crossdevice::detail {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -46,6 +51,51 @@ TEST(LocalAddressesTest, ANameWithoutAnAddressIsAnErrorThatSaysWhichHaveOne) {
     }
   }
   EXPECT_THROW((void)select_addresses({}, "eth0"), ValueError);
+}
+
+TEST(LocalAddressesTest, NcclsNamesAreBeginningsNamesOrExceptions) {
+  EXPECT_THAT(select_like_nccl(kAll, "eth"),
+              ElementsAre("10.0.0.1", "10.1.0.1", "10.0.0.9", "fd00::1"));
+  EXPECT_THAT(select_like_nccl(kAll, "=eth"), IsEmpty());
+  EXPECT_THAT(select_like_nccl(kAll, "=bridge,eth1:4711"), ElementsAre("10.1.0.1", "172.17.0.1"));
+  EXPECT_THAT(select_like_nccl(kAll, "^bri,same"),
+              ElementsAre("10.0.0.1", "10.1.0.1", "10.0.0.9", "fd00::1"));
+  EXPECT_THAT(select_like_nccl(kAll, "^=eth0,same,eth"), ElementsAre("10.1.0.1", "172.17.0.1"));
+  EXPECT_THAT(select_like_nccl(kAll, "lo"), IsEmpty());
+}
+
+TEST(LocalAddressesTest, OursCountsThenNcclsThenGloos) {
+  Variables variables{{"CROSSDEVICE_SOCKET_IFNAME", "bridge"},
+                      {"NCCL_SOCKET_IFNAME", "eth1"},
+                      {"GLOO_SOCKET_IFNAME", "eth0"}};
+  EXPECT_THAT(published_of(kAll, source_of(variables)), ElementsAre("172.17.0.1"));
+  variables["CROSSDEVICE_SOCKET_IFNAME"] = "";
+  EXPECT_THAT(published_of(kAll, source_of(variables)), ElementsAre("10.1.0.1"));
+  variables.erase("NCCL_SOCKET_IFNAME");
+  EXPECT_THAT(published_of(kAll, source_of(variables)),
+              ElementsAre("10.0.0.1", "10.0.0.9", "fd00::1"));
+  EXPECT_THAT(published_of(kAll, source_of({})), ElementsAreArray(select_addresses(kAll, "")));
+  variables["CROSSDEVICE_SOCKET_IFNAME"] = "nope0";
+  EXPECT_THROW((void)published_of(kAll, source_of(variables)), ValueError);
+}
+
+// It is not a setting of ours that is wrong.
+TEST(LocalAddressesTest, OtherPeoplesNamesThatLeaveNothingAreAsIfUnset) {
+  const testing::LogKeeper log;
+  const Variables variables{{"NCCL_SOCKET_IFNAME", "=lo"}, {"GLOO_SOCKET_IFNAME", "eth1"}};
+  EXPECT_THAT(published_of(kAll, source_of(variables)),
+              ElementsAreArray(select_addresses(kAll, "")));
+  EXPECT_THAT(log.texts(), HasSubstr("NCCL_SOCKET_IFNAME is \"=lo\": no interface"));
+}
+
+TEST(LocalAddressesTest, AWrongNameThatNobodyNeedsIsSaid) {
+  const testing::LogKeeper log;
+  note_unused_interfaces(kAll, source_of({}));
+  note_unused_interfaces(kAll, source_of({{"CROSSDEVICE_SOCKET_IFNAME", "eth0"}}));
+  EXPECT_THAT(log.texts(), IsEmpty());
+  note_unused_interfaces(kAll, source_of({{"CROSSDEVICE_SOCKET_IFNAME", "nope0"}}));
+  EXPECT_THAT(log.texts(),
+              AllOf(HasSubstr("\"nope0\" is no interface"), HasSubstr("it is not looked at here")));
 }
 
 TEST(LocalAddressesTest, OnlyWhatIsCertainIsElsewhere) {

@@ -118,14 +118,14 @@ TEST_F(TcpConnectionTest, ReadsWhatIsMissingOfAFrameAndNoMore) {
   EXPECT_EQ(connection_->num_missing(8), second.size());
   ASSERT_EQ(read_ahead(connection_->num_missing(8)), TcpConnection::Result::MOVED);
   EXPECT_EQ(num_held(), third.size());
-  EXPECT_FALSE(connection_->is_end_next());
   take_message(8);
+  EXPECT_TRUE(connection_->may_end_next()) << "nothing of the next one has been read";
   // In pieces, the head too.
   for (const std::size_t size : {std::size_t{4}, third.size() - 6}) {
     const std::size_t missing = connection_->num_missing(8);
     ASSERT_EQ(read_ahead(size), TcpConnection::Result::MOVED);
     EXPECT_EQ(connection_->num_missing(8), missing - size);
-    EXPECT_FALSE(connection_->is_end_next());
+    EXPECT_FALSE(connection_->may_end_next()) << "it is a message";
   }
   ASSERT_NE(connection_->head(), nullptr);
   EXPECT_EQ(connection_->num_missing(0), 2U) << "of the frame under way, whatever is asked for";
@@ -151,11 +151,11 @@ TEST_F(TcpConnectionTest, TheKindOfTheNextFrameSaysWhetherItIsTheEnd) {
   const std::string second = message("2");
   const std::string last = stopped("why");
   send(second + last);
-  EXPECT_FALSE(connection_->is_end_next());
+  EXPECT_FALSE(connection_->may_end_next());
   ASSERT_EQ(read_ahead(connection_->num_missing(1) + kTcpKindBytes), TcpConnection::Result::MOVED);
-  EXPECT_FALSE(connection_->is_end_next()) << "a message is";
+  EXPECT_FALSE(connection_->may_end_next()) << "a message is";
   take_message(1);
-  EXPECT_TRUE(connection_->is_end_next());
+  EXPECT_TRUE(connection_->may_end_next());
   EXPECT_EQ(num_held(), last.size() - kTcpKindBytes);
   ASSERT_EQ(read_ahead(TcpConnection::kAsMuchAsThereIs), TcpConnection::Result::MOVED);
   ASSERT_NE(connection_->head(), nullptr);

@@ -87,7 +87,28 @@ TEST(TFConfigClusterResolverTest, OneWorkerNeedsNoAddress) {
   EXPECT_EQ(identity.chief_address, "");
 }
 
-TEST(TFConfigClusterResolverTest, ASparseClusterCanBeReadButNotTrainedWith) {
+TEST(TFConfigClusterResolverTest, ASparseClusterWithEveryWorkerIsACluster) {
+  const WorkerIdentity identity = identity_of(
+      R"({"sparseCluster": {"worker": {"0": "a:1", "1": "b:2"}, "ps": ["p0:1"]}, "task": {"type": "worker", "index": 1}})");
+  EXPECT_EQ(identity.rank, 1);
+  EXPECT_EQ(identity.num_workers, 2);
+  EXPECT_EQ(identity.chief_address, "a:1");
+  const WorkerIdentity with_chief = identity_of(
+      R"({"sparseCluster": {"chief": {"0": "c:1"}, "worker": {"0": "a:1"}}, "task": {"type": "worker", "index": 0}})");
+  EXPECT_EQ(with_chief.rank, 1);
+  EXPECT_EQ(with_chief.num_workers, 2);
+  EXPECT_EQ(with_chief.chief_address, "c:1");
+  expect_error(
+      R"({"sparseCluster": {"worker": {"0": "a:1", "2": "c:1"}}, "task": {"type": "worker", "index": 2}})",
+      "the indices of job 'worker' have gaps");
+  EXPECT_EQ(
+      identity_of(
+          R"({"sparseCluster": {"worker": {"0": "a:1"}}, "task": {"type": "evaluator", "index": 0}})")
+          .job,
+      "evaluator");
+}
+
+TEST(TFConfigClusterResolverTest, ASparseClusterWithoutTheOthersCanBeReadButNotTrainedWith) {
   const auto resolver = resolver_of(
       R"({"sparseCluster": {"worker": {"3": "w3:1"}, "ps": ["p0:1", "p1:1"]}, "task": {"type": "worker", "index": 3}})");
   EXPECT_EQ(resolver.cluster_spec().task_address("worker", 3), "w3:1");
@@ -98,7 +119,7 @@ TEST(TFConfigClusterResolverTest, ASparseClusterCanBeReadButNotTrainedWith) {
   // Worker 0's list has no gap, but neither has it the others.
   expect_error(
       R"({"sparseCluster": {"worker": {"0": "w0:1"}, "ps": []}, "task": {"type": "worker", "index": 0}})",
-      "sparseCluster");
+      "lists no worker but this one");
   expect_error(R"({"cluster": {}, "sparseCluster": {}})", "both 'cluster' and 'sparseCluster'");
 }
 

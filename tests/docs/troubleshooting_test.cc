@@ -115,7 +115,7 @@ struct ToldElsewhere {
 const std::vector<ToldElsewhere>& told_elsewhere() {
   static const auto& all = *new std::vector<ToldElsewhere>{
       // Another machine: another network namespace, which needs root.
-      {"on another machine, which needs a secret", "tests/strangers/namespaces_test.cc"},
+      {"is not at a loopback address, which needs a secret", "tests/strangers/namespaces_test.cc"},
       // A host that is down.
       {"no answer to the connection attempts: the ", "tests/comm/chief_link_test.cc"},
       // A stranger.

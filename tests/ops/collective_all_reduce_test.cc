@@ -250,7 +250,7 @@ int lose_one(Cluster& cluster, Memory memory) {
     result = 20;
   }
   await_the_others();  // else they might hear first that this one has gone
-  return result != 0 ? result : expect_error<FailedPreconditionError>("is broken since", -1, [&] {
+  return result != 0 ? result : expect_error<FailedPreconditionError>("is broken since", 1, [&] {
     ops.reduce_into(ReduceOp::SUM, mine.value, mine.value);
   });
 }

@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -117,7 +118,7 @@ void rt4(Cluster& cluster) {
   }
 }
 
-/// An abort releases who waits, with its text; later calls fail at once.
+/// An abort releases who waits, with its text; later calls fail at once, and a rebuilt cluster works.
 void rt5(Cluster& cluster) {
   Group group(cluster, 1);
   const PerReplica one{vector_of<float>({1}, cpu(0))};
@@ -133,6 +134,10 @@ void rt5(Cluster& cluster) {
   EXPECT_THAT(thrown<OpError>([&] { (void)group.ops.gather(one, one, 0); }),
               HasSubstr("peer down"));
   EXPECT_THAT(thrown<AbortedError>([&] { cluster.barrier(); }), HasSubstr("peer down"));
+  const Rebuilt rebuilt = cluster.rebuild(Survivors::ALL, {.timeout_seconds = 60});
+  Group again(*rebuilt.cluster, 1);
+  expect_mirrored(again.ops.reduce(ReduceOp::SUM, one, one), cpus(1),
+                  {static_cast<float>(again.size)});
   await_the_others();  // else they might hear that this one has gone
 }
 
@@ -166,6 +171,35 @@ void rt6_rt7(Cluster& cluster) {
   EXPECT_THROW((void)group.ops.gather(one, "CPU:0", 0), ValueError);  // a scalar has no axis
   expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1),
                   {static_cast<float>(group.size)});
+}
+
+/// Nor do they while a call waits for the others, nor does what fails beside it: that call succeeds, and later ones do.
+void rt7_in_flight(Cluster& cluster) {
+  Group group(cluster, 1);
+  const std::shared_ptr<Cluster> same = cluster.duplicate();
+  Group beside(*same, 1);
+  const PerReplica one{scalar_of(1.0F, cpu(0))};
+  const auto sum = static_cast<float>(group.size);
+  if (cluster.rank() == 0) {
+    const auto num_begun = [] { return counter_value("crossdevice_reductions_total"); };
+    const double before = num_begun();
+    PendingBatch pending = group.ops.reduce_async(ReduceOp::SUM, one, one);
+    const Deadline patience = Deadline::after_timeout_seconds(60);
+    while (num_begun() == before && !patience.has_passed()) std::this_thread::yield();
+    EXPECT_THROW((void)group.ops.reduce(ReduceOp::SUM, PerReplica{}, "CPU:0"), ValueError);
+    EXPECT_THROW((void)cluster.worker(99), ValueError);
+    EXPECT_THROW({ (void)beside.ops.reduce(ReduceOp::SUM, one, one, {.timeout_seconds = 1}); },
+                 DeadlineExceededError);
+    EXPECT_FALSE(pending.is_done());
+    cluster.barrier();  // now the others come
+    expect_mirrored(pending.value(0), cpus(1), {sum});
+    pending.wait();
+  } else {
+    cluster.barrier();
+    expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+  }
+  expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+  cluster.barrier();
 }
 
 /// A call that waits for the others goes on, whoever would like to cancel it, and gives everybody the result.
@@ -212,6 +246,24 @@ void rt8(Cluster& cluster) {
   cluster.barrier();
 }
 
+/// The same while the group is made: its time is kept then, and who is late to make it fails, too, without a limit of its own.
+void rt8_making(Cluster& cluster) {
+  const std::shared_ptr<Cluster> meeting = cluster.duplicate();
+  if (cluster.rank() == 0) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(thrown<DeadlineExceededError>(
+                    [&] { const Group group(*meeting, 1, {.timeout_seconds = 2}); }),
+                HasSubstr("waiting for rank 1"));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  }
+  cluster.barrier();
+  if (cluster.rank() != 0) {
+    EXPECT_THAT(thrown<DeadlineExceededError>([&] { const Group group(*meeting, 1); }),
+                HasSubstr("waiting for rank 1"));
+  }
+  cluster.barrier();
+}
+
 void rt9(Cluster& cluster) {
   Group group(cluster, 2, {.implementation = CommunicationImplementation::NCCL});
   const PerReplica one = group.value([](std::size_t) { return std::vector<float>{1}; });
@@ -219,7 +271,7 @@ void rt9(Cluster& cluster) {
                   {static_cast<float>(group.size)});
 }
 
-/// The sum of element i of replica d: 10^(d mod 3) i, or smaller, so that every sum is exact.
+/// The sum and the mean of element i of replica d: 10^(d mod 3) i, or smaller, so that every sum is exact.
 template <class T>
 void value_matrix(Group& group, std::size_t count) {
   const auto element = [](std::size_t replica, std::size_t i) {
@@ -233,16 +285,28 @@ void value_matrix(Group& group, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) made.push_back(element(r, i));
     return made;
   });
-  const Mirrored sum = group.ops.reduce(ReduceOp::SUM, value, value);
-  for (const Tensor& tensor : sum.values()) {
-    const std::span<const T> got = tensor.span<const T>();
-    ASSERT_EQ(got.size(), count);
-    for (std::size_t i = 0; i < count; ++i) {
-      float wanted = 0;
-      for (std::size_t r = 0; r < group.size; ++r) wanted += static_cast<float>(element(r, i));
-      ASSERT_EQ(static_cast<float>(got[i]), static_cast<float>(static_cast<T>(wanted)));
+  const auto expect = [&]<class R>(const Mirrored& result, double divisor, R /*dtype*/) {
+    for (const Tensor& tensor : result.values()) {
+      const std::span<const R> got = tensor.span<const R>();
+      ASSERT_EQ(got.size(), count);
+      for (std::size_t i = 0; i < count; ++i) {
+        double wanted = 0;
+        for (std::size_t r = 0; r < group.size; ++r) {
+          wanted += static_cast<double>(static_cast<float>(element(r, i)));
+        }
+        wanted /= divisor;
+        if constexpr (sizeof(R) == 2) {
+          ASSERT_EQ(static_cast<float>(got[i]), static_cast<float>(R(static_cast<float>(wanted))));
+        } else {
+          ASSERT_EQ(static_cast<double>(got[i]), wanted);
+        }
+      }
     }
-  }
+  };
+  // Means of these integers are double precision.
+  using Mean = std::conditional_t<std::is_integral_v<T>, double, T>;
+  expect(group.ops.reduce(ReduceOp::SUM, value, value), 1, T{});
+  expect(group.ops.reduce(ReduceOp::MEAN, value, value), static_cast<double>(group.size), Mean{});
 }
 
 /// Which rows of the matrix (workers, devices, lengths) have this number of workers.
@@ -309,6 +373,27 @@ void rt11(Cluster& cluster) {
   expect_mirrored(group.ops.reduce(ReduceOp::MAX, five, five), cpus(1),
                   {most, 2 * most, 3 * most, 4 * most, 5 * most});
   expect_mirrored(group.ops.reduce(ReduceOp::MIN, five, five), cpus(1), {1, 2, 3, 4, 5});
+  // Gathered along the first axis: 1 to 3 dimensions.
+  for (const Shape& shape : {Shape{2}, Shape{2, 3}, Shape{2, 3, 4}}) {
+    const auto count = static_cast<std::size_t>(shape.num_elements());
+    const std::vector<float> own(count, rank);
+    std::vector<float> all;
+    for (std::size_t r = 0; r < group.size; ++r) {
+      all.insert(all.end(), count, static_cast<float>(r));
+    }
+    const PerReplica value{tensor_of(own, shape, cpu(0))};
+    const Mirrored gathered = group.ops.gather(value, value, 0);
+    expect_mirrored(gathered, cpus(1), all);
+    std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+    dims[0] *= static_cast<std::int64_t>(group.size);
+    EXPECT_EQ(gathered.tensor().shape(), Shape(std::span<const std::int64_t>(dims)));
+  }
+  {
+    Communicator communicator(shared(cluster));
+    bool flags[] = {rank == 0, rank != 0, rank == 0};
+    communicator.broadcast(Tensor::view(std::span(flags), "CPU:0"), 0);
+    EXPECT_THAT(flags, ElementsAre(true, false, true));
+  }
   if (group.size == 1) return;
   cluster.barrier();  // what follows ends what a slower one is still in
   const PerReplica other_shape =
@@ -401,7 +486,9 @@ const Works& works() {
                             {"RT5 waiting", rt5_waiting},
                             {"RT6", rt6_rt7},
                             {"RT6 cancelling", rt6_cancelling},
+                            {"RT7 in flight", rt7_in_flight},
                             {"RT8", rt8},
+                            {"RT8 making", rt8_making},
                             {"RT9", rt9},
                             {"RT11", rt11},
                             {"RT13", rt13},
@@ -434,10 +521,16 @@ TEST_P(RuntimeAmongWorkers, RT5_Abort) {
 TEST_P(RuntimeAmongWorkers, RT6_RT7_UnrelatedErrorsPoisonNothing) {
   expect_well("RT6", {1, 2, 3, 4, 5, 8});
 }
+TEST_P(RuntimeAmongWorkers, RT6_RT7_UnrelatedErrorsBesideACallThatWaits) {
+  expect_well_at_once("RT7 in flight", {2, 3, 4, 5, 8});
+}
 TEST_P(RuntimeAmongWorkers, RT6_ACallThatWaitsIsNotCancelled) {
   expect_well("RT6 cancelling", {2, 3, 5});
 }
 TEST_P(RuntimeAmongWorkers, RT8_Timeout) { expect_well_at_once("RT8", {2, 3, 4, 5, 8}); }
+TEST_P(RuntimeAmongWorkers, RT8_TimeoutWhileTheGroupIsMade) {
+  expect_well_at_once("RT8 making", {2, 3, 4, 5, 8});
+}
 TEST_P(RuntimeAmongWorkers, RT9_NcclHintOnHosts) { expect_well("RT9", {1, 2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT11_PythonCollectiveOps) { expect_well("RT11", {1, 2, 3, 4, 5, 8}); }
 TEST_P(RuntimeAmongWorkers, RT13_RingReducerValueMatrix) {

@@ -13,6 +13,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
@@ -223,6 +225,33 @@ void leave_late(Cluster& cluster) {
   after.expect_good([&] { trainer.bucketer.reset(); });
 }
 
+/// Rank 2 is killed in a step. Rank 0 uses its bucketer again when that has failed, before rank 1 has come to the step at all: that is no news, so rank 1 hears of
+/// the death, and what the two do without the dead one goes on.
+void lose_one(Cluster& cluster) {
+  const bool survives = cluster.rank() != 2;
+  const std::shared_ptr<Cluster> pair =
+      cluster.subgroup(survives ? std::vector<int>{0, 1} : std::vector<int>{2});
+  CollectiveAllReduce ops = ops_of(cluster);
+  CollectiveAllReduce pair_ops = ops_of(*pair);
+  Trainer trainer(ops, cluster.rank(), cluster.num_workers());
+  trainer.make_steps_together(cluster, 2);
+  if (!survives) {
+    trainer.compute(0);
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (cluster.rank() == 1) pair->barrier();
+  trainer.compute();
+  EXPECT_THAT(trainer.end_in_vain<UnavailableError>(), HasSubstr("rank 2"));
+  for (int again = 0; again < 2; ++again) {
+    trainer.compute();
+    EXPECT_THAT(trainer.end_in_vain<FailedPreconditionError>(),
+                AllOf(HasSubstr("is broken since"), HasSubstr("rank 2")));
+  }
+  if (cluster.rank() == 0) pair->barrier();
+  Trainer both(pair_ops, cluster.rank(), 2);
+  both.make_steps_together(*pair, 3);
+}
+
 /// Something of rank 1's fails there alone, so that its next pack cannot leave.
 void fail_alone(Cluster& cluster) {
   Aftermath after(cluster);
@@ -344,6 +373,7 @@ const Works& works() {
       {"destroy 0", [](Cluster& cluster) { destroy(cluster, 0); }},
       {"destroy 2", [](Cluster& cluster) { destroy(cluster, 2); }},
       {"fail alone", fail_alone},
+      {"lose one", lose_one},
       {"leave", leave},
       {"leave late", leave_late},
       {"forget 0 in silence", [](Cluster& cluster) { forget_in_silence(cluster, 0); }},
@@ -377,6 +407,10 @@ TEST_P(GradientBucketerWorkers, AreToldOfAGradientThatOneForgets) {
 TEST_P(GradientBucketerWorkers, FailWhereEachForgetsOne) { expect_well("forget each"); }
 
 TEST_P(GradientBucketerWorkers, AreToldOfAPackThatCannotLeave) { expect_well("fail alone"); }
+
+TEST_P(GradientBucketerWorkers, HearOfADeathThoughOthersUseTheirBucketersAgain) {
+  EXPECT_EQ(run_workers("lose one", 3, -1, GetParam()), (std::vector<int>{0, 0, -SIGKILL}));
+}
 
 TEST_P(GradientBucketerWorkers, AreToldOfABucketerThatIsDestroyedInAStep) {
   for (const char* const work : {"leave", "leave late", "destroy 0", "destroy 2"})

@@ -34,10 +34,19 @@ Devices components(const std::vector<std::pair<std::size_t, std::size_t>>& place
 
 TEST(WorkerLayoutTest, ComponentsBelongToTheWorkerOfTheirLabels) {
   const WorkerLayout layout =
-      make_worker_layout(workers(3), components({{2, 0}, {0, 1}, {2, 5}, {0, 0}}));
-  EXPECT_EQ(layout.num_components, 4u);
-  EXPECT_EQ(layout.workers, (Groups{{0, 2}, {1, 3}})) << "in the order of the value";
-  EXPECT_EQ(layout.listed, (Members{1, 0})) << "worker 0, then worker 2; worker 1 has nothing";
+      make_worker_layout(workers(3), components({{2, 0}, {0, 1}, {2, 5}, {0, 0}, {1, 0}}));
+  EXPECT_EQ(layout.num_components, 5u);
+  EXPECT_EQ(layout.workers, (Groups{{0, 2}, {1, 3}, {4}})) << "in the order of the value";
+  EXPECT_EQ(layout.listed, (Members{1, 2, 0})) << "worker 0, worker 1, then worker 2";
+}
+
+TEST(WorkerLayoutTest, AWorkerWithoutAComponentIsAValueErrorThatNamesIt) {
+  EXPECT_THAT(
+      [] {
+        (void)make_worker_layout(workers(3), components({{2, 0}, {0, 1}, {2, 5}}));
+      },
+      ::testing::ThrowsMessage<ValueError>(::testing::HasSubstr(
+          "worker /job:worker/replica:0/task:1/device:CPU:0 has no component")));
 }
 
 TEST(WorkerLayoutTest, ADeviceOfNoWorkerIsAValueErrorThatNamesIt) {
@@ -114,7 +123,7 @@ const char* const kAlgorithms[] = {"nccl",       "xring",      "rechd",      "ps
                                    "nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu"};
 
 TEST(WorkerLayoutTest, EveryAlgorithmIsAnAllReduceOnEveryLayout) {
-  std::vector<Devices> layouts;
+  std::vector<std::pair<std::size_t, Devices>> layouts;  // with the number of workers
   for (std::size_t num_workers = 1; num_workers <= 8; ++num_workers) {
     for (const std::size_t per_worker : {1u, 2u, 3u, 8u}) {
       std::vector<std::pair<std::size_t, std::size_t>> blocks;
@@ -123,13 +132,13 @@ TEST(WorkerLayoutTest, EveryAlgorithmIsAnAllReduceOnEveryLayout) {
         blocks.emplace_back(i / per_worker, i % per_worker);
         interleaved.emplace_back(i % num_workers, i / num_workers);
       }
-      layouts.push_back(components(blocks));
-      layouts.push_back(components(interleaved));
+      layouts.emplace_back(num_workers, components(blocks));
+      layouts.emplace_back(num_workers, components(interleaved));
     }
   }
-  layouts.push_back(components({{3, 0}, {1, 2}, {3, 1}, {3, 7}, {0, 0}}));
-  for (const Devices& devices : layouts) {
-    const WorkerLayout layout = make_worker_layout(workers(8), devices);
+  layouts.emplace_back(4, components({{3, 0}, {1, 2}, {3, 1}, {3, 7}, {0, 0}, {2, 1}}));
+  for (const auto& [num_workers, devices] : layouts) {
+    const WorkerLayout layout = make_worker_layout(workers(num_workers), devices);
     for (const char* const name : kAlgorithms) {
       for (const int shards : {1, 2, 5}) {
         for (const std::size_t size : awkward_sizes(devices.size())) {

@@ -178,13 +178,13 @@ TEST_F(NamespacesTest, WithoutASecretAnotherMachineIsNotBelieved) {
     const std::optional<detail::Frame> answer = caller.hear_frame();
     ASSERT_TRUE(answer.has_value());
     EXPECT_THAT(detail::Refused::decode(answer->payload).text,
-                HasSubstr("without a secret the chief takes workers of its own machine only"));
+                HasSubstr("without a secret the chief takes workers over loopback only"));
   }
   EXPECT_EQ(job.wait(), (std::vector<int>{3, 3}));
   EXPECT_EQ(
       count_of("the chief (rank 0) refused a connection from 10.91.0.3 (port ", job.printed(0)), 1U)
       << job.printed(0);
-  EXPECT_THAT(job.printed(1), HasSubstr("on another machine, which needs a secret"));
+  EXPECT_THAT(job.printed(1), HasSubstr("is not at a loopback address, which needs a secret"));
 }
 
 }  // namespace

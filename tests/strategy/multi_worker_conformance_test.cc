@@ -2,7 +2,9 @@
 // TensorFlow's own tests of strategies with several workers (catalogue 8.8, C14-6, C2-7 to C2-9), with processes. Names are the catalogue's ids, numbers
 // are its rows'. Each row runs with 1 and 2 devices per worker.
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <set>
@@ -13,6 +15,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "crossdevice/comm/simple_cluster_resolver.h"
 #include "crossdevice/strategy/mirrored_variable.h"
@@ -443,6 +447,35 @@ void s42(Cluster& cluster) {
   EXPECT_EQ(elements(sum), std::vector<float>(4096, 2.0F));
 }
 
+/// The workers of a job are killed in the middle of a call, and as soon as all are gone started again, at the same address.
+void s42_restarted() {
+  const JoinOptions options{.timeout_seconds = 60};
+  const pid_t first = ::fork();
+  ASSERT_GE(first, 0);
+  if (first == 0) {
+    const std::shared_ptr<Cluster> cluster = Cluster::join(options);
+    s42(*cluster);
+    MultiWorkerMirroredStrategy strategy(on_workers(*cluster, 1));
+    if (cluster->rank() == 0) {
+      try {
+        for (;;) (void)strategy.reduce("SUM", scalar(1), std::nullopt);
+      } catch (const UnavailableError& error) {
+        if (!error.culprits().empty() && error.culprits()[0].rank == 1) ::kill(::getpid(), SIGKILL);
+      }
+      std::_Exit(1);
+    }
+    (void)strategy.reduce("SUM", scalar(1), std::nullopt);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(first, &status, 0), first);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  await_the_others();  // their first processes have ended, too
+  const std::shared_ptr<Cluster> cluster = Cluster::join(options);
+  s42(*cluster);
+  cluster->barrier();
+}
+
 /// Runs a row with 1 and 2 devices per worker.
 WorkerTask with_devices(void (*row)(Job&)) {
   return WorkerTask([row](Cluster& cluster) {
@@ -454,16 +487,17 @@ WorkerTask with_devices(void (*row)(Job&)) {
 }
 
 const Works& works() {
-  static const Works all = {{"S12", with_devices(s12)},     {"S13", with_devices(s13)},
-                            {"S14", with_devices(s14)},     {"C2_7", with_devices(c2_7_8_9)},
-                            {"S15", with_devices(s15)},     {"S16", with_devices(s16)},
-                            {"S19", with_devices(s19)},     {"S20", with_devices(s20)},
-                            {"S21", with_devices(s21)},     {"S22", with_devices(s22)},
-                            {"S23", with_devices(s23)},     {"S25", with_devices(s25_s35)},
-                            {"S27", with_devices(s27)},     {"S28", with_devices(s28)},
-                            {"S29", with_devices(s29)},     {"S36", with_devices(s36)},
-                            {"C14_6", with_devices(c14_6)}, {"S41 variable", s41_variable},
-                            {"S41 reduce", s41_reduce},     {"S42", s42}};
+  static const Works all = {{"S12", with_devices(s12)},      {"S13", with_devices(s13)},
+                            {"S14", with_devices(s14)},      {"C2_7", with_devices(c2_7_8_9)},
+                            {"S15", with_devices(s15)},      {"S16", with_devices(s16)},
+                            {"S19", with_devices(s19)},      {"S20", with_devices(s20)},
+                            {"S21", with_devices(s21)},      {"S22", with_devices(s22)},
+                            {"S23", with_devices(s23)},      {"S25", with_devices(s25_s35)},
+                            {"S27", with_devices(s27)},      {"S28", with_devices(s28)},
+                            {"S29", with_devices(s29)},      {"S36", with_devices(s36)},
+                            {"C14_6", with_devices(c14_6)},  {"S41 variable", s41_variable},
+                            {"S41 reduce", s41_reduce},      {"S42", s42},
+                            {"S42 restarted", s42_restarted}};
   return all;
 }
 
@@ -535,6 +569,7 @@ TEST_P(MultiWorkerConformance, S41_APeerThatFailsIsNoticed) {
 TEST_P(MultiWorkerConformance, S42_TheJobStartedAgainWorks) {
   expect_well("S41 reduce", {2});
   expect_well("S42", {2});
+  expect_well("S42 restarted", {2});
 }
 
 }  // namespace

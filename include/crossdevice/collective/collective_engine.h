@@ -25,7 +25,7 @@ using RemoteTensors = std::vector<std::vector<RemoteTensor>>;
 ///          been touched, and the others wait until this worker makes the call properly, or for their deadline. UnavailableError (a worker is gone),
 ///          AbortedError, DeadlineExceededError (names who did not come), InternalError (workers make different calls; says which), on every worker
 ///          that is in the call, and before an output byte is written where calls differ. inputs_intact() is false where outputs that are
-///          inputs may have been written. Then the object is broken: every later call says since when.
+///          inputs may have been written. Then the object is broken: every later call says since when, and blames whom that blamed.
 /// Threads  one at a time.
 class CROSSDEVICE_EXPORT CollectiveEngine {
  public:

@@ -166,9 +166,10 @@ class CROSSDEVICE_EXPORT Cluster {
                                                           const Deadline& deadline,
                                                           const RoundListener& on_end = {});
 
-  /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Only they take part in the call.
+  /// Some of the members as a cluster of their own: `ranks` (of this cluster) in their new order. Null on a worker that is not among them, which need not make the
+  /// call: only they take part in it. MPI counterpart: MPI_Comm_create_group, with MPI_COMM_NULL.
   ///
-  /// Errors   ValueError: no ranks, one twice, one that is not there, or this worker not among them.
+  /// Errors   ValueError: no ranks, one twice, or one that is not there.
   [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::span<const int> ranks);
   [[nodiscard]] std::shared_ptr<Cluster> subgroup(std::initializer_list<int> ranks) {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()));

@@ -29,6 +29,8 @@ struct CROSSDEVICE_EXPORT WorkerIdentity {
   /// "host:port" where rank 0 listens for the others. Empty for a single worker, and where only an all-gather
   /// (ClusterResolver::all_gather) can tell, or nobody.
   std::string chief_address{};
+  /// Of rank 0's host too: tried in turn where that does not answer.
+  std::vector<std::string> more_chief_addresses{};
   /// Who said so, for messages: "TF_CONFIG", "torchrun", "Open MPI", "CROSSDEVICE_*", "single process", ...
   std::string launcher = "single process";
   /// The task's name among its cluster's: TF's task_type and task_id.
@@ -41,7 +43,7 @@ struct CROSSDEVICE_EXPORT WorkerIdentity {
 /// Checks that an identity makes sense by itself.
 ///
 /// Errors   ValueError: num_workers not in 1 .. 1,000,000, rank not below it; a local rank without the local number of workers or
-///          the other way round, or not below it; more local workers than workers; a chief_address that is no "host:port".
+///          the other way round, or not below it; more local workers than workers; an address that is no "host:port".
 CROSSDEVICE_EXPORT void validate(const WorkerIdentity& identity);
 
 /// "rank 2 of 4 (local 0 of 2), chief at host-a:2222, from torchrun".

@@ -22,10 +22,10 @@ namespace crossdevice {
 ///   Slurm           SLURM_STEP_NUM_TASKS and   SlurmClusterResolver
 ///                   SLURM_PROCID
 ///
-/// Where several are there (srun --mpi=pmix, mpirun under Slurm) they must agree on rank and number of workers; the first that also
+/// Where several are there (srun --mpi=pmix) they must agree on rank and number of workers; the first that also
 /// knows where rank 0 listens is taken, or else the first. CROSSDEVICE_LAUNCHER = crossdevice, tf_config, torchrun, openmpi, pmix, mpich,
-/// slurm or none picks one, and nobody else is asked. CROSSDEVICE_NUM_WORKERS without CROSSDEVICE_RANK must agree too, and is what PMIx
-/// lacks. What was found is logged once.
+/// slurm or none picks one, and nobody else is asked. Slurm is not there where its task is a daemon of Open MPI 4, as on the other nodes of an mpirun inside sbatch. CROSSDEVICE_NUM_WORKERS without CROSSDEVICE_RANK must agree too, and is what PMIx
+/// lacks. What was found is logged once; with a warning where nobody is, but HOROVOD_RANK or HOROVOD_SIZE is set, or one of RANK and WORLD_SIZE, to another size than 1.
 ///
 /// Errors   ValueError: two that disagree (named with their values), a launcher's incomplete or malformed variables, an unknown
 ///          CROSSDEVICE_LAUNCHER.

@@ -10,7 +10,7 @@ namespace crossdevice {
 
 /// OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE. Uses the variables only, never MPI itself.
 ///
-/// Where rank 0 listens: on one host, 127.0.0.1. On several, the host that mpirun runs on, as Open MPI 4 tells in OMPI_MCA_orte_hnp_uri:
+/// Where rank 0 listens: on one host, 127.0.0.1. On several, the host that mpirun runs on, at whichever of its addresses answers, as Open MPI 4 tells in OMPI_MCA_orte_hnp_uri:
 /// mpirun puts rank 0 there unless it is told otherwise (--nolocal, a host file without it). Open MPI 5 does not tell: the address is
 /// empty then. The port is 61440 to 65535, computed from the job's number (which Open MPI counts in steps of 4096) or from
 /// PMIX_NAMESPACE, so that all workers find the same one without talking.

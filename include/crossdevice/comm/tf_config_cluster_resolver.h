@@ -28,8 +28,8 @@ struct CROSSDEVICE_EXPORT TFConfigOptions {
 /// without "cluster": a single process. Order of ranks: the chief, then the workers by index; the evaluator is a job of its own.
 /// Local ranks are not in it, so the workers find them when they meet.
 ///
-/// TFJob with enableDynamicWorker writes "sparseCluster" instead of "cluster", in which a worker finds no other worker: it can be
-/// read (cluster_spec(), master()), but has no identity().
+/// "sparseCluster" in place of "cluster" has objects of index and address. With every worker in it, it is as good as a cluster; where indices are missing it can be
+/// read (cluster_spec(), master()), but has no identity(). Nor has one with a single worker, which is what TFJob with enableDynamicWorker writes for each of several.
 ///
 /// Errors   ValueError from every member: no JSON, a key given twice, another type than the above; says which, and what came.
 /// Cost     parses the text at every call, as TF does.

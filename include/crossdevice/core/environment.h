@@ -92,9 +92,10 @@ inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS"
 /// Whose variables say who this worker is: crossdevice, tf_config, torchrun, openmpi, pmix, mpich, slurm or none (default: all that
 /// are there are asked, and must agree).
 inline constexpr const char* kLauncherVariable = "CROSSDEVICE_LAUNCHER";
-/// A file for its owner only with the secret that the workers of a job prove to each other; needed unless all are on one machine.
+/// A file for its owner only with the secret that the workers of a job prove to each other; needed unless rank 0 listens at a loopback address.
 inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
-/// The network interfaces, separated by commas, whose addresses this worker tells the others; default: all that are not loopback.
+/// The network interfaces, separated by commas, whose addresses this worker tells the others; default: those that NCCL_SOCKET_IFNAME or
+/// GLOO_SOCKET_IFNAME leaves, or else all that are not loopback.
 inline constexpr const char* kSocketInterfaceVariable = "CROSSDEVICE_SOCKET_IFNAME";
 /// Workers with equal texts share a machine (its memory and its loopback); default: what the kernel says.
 inline constexpr const char* kHostIdVariable = "CROSSDEVICE_HOST_ID";

@@ -63,7 +63,8 @@ class CROSSDEVICE_EXPORT GradientBucketer {
   ///
   /// Errors   also FailedPreconditionError: a gradient was not ready; names it. The step ends all the same. Other workers, which wait for its pack, get
   ///          AbortedError, which names this worker and the gradient; so it is where a pack failed here alone. That ends all that workers of the job do together,
-  ///          with other ops and Communicators too: Cluster::rebuild. Ops that work for one process go on.
+  ///          with other ops and Communicators too: Cluster::rebuild. Ops that work for one process go on. What the others have heard as well, as a
+  ///          worker's death, nobody is told again, however often the broken ops are used.
   void wait();
 
   [[nodiscard]] std::size_t num_packs() const;

@@ -53,7 +53,8 @@ struct CROSSDEVICE_EXPORT MultiWorkerAllReduceOptions {
 ///          NcclAllReduce, for nccl/... in each worker. Plans of up to 64 different batches are kept.
 /// Order    as the other ops. What the host executes for GPUs is there on return: it waits for the components' streams, for up to the call's timeout. nccl/...
 ///          by NCCL: the host waits for the components' streams, then for NCCL's sums; the broadcast has been enqueued on return.
-/// Errors   as CrossDeviceOps. ValueError (of asynchronous forms: when they run) also: a component that belongs to none of the workers.
+/// Errors   as CrossDeviceOps. ValueError (of asynchronous forms: when they run) also: a component that belongs to none of the workers, or a worker without a
+///          component, of what an algorithm reduces.
 ///          FailedPreconditionError: an algorithm with nccl, CROSSDEVICE_STRICT=1, and NCCL does not do it, for whichever of the reasons above; values on GPUs
 ///          for which the host would wait are captured into a graph. All of these before anything is written. Also as NcclAllReduce.
 /// Cost     for N components of S bytes on GPUs that the host reduces: 2 N S over the bus, one component after the other. nccl/... by NCCL on W workers: 2 W S,

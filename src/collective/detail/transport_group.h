@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "crossdevice/collective/all_reduce_choice.h"
 #include "crossdevice/collective/collective_request.h"
@@ -106,7 +107,8 @@ class TransportGroup {
   std::size_t rank_;
   bool is_mesh_;
   AllReduceTuning tuning_;
-  std::string broken_text_;  // empty: not broken
+  std::string broken_text_;          // empty: not broken
+  std::vector<RankInfo> broken_by_;  // whom that blames
   bool outputs_are_written_ = false;
   std::function<void(const std::string& text)> end_;
   std::shared_ptr<void> listening_;

@@ -28,9 +28,9 @@ inline constexpr const char* kSecretOnlyThere =
 inline constexpr const char* kSecretOnlyHere =
     "this worker has a secret, the chief has none: CROSSDEVICE_SECRET_FILE must name the same one "
     "on all workers";
-/// The same of a chief that has none, if the worker is on another machine.
+/// The same of a chief that has none, if the worker has not come over loopback.
 inline constexpr const char* kOwnMachineOnly =
-    "without a secret the chief takes workers of its own machine only: set CROSSDEVICE_SECRET_FILE "
+    "without a secret the chief takes workers over loopback only: set CROSSDEVICE_SECRET_FILE "
     "on all workers";
 
 /// Up to some thirty years, so that it can be added to a moment.

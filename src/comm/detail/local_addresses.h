@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "crossdevice/core/environment.h"
+
 namespace crossdevice::detail {
 
 /// An address of an interface that is up.
@@ -30,7 +32,21 @@ struct InterfaceAddress {
 /// machine may be reached at one that it does not have.
 [[nodiscard]] bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host);
 
-/// Every address that this worker publishes: all that are not loopback, narrowed by CROSSDEVICE_SOCKET_IFNAME. Empty on a machine without a network. Not
+/// The same as NCCL_SOCKET_IFNAME narrows them, in their order: "eth,ib" are beginnings of names, "=eth0" is a name, "^docker" are all others, "^=docker0" too.
+[[nodiscard]] std::vector<std::string> select_like_nccl(std::span<const InterfaceAddress> all,
+                                                        std::string_view names);
+
+/// What `source` leaves of `all`: narrowed by CROSSDEVICE_SOCKET_IFNAME, or where that is not set by NCCL_SOCKET_IFNAME, or else by GLOO_SOCKET_IFNAME. If one of other
+/// people's leaves nothing, it is as if it were not set, which is said once.
+///
+/// Errors   ValueError: as select_addresses().
+[[nodiscard]] std::vector<std::string> published_of(std::span<const InterfaceAddress> all,
+                                                    const EnvironmentSource& source);
+
+/// Where rank 0 listens on loopback nobody publishes an address: says it once if CROSSDEVICE_SOCKET_IFNAME names an interface that is none.
+void note_unused_interfaces(std::span<const InterfaceAddress> all, const EnvironmentSource& source);
+
+/// Every address that this worker publishes: all that are not loopback, narrowed as published_of() says. Empty on a machine without a network. Not
 /// each of them can be reached from everywhere, and some (of bridges) belong to other machines too: try them in order, and check who answers.
 ///
 /// Errors   ValueError: the variable names an interface without an address.

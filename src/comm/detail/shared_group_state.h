@@ -62,8 +62,9 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::size_t head_size = 0;   // of what was announced last
   std::uint64_t sequence = 0;  // of the operation under way
   bool may_be_written = false;
-  std::string broken_text;    // empty: not broken
-  std::string note_on_error;  // what an error says besides
+  std::string broken_text;          // empty: not broken
+  std::vector<RankInfo> broken_by;  // whom that blames
+  std::string note_on_error;        // what an error says besides
   /// Who had not come to a phase when this worker's time was over.
   struct Missed {
     std::uint32_t phase = 0;

@@ -74,8 +74,9 @@ class TcpConnection {
   /// For read(): what is not there of the frame under way; of the next one, where there is none: with a payload of `size` bytes, and a head as long as the last
   /// one, which most are. At least 1.
   [[nodiscard]] std::size_t num_missing(std::size_t size) const;
-  /// What has been read of the next head, which may not be all of it, is of another kind than MESSAGE.
-  [[nodiscard]] bool is_end_next() const;
+  /// Behind the last frame something else than a message may follow that is here: what has been read of the next head says so, or too little of what was there
+  /// has been read to know its kind.
+  [[nodiscard]] bool may_end_next() const;
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
   /// before. False: it is too much. Errors   TlsError.
   [[nodiscard]] bool read_all();
@@ -137,6 +138,7 @@ class TcpConnection {
   std::size_t num_of_head_ = 0;  // the last one's bytes
   SaidOperations said_;          // by the messages whose heads have come
   bool has_head_ = false;
+  bool is_more_there_ = false;  // the last read was filled
   std::size_t num_expected_ = 0;
   bool has_ended_ = false;
 };
