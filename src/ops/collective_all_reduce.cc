@@ -56,6 +56,37 @@ std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 
   return fingerprint.value();
 }
 
+/// The same in words.
+class BatchParticulars final : public CallParticulars {
+ public:
+  BatchParticulars(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack)
+      : pairs_(pairs), bytes_per_pack_(bytes_per_pack) {}
+  void describe(CallDetails& details) const override {
+    details.push_back(fmt::format("bytes_per_pack {}", bytes_per_pack_.value()));
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      const PerReplica& value = pairs_[i].value;
+      const std::string size =
+          value.is_sparse() ? "sparse" : std::to_string(value.values()[0].num_elements());
+      details.push_back(fmt::format("value {}: {} {}", i, size, to_string(value.dtype())));
+    }
+  }
+
+ private:
+  std::span<const ValueDestinationPair> pairs_;
+  Int64 bytes_per_pack_;
+};
+
+class AxisParticulars final : public CallParticulars {
+ public:
+  explicit AxisParticulars(int axis) : axis_(axis) {}
+  void describe(CallDetails& details) const override {
+    details.push_back(fmt::format("axis {}", axis_));
+  }
+
+ private:
+  int axis_;
+};
+
 std::size_t num_sparse(std::span<const ValueDestinationPair> pairs) {
   return static_cast<std::size_t>(
       std::count_if(pairs.begin(), pairs.end(),
@@ -396,9 +427,11 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   if (streamed != nullptr) name = name_of(*streamed);
   // The dense values are one part, each sparse one is another.
   const std::size_t num_parts = 1 + num_sparse(pairs);
-  const CollectiveRequest whole =
+  const BatchParticulars particulars(pairs, bytes_per_pack);
+  CollectiveRequest whole =
       state_->request(name.has_value() ? name->view() : detail::kBatchReduce.name, op, options,
                       active, fingerprint_of(pairs, bytes_per_pack), num_parts);
+  whole.particulars = &particulars;
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -559,8 +592,10 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
   Mirrored result;
-  const CollectiveRequest request =
+  const AxisParticulars particulars(axis);
+  CollectiveRequest request =
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
+  request.particulars = &particulars;
   detail::HostPart part(state_->host_call(request, active));
   part.run([&] {
     const PerReplica shown = detail::on_hosts(value, active);
