@@ -25,6 +25,7 @@
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
+#include "ops/detail/call_particulars.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/host_part.h"
 #include "ops/detail/known_packs.h"
@@ -42,50 +43,6 @@ namespace {
 const char* const kHost = "CPU:0";
 
 constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
-
-/// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
-std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
-  Fingerprint fingerprint;
-  fingerprint.add(static_cast<std::uint64_t>(bytes_per_pack.value()));
-  for (const ValueDestinationPair& pair : pairs) {
-    fingerprint.add(static_cast<std::uint64_t>(pair.value.dtype()) << 1U |
-                    (pair.value.is_sparse() ? 1U : 0U));
-    // Slices may be of any number.
-    if (!pair.value.is_sparse()) fingerprint.add(pair.value.values()[0].num_elements());
-  }
-  return fingerprint.value();
-}
-
-/// The same in words.
-class BatchParticulars final : public CallParticulars {
- public:
-  BatchParticulars(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack)
-      : pairs_(pairs), bytes_per_pack_(bytes_per_pack) {}
-  void describe(CallDetails& details) const override {
-    details.push_back(fmt::format("bytes_per_pack {}", bytes_per_pack_.value()));
-    for (std::size_t i = 0; i < pairs_.size(); ++i) {
-      const PerReplica& value = pairs_[i].value;
-      const std::string size =
-          value.is_sparse() ? "sparse" : std::to_string(value.values()[0].num_elements());
-      details.push_back(fmt::format("value {}: {} {}", i, size, to_string(value.dtype())));
-    }
-  }
-
- private:
-  std::span<const ValueDestinationPair> pairs_;
-  Int64 bytes_per_pack_;
-};
-
-class AxisParticulars final : public CallParticulars {
- public:
-  explicit AxisParticulars(int axis) : axis_(axis) {}
-  void describe(CallDetails& details) const override {
-    details.push_back(fmt::format("axis {}", axis_));
-  }
-
- private:
-  int axis_;
-};
 
 std::size_t num_sparse(std::span<const ValueDestinationPair> pairs) {
   return static_cast<std::size_t>(
@@ -427,10 +384,10 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   if (streamed != nullptr) name = name_of(*streamed);
   // The dense values are one part, each sparse one is another.
   const std::size_t num_parts = 1 + num_sparse(pairs);
-  const BatchParticulars particulars(pairs, bytes_per_pack);
+  const detail::BatchParticulars particulars(pairs, bytes_per_pack);
   CollectiveRequest whole =
       state_->request(name.has_value() ? name->view() : detail::kBatchReduce.name, op, options,
-                      active, fingerprint_of(pairs, bytes_per_pack), num_parts);
+                      active, particulars.fingerprint(), num_parts);
   whole.particulars = &particulars;
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
@@ -592,7 +549,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
   Mirrored result;
-  const AxisParticulars particulars(axis);
+  const detail::AxisParticulars particulars(axis);
   CollectiveRequest request =
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
   request.particulars = &particulars;
