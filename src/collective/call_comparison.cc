@@ -23,6 +23,7 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/call_difference.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/outliers.h"
 #include "crossdevice/core/service_thread.h"
@@ -50,9 +51,10 @@ std::exception_ptr difference(const std::vector<GroupOperation>& calls, const Cl
   const bool are_equal =
       std::ranges::all_of(calls, [&](const GroupOperation& each) { return each == calls.front(); });
   if (are_equal) return nullptr;
-  std::string text = "workers make different calls:";
+  std::vector<ToldCall> told;
+  told.reserve(calls.size());
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-    text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank, to_string(calls[rank]));
+    told.push_back({.rank = static_cast<int>(rank), .operation = calls[rank]});
   }
   std::vector<RankInfo> culprits;
   const auto differ = [&](std::size_t i, std::size_t j) { return !(calls[i] == calls[j]); };
@@ -60,7 +62,8 @@ std::exception_ptr difference(const std::vector<GroupOperation>& calls, const Cl
     culprits.push_back(cluster.worker(static_cast<int>(rank)));
   }
   return std::make_exception_ptr(InternalError(
-      text, {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact}));
+      describe_difference(told),
+      {.operation = {}, .culprits = std::move(culprits), .inputs_intact = inputs_intact}));
 }
 
 }  // namespace

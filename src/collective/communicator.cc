@@ -19,6 +19,7 @@
 #include "crossdevice/comm/message_transport.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/full_name.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/core/operation_kind.h"
 #include "crossdevice/core/own_want.h"
@@ -147,7 +148,17 @@ struct Communicator::State {
       }
       return about;
     });
-    detail::run_counted(call.kind, size_bytes, body);
+    try {
+      detail::run_counted(call.kind, size_bytes, body);
+    } catch (const OpError& error) {
+      if (!error.operation().kind.empty()) throw;
+      const OperationRecord operation{.kind = std::string(call.request.kind),
+                                      .sequence = call.request.sequence,
+                                      .num_values = tensor ? std::uint64_t{1} : 0,
+                                      .size_bytes = size_bytes};
+      throw_anew(error, detail::with_full_name(error.what(), operation, call.timeout_seconds),
+                 operation, error.inputs_intact());
+    }
   }
   /// Of the call's copies.
   [[nodiscard]] detail::WaitLimit limit_of(const Call& call) const {

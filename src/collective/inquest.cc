@@ -34,7 +34,7 @@
 namespace crossdevice::detail {
 namespace {
 
-/// What a member says. It travels as it lies in memory, the culprits' ranks, the traffic and the text behind it.
+/// What a member says. It travels as it lies in memory, the culprits' ranks, the traffic, the call's details and the text behind it.
 struct Head {
   GroupOperation operation;
   GroupOperation previous;   // the one before
@@ -44,6 +44,7 @@ struct Head {
   std::uint32_t num_culprits = 0;
   std::uint32_t num_peers = 0;
   std::uint32_t is_own_lateness = 0;  // 1: of the first one to give up
+  std::uint64_t details_bytes = 0;
 };
 /// Of a peer. No byte of it is padding.
 struct Traffic {
@@ -61,6 +62,7 @@ struct Statement {
   std::vector<RankInfo> culprits;
   std::vector<Traffic> traffic;
   bool is_own_lateness = false;
+  CallDetails details;
   std::string text;
 };
 
@@ -74,7 +76,8 @@ void append(std::string& bytes, const Item& item) {
 }
 
 /// `head` with what `failure` says.
-std::string encode(Head head, const OpError& failure, std::span<const PeerTraffic> traffic) {
+std::string encode(Head head, const OpError& failure, std::span<const PeerTraffic> traffic,
+                   const CallDetails& details) {
   head.code = static_cast<std::uint32_t>(failure.code());
   std::string ranks;
   for (const RankInfo& culprit : failure.culprits()) {
@@ -94,9 +97,11 @@ std::string encode(Head head, const OpError& failure, std::span<const PeerTraffi
     }
   }
   if (dynamic_cast<const OwnLatenessError*>(&failure) != nullptr) head.is_own_lateness = 1;
+  const std::string how = encode_details(details);
+  head.details_bytes = how.size();
   std::string bytes;
   append(bytes, head);
-  return bytes.append(ranks).append(told).append(failure.what());
+  return bytes.append(ranks).append(told).append(how).append(failure.what());
 }
 
 /// Errors   InternalError: it is none.
@@ -114,6 +119,7 @@ Statement decode(std::string_view bytes, const Cluster& cluster) {
                       .culprits = {},
                       .traffic = {},
                       .is_own_lateness = head.is_own_lateness != 0,
+                      .details = {},
                       .text = {}};
   for (std::uint32_t i = 0; i < head.num_culprits; ++i) {
     const int rank = reader.get<int>();
@@ -123,7 +129,10 @@ Statement decode(std::string_view bytes, const Cluster& cluster) {
   for (std::uint32_t i = 0; i < head.num_peers; ++i) {
     statement.traffic.push_back(reader.get<Traffic>());
   }
-  statement.text = bytes.substr(bytes.size() - reader.rest().size());
+  const std::string_view rest = bytes.substr(bytes.size() - reader.rest().size());
+  if (head.details_bytes > rest.size()) throw InternalError("the details are cut off");
+  statement.details = decode_details(rest.substr(0, head.details_bytes));
+  statement.text = rest.substr(head.details_bytes);
   return statement;
 }
 
@@ -228,15 +237,21 @@ void require_equal_operations(const std::vector<Statement>& statements, const Cl
       outliers(statements.size(),
                [&](std::size_t i, std::size_t j) { return differ(statements[i], statements[j]); });
   if (ranks.empty()) return;
-  std::string text = "workers make different calls:";
+  std::vector<ToldCall> told;
+  told.reserve(statements.size());
+  // What is known of another one's details says nothing of this one's.
+  const bool is_one = std::all_of(statements.begin(), statements.end(), [&](const Statement& each) {
+    return each.number == statements[0].number;
+  });
   for (std::size_t rank = 0; rank < statements.size(); ++rank) {
-    text += fmt::format("{} rank {} {}", rank == 0 ? "" : ";", rank,
-                        to_string(statements[rank].operation));
+    told.push_back({.rank = static_cast<int>(rank),
+                    .operation = statements[rank].operation,
+                    .details = is_one ? statements[rank].details : CallDetails{}});
   }
   std::vector<RankInfo> culprits;
   culprits.reserve(ranks.size());
   for (const std::size_t rank : ranks) culprits.push_back(cluster.worker(static_cast<int>(rank)));
-  raise(StatusCode::INTERNAL, text, std::move(culprits), inputs_intact);
+  raise(StatusCode::INTERNAL, describe_difference(told), std::move(culprits), inputs_intact);
 }
 
 /// Of a timeout for which all came to the meeting; `telling` is the first one's statement. Nobody: those that it names.
@@ -339,7 +354,10 @@ std::vector<Missed> missed_ones(const DeadlineExceededError& absent,
     if (!is_excused) missed.push_back({.rank = each});
   }
   if (!missed.empty()) return missed;
-  for (const RankInfo& each : absent.culprits()) missed.push_back({.rank = each});
+  for (const RankInfo& each : absent.culprits()) {
+    const bool is_namesake = each.last_operation == under_way;
+    missed.push_back({.rank = each, .how = is_namesake ? " of this or another object" : ""});
+  }
   return missed;
 }
 
@@ -399,7 +417,7 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .previous = previous_,
                     .number = number_,
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
-    parts = meeting_->all_gather_bytes(encode(head, failure, traffic), end_of_meeting());
+    parts = meeting_->all_gather_bytes(encode(head, failure, traffic, details_), end_of_meeting());
   } catch (const DeadlineExceededError& absent) {
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED) {
       throw_anew(failure, failure.what(), /*operation=*/{}, inputs_intact);

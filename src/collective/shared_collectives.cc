@@ -8,6 +8,7 @@
 #include "crossdevice/collective/shared_direct_reduce.h"
 #include "crossdevice/core/error.h"
 
+#include "collective/detail/call_details.h"
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/timed_copy.h"
 
@@ -28,9 +29,10 @@ struct SharedCollectives::State {
   void show(const CollectiveRequest& request, const Tensor& tensor, int root, const Tensor* output,
             Use use) {
     const GroupOperationInfo info = detail::operation_of(request, tensor, root);
+    const detail::TellingRoot telling(request, tensor, root);
     bool inputs_are_written = false;
     try {
-      engine.share(request, info, std::span<const Tensor>(&tensor, 1),
+      engine.share(telling.request(), info, std::span<const Tensor>(&tensor, 1),
                    [&](const RemoteTensors& all) {
                      inputs_are_written = output != nullptr && overlaps(tensor, *output);
                      use(all);

@@ -26,6 +26,7 @@
 #include "crossdevice/device/reduce_kernel.h"
 
 #include "collective/detail/batch_size.h"
+#include "collective/detail/call_details.h"
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/repeated_value.h"
 #include "collective/detail/shared_batch.h"
@@ -133,8 +134,12 @@ struct CROSSDEVICE_HIDDEN SharedDirectReduce::State {
                                                             const GroupOperationInfo& info,
                                                             std::span<const Tensor> own);
   [[nodiscard]] bool withdraw() const;
+  /// Where calls differ, how; else what `error` says.
+  [[nodiscard]] std::string text_of(const OpError& error, const CollectiveRequest& request,
+                                    std::span<const CollectiveValue> values);
   template <class Body>
-  void run(std::span<const CollectiveValue> values, const bool& was_announced, const Body& body);
+  void run(const CollectiveRequest& request, std::span<const CollectiveValue> values,
+           const bool& was_announced, const Body& body);
 };
 
 void SharedDirectReduce::State::begin() {
@@ -221,7 +226,7 @@ void SharedDirectReduce::State::repeat(const CollectiveRequest& request,
   group.require_whole();
   const detail::ReductionSpan span(detail::kSharedMemoryReduction, along.size_bytes(),
                                    along.dtype());
-  run(values, /*was_announced=*/false, [&] { reduce_along(request, values[0], nullptr); });
+  run(request, values, /*was_announced=*/false, [&] { reduce_along(request, values[0], nullptr); });
 }
 
 void SharedDirectReduce::State::reduce_inline(const CollectiveRequest& request,
@@ -321,9 +326,17 @@ bool SharedDirectReduce::State::withdraw() const {
   return is_withdrawn;
 }
 
+std::string SharedDirectReduce::State::text_of(const OpError& error,
+                                               const CollectiveRequest& request,
+                                               std::span<const CollectiveValue> values) {
+  if (!group.has_found_difference()) return error.what();
+  return group.explain_difference(detail::details_of(request, values));
+}
+
 /// `body()`, and what an operation ends with. `was_announced`: whether memory was, when the body ends.
 template <class Body>
-void SharedDirectReduce::State::run(std::span<const CollectiveValue> values,
+void SharedDirectReduce::State::run(const CollectiveRequest& request,
+                                    std::span<const CollectiveValue> values,
                                     const bool& was_announced, const Body& body) {
   try {
     body();
@@ -332,8 +345,9 @@ void SharedDirectReduce::State::run(std::span<const CollectiveValue> values,
     const bool is_withdrawn = withdraw();
     const bool may_be_changed = was_announced && detail::is_in_place(values) &&
                                 (group.may_be_written() || batch.num_emptied() > 0);
-    throw_anew(error, is_withdrawn ? error.what() : std::string(error.what()) + kNotWithdrawn,
-               error.operation(), is_withdrawn && !may_be_changed);
+    const std::string text = text_of(error, request, values);
+    throw_anew(error, is_withdrawn ? text : text + kNotWithdrawn, error.operation(),
+               is_withdrawn && !may_be_changed);
   } catch (const std::exception& error) {
     group.fail_alone(error);
     (void)withdraw();
@@ -369,7 +383,7 @@ void SharedDirectReduce::all_reduce(const CollectiveRequest& request,
   const bool combines_own =
       request.deterministic && !request.grouping_independent && values[0].inputs.size() > 1;
   bool was_announced = false;
-  state.run(values, was_announced, [&] {
+  state.run(request, values, was_announced, [&] {
     const std::span<const CollectiveValue> prepared =
         combines_own ? state.prepare(request, values) : values;
     // Equal on all workers: it depends on what the announcements agree on.
@@ -425,6 +439,10 @@ std::vector<std::vector<RemoteTensor>> SharedDirectReduce::begin_share(
     std::span<const Tensor> tensors) {
   try {
     return state_->show(request, info, tensors);
+  } catch (const OpError& error) {
+    state_->group.fail_alone(error);  // where it has not failed itself
+    throw_anew(error, state_->text_of(error, request, {}), error.operation(),
+               error.inputs_intact());
   } catch (const std::exception& error) {
     state_->group.fail_alone(error);  // where it has not failed itself
     throw;

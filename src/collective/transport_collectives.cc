@@ -23,6 +23,7 @@
 #include "crossdevice/core/error.h"
 
 #include "collective/detail/batch_size.h"
+#include "collective/detail/call_details.h"
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/connected_programs.h"
 #include "collective/detail/inline_batch.h"
@@ -333,7 +334,8 @@ void TransportCollectives::all_reduce(const CollectiveRequest& request,
   const std::size_t num_inputs = values[0].inputs.size();
   const detail::BatchSize size = detail::require_batch(request, values);
   State& state = *state_;
-  state.run(request, detail::operation_of(request, values, size), [&] {
+  const detail::TellingValues telling(request, values);
+  state.run(telling.request(), detail::operation_of(request, values, size), [&] {
     state.is_in_place = detail::is_in_place(values);
     state.divisor = num_inputs * state.num_ranks;
     const std::optional<AllReduceAlgorithm> small =
@@ -364,7 +366,8 @@ void TransportCollectives::reduce_scatter(const CollectiveRequest& request, cons
   detail::require_reducible(request.op, input.dtype());
   detail::require_divisible(input, state.num_ranks);
   detail::require_output("reduce_scatter", output, result_dtype(request.op, input.dtype()), part);
-  state.run(request, detail::operation_of(request, input, 0), [&] {
+  const detail::TellingRoot telling(request, input, 0);
+  state.run(telling.request(), detail::operation_of(request, input, 0), [&] {
     state.agree(request.deadline);
     const bool is_direct = request.deterministic || input.size_bytes() < detail::kRingBytes;
     state.run_reduction(
@@ -378,7 +381,8 @@ void TransportCollectives::all_gather(const CollectiveRequest& request, const Te
   State& state = *state_;
   detail::require_output("all_gather", output, input.dtype(),
                          input.num_elements() * state.num_ranks);
-  state.run(request, detail::operation_of(request, input, 0), [&] {
+  const detail::TellingRoot telling(request, input, 0);
+  state.run(telling.request(), detail::operation_of(request, input, 0), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(output.data());
     std::byte* const own = row + state.rank * input.size_bytes();
@@ -398,7 +402,8 @@ void TransportCollectives::broadcast(const CollectiveRequest& request, const Ten
   State& state = *state_;
   detail::require_root(root, state.num_ranks);
   detail::require_output("broadcast", tensor, tensor.dtype(), tensor.num_elements());
-  state.run(request, detail::operation_of(request, tensor, root), [&] {
+  const detail::TellingRoot telling(request, tensor, root);
+  state.run(telling.request(), detail::operation_of(request, tensor, root), [&] {
     state.agree(request.deadline);
     auto* const row = static_cast<std::byte*>(tensor.data());
     if (static_cast<std::size_t>(root) != state.rank) state.group->set_outputs_written();
@@ -421,7 +426,8 @@ void TransportCollectives::reduce(const CollectiveRequest& request, const Tensor
     detail::require_output("reduce", output, result_dtype(request.op, input.dtype()),
                            input.num_elements());
   }
-  state.run(request, detail::operation_of(request, input, root), [&] {
+  const detail::TellingRoot telling(request, input, root);
+  state.run(telling.request(), detail::operation_of(request, input, root), [&] {
     state.agree(request.deadline);
     // A chain combines from far to near, a tree in pairs; in the order of ranks only who gets all at once.
     const bool is_tree = input.size_bytes() < kTreeBytes;
@@ -444,7 +450,8 @@ void TransportCollectives::gather(const CollectiveRequest& request, const Tensor
   if (is_root) {
     detail::require_output("gather", output, input.dtype(), count * state.num_ranks);
   }
-  state.run(request, detail::operation_of(request, input, root), [&] {
+  const detail::TellingRoot telling(request, input, root);
+  state.run(telling.request(), detail::operation_of(request, input, root), [&] {
     state.agree(request.deadline);
     ScheduleJob job{.dtype = input.dtype(),
                     .input = static_cast<const std::byte*>(input.data()),

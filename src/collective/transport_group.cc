@@ -7,8 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/core/log.h"
 
+#include "collective/detail/call_details.h"
 #include "collective/detail/known_links.h"
 #include "collective/detail/link_measurement.h"
 #include "collective/detail/tuning_agreement.h"
@@ -30,12 +32,11 @@ TransportGroup::TransportGroup(std::shared_ptr<Cluster> cluster,
 }
 
 void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) {
-  const Presence presence(*cluster_, "connect", 0);
+  const Presence presence(*cluster_, "making connections", 0);
   // That a member is gone is the transport's to notice: one that has left after its last message is missed by nobody.
   listening_ = cluster_->listen(
       {.on_lost = {}, .on_abort = [this](const RankInfo& origin, const std::string& text) {
-         transport_->stop(StatusCode::ABORTED,
-                          fmt::format("{} aborted: {}", to_string(origin), text), {origin});
+         transport_->stop(StatusCode::ABORTED, abort_text(origin, text), {origin});
        }});
   tuning_ = receive_tuning(*cluster_, deadline);
   std::set<int> wanted(peers.begin(), peers.end());
@@ -78,6 +79,7 @@ void TransportGroup::explain(const CollectiveRequest& request, const OpError& fa
   break_off(failure.code(), failure.what(), {failure.culprits().begin(), failure.culprits().end()});
   await_end_of_transport();
   try {
+    inquest_.set_details(details_of(request));
     inquest_.hold(fmt::format("{} #{}", request.kind, request.sequence), failure,
                   !outputs_are_written_, transport_->traffic_at_end());
   } catch (const OpError& verdict) {

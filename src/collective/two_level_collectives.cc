@@ -32,6 +32,7 @@
 #include "crossdevice/device/reduce_kernel.h"
 
 #include "collective/detail/batch_size.h"
+#include "collective/detail/call_details.h"
 #include "collective/detail/collective_checks.h"
 #include "collective/detail/inline_batch.h"
 #include "collective/detail/machine_columns.h"
@@ -497,7 +498,8 @@ void TwoLevelCollectives::all_reduce(const CollectiveRequest& request,
   }
   const GroupOperationInfo info = detail::operation_of(request, values, size);
   const detail::ReductionSpan span(detail::kTwoLevelReduction, size.size_bytes, info.dtype);
-  state.group->run(request, info, [&] {
+  const detail::TellingValues telling(request, values);
+  state.group->run(telling.request(), info, [&] {
     if (size.inline_bytes <= kSmallBytes) {
       state.reduce_small(request, info, values, detail::is_in_place(values));
     } else {

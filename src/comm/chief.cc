@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/job_news.h"
+
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
@@ -203,8 +205,12 @@ void Chief::handle(int rank, const Frame& frame) {
     case ControlKind::POST:
       pass_on(rank, Post::decode(frame.payload));
       return;
+    case ControlKind::WHAT_THEY_DO:
+      ask(rank, WhatTheyDo::decode(frame.payload));
+      return;
     case ControlKind::HEARTBEAT:
       member(rank).operation = Heartbeat::decode(frame.payload).operation;
+      answer_for(rank);
       return;
     case ControlKind::GOODBYE:
       take_leave(rank, kHasLeft);
@@ -226,6 +232,7 @@ void Chief::handle(int rank, const Frame& frame) {
     case ControlKind::ACCEPT:
     case ControlKind::CHOSEN:
     case ControlKind::CLOCK:  // which the service answers
+    case ControlKind::DOING:
       break;
   }
   throw WireError(fmt::format("rank {} sent a frame of kind {}, which no member of a cluster sends",
@@ -358,6 +365,35 @@ void Chief::pass_on(int rank, const Post& message) {
   }
 }
 
+void Chief::ask(int rank, const WhatTheyDo& message) {
+  const bool are_ranks = std::all_of(message.ranks.begin(), message.ranks.end(), [this](int each) {
+    return each >= 0 && each < options_.num_workers;
+  });
+  if (!are_ranks || message.ranks.size() > static_cast<std::size_t>(options_.num_workers)) {
+    throw WireError(fmt::format("rank {} asks what somebody does who is no member", rank));
+  }
+  std::erase_if(questions_, [rank](const auto& each) { return each.second.asker == rank; });
+  for (const int each : message.ranks) {
+    const bool is_final = !is_present(each);
+    send(rank, ControlKind::DOING,
+         Doing{message.number, each, member(each).operation, is_final}.encode());
+    if (is_final) continue;
+    questions_.emplace(each, Question{rank, message.number});
+    send(each, ControlKind::ASK, Ask{}.encode());
+  }
+}
+
+/// To all that wait for word of this rank.
+void Chief::answer_for(int rank) {
+  const auto [begin, end] = questions_.equal_range(rank);
+  for (auto each = begin; each != end; ++each) {
+    const Question& question = each->second;
+    send(question.asker, ControlKind::DOING,
+         Doing{question.number, rank, member(rank).operation, /*is_final=*/true}.encode());
+  }
+  questions_.erase(begin, end);
+}
+
 void Chief::stop_all(int rank, const Abort& message) {
   if (aborted_) return;
   end_all(make_ending(rank_info(rank), message.text));
@@ -371,9 +407,7 @@ void Chief::end_for_want() noexcept {
 }
 
 Chief::Ending Chief::make_ending(const RankInfo& origin, const std::string& text) {
-  return {.failure = {StatusCode::ABORTED,
-                      fmt::format("{} aborted: {}", to_string(origin), text),
-                      {origin}},
+  return {.failure = {StatusCode::ABORTED, abort_text(origin, text), {origin}},
           .frame = shared_frame(ControlKind::ABORT, Abort{origin.rank, text}.encode())};
 }
 
@@ -418,6 +452,8 @@ void Chief::take_leave(int rank, const std::string& text) {
   const SharedFrame frame = shared_frame(ControlKind::MEMBER_LOST, MemberLost{rank, text}.encode());
   member(rank).presence = Presence::GONE;
   member(rank).gone_text = text;
+  answer_for(rank);
+  std::erase_if(questions_, [rank](const auto& each) { return each.second.asker == rank; });
   if (!is_complete()) return;  // they will be told when they are told who is there
   send_to_all(frame);
   std::vector<std::pair<RoundId, Failure>> failed;
@@ -434,10 +470,10 @@ std::optional<Chief::Failure> Chief::failure_of_gone(const Round& round) const {
     const Member& each = members_[static_cast<std::size_t>(round.members[i])];
     if (round.has_part[i] || each.presence != Presence::GONE) continue;
     const RankInfo culprit = rank_info(round.members[i]);
-    return Failure{
-        StatusCode::UNAVAILABLE,
-        fmt::format("{}: {} is gone: {}", round.kind, to_string(culprit), each.gone_text),
-        {culprit}};
+    return Failure{StatusCode::UNAVAILABLE,
+                   fmt::format("{}: {} is gone: {}", round.kind, to_string(each.info.rank_info()),
+                               each.gone_text),
+                   {culprit}};
   }
   return std::nullopt;
 }

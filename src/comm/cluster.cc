@@ -138,6 +138,22 @@ const std::string& detail::ClusterInside::secret(const Cluster& cluster) {
   return cluster.state_->plane_options.secret;
 }
 
+std::shared_ptr<void> detail::ClusterInside::add_operations(const Cluster& cluster,
+                                                            std::function<std::string()> read) {
+  return cluster.state_->plane->add_operations(std::move(read));
+}
+
+std::vector<std::string> detail::ClusterInside::ask(const Cluster& cluster,
+                                                    std::span<const int> ranks,
+                                                    const Deadline& deadline) {
+  std::vector<int> of_plane;
+  of_plane.reserve(ranks.size());
+  for (const int each : ranks) {
+    of_plane.push_back(cluster.state_->members[static_cast<std::size_t>(each)]);
+  }
+  return cluster.state_->plane->ask(of_plane, deadline);
+}
+
 std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
   return join(*detect_cluster_resolver(), options);
 }
@@ -215,7 +231,7 @@ void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoc
           const detail::Epoch& next, bool is_member) {
         if (next.number <= number) return;
         raw->supersede(fmt::format("{}epoch {} has begun with {} of {} workers",
-                                   is_member ? "" : "this worker was left out: ", next.number,
+                                   is_member ? detail::kRebuilt : detail::kLeftOut, next.number,
                                    next.members.size(), size),
                        /*is_left_out=*/!is_member);
       },

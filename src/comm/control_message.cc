@@ -358,6 +358,41 @@ Heartbeat Heartbeat::decode(std::string_view payload) {
   });
 }
 
+std::string WhatTheyDo::encode() const {
+  return WireWriter().number(number).list(ranks, put_rank).take();
+}
+
+WhatTheyDo WhatTheyDo::decode(std::string_view payload) {
+  return decode_all(payload, [](WireReader& in) {
+    WhatTheyDo message;
+    message.number = in.number<std::uint64_t>();
+    message.ranks = in.list<int>(get_rank);
+    return message;
+  });
+}
+
+std::string Doing::encode() const {
+  return WireWriter()
+      .number(number)
+      .number(std::int32_t{rank})
+      .text(operation)
+      .number(static_cast<std::uint8_t>(is_final))
+      .take();
+}
+
+Doing Doing::decode(std::string_view payload) {
+  return decode_all(payload, [](WireReader& in) {
+    Doing message;
+    message.number = in.number<std::uint64_t>();
+    message.rank = in.number<std::int32_t>();
+    message.operation = in.text();
+    const auto is_final = in.number<std::uint8_t>();
+    if (is_final > 1) throw WireError("neither yes nor no");
+    message.is_final = is_final == 1;
+    return message;
+  });
+}
+
 std::string ClockReading::encode() const {
   return WireWriter().number(asked_ns).number(answered_ns).text(clock).take();
 }

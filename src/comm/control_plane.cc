@@ -174,14 +174,53 @@ void ControlPlane::State::beat() {
   });
 }
 
-/// The library's own operation, or else what the program has said, or else that there is none, where there has been any.
-void ControlPlane::State::say_operation(std::uint64_t answers) {
-  std::string operation = operations_.read();
-  if (operation.empty() || operation.starts_with(OperationNote::kNone)) {
-    const std::lock_guard lock(mutex_);
-    if (!operation_.empty()) operation = operation_;
+std::shared_ptr<void> ControlPlane::State::add_operations(std::function<std::string()> read) {
+  const std::lock_guard lock(readers_mutex_);
+  const auto place = readers_.insert(readers_.end(), std::move(read));
+  return {nullptr, [self = shared_from_this(), place](void*) {
+            if (is_forked_child())
+              return;  // the parent's control thread may hold the lock for ever
+            const std::lock_guard guard(self->readers_mutex_);
+            self->readers_.erase(place);
+          }};
+}
+
+/// The library's own operation; or a round; or else what the program has said; or else that there is none, and which one was the last, as far as that is known.
+std::string ControlPlane::State::operation() {
+  std::string last;
+  bool are_several = false;
+  const auto is_under_way = [&](const std::string& text) {
+    if (text.empty() || text == OperationNote::kNone) return false;
+    if (!text.starts_with(OperationNote::kNone)) return true;
+    are_several |= !last.empty() && last != text;
+    if (last.empty()) last = text;
+    return false;
+  };
+  if (std::string text = operations_.read(); is_under_way(text)) return text;
+  {
+    const std::lock_guard lock(readers_mutex_);
+    for (const auto& read : readers_) {
+      if (std::string text = read(); is_under_way(text)) return text;
+    }
   }
-  to_chief(ControlKind::HEARTBEAT, Heartbeat{std::move(operation), answers}.encode());
+  if (const std::string round = membership_.round_under_way(); !round.empty()) {
+    // What it was in before excuses it where others still are, as has_left() says.
+    if (last.empty()) return round + OperationNote::kOfCluster;
+    return round + OperationNote::kOfCluster + OperationNote::kAfter +
+           last.substr(last.find(OperationNote::kSince) +
+                       std::string_view(OperationNote::kSince).size()) +
+           (are_several ? OperationNote::kOrLater : "");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!operation_.empty()) return operation_;
+  }
+  if (last.empty()) return OperationNote::kNone;
+  return are_several ? last + OperationNote::kOrLater : last;
+}
+
+void ControlPlane::State::say_operation(std::uint64_t answers) {
+  to_chief(ControlKind::HEARTBEAT, Heartbeat{operation(), answers}.encode());
 }
 
 void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload) {
@@ -310,6 +349,13 @@ void ControlPlane::enter_operation(std::string_view kind, std::uint64_t sequence
   (*state_)->enter_operation(kind, sequence);
 }
 void ControlPlane::leave_operation() { (*state_)->leave_operation(); }
+std::shared_ptr<void> ControlPlane::add_operations(std::function<std::string()> read) {
+  return (*state_)->add_operations(std::move(read));
+}
+std::vector<std::string> ControlPlane::ask(const std::vector<int>& ranks,
+                                           const Deadline& deadline) {
+  return (*state_)->membership().ask(ranks, deadline);
+}
 std::shared_ptr<void> ControlPlane::listen(MembershipListener listener) {
   return (*state_)->listen(std::move(listener));
 }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "crossdevice/comm/job_news.h"
+
 #include "comm/detail/control_message.h"
 
 namespace crossdevice::detail {
@@ -13,19 +15,24 @@ void GroupNews::listen(Cluster& cluster, Name name, Leavers leavers) {
                                    [this, leavers](const RankInfo& member, const std::string& why) {
                                      if (why == kHasLeft && leavers == Leavers::ARE_NOT_MISSED)
                                        return;
-                                     tell(Kind::LOST, member, " is gone: " + why);
+                                     tell(Kind::LOST, member, [&why](const RankInfo& lost) {
+                                       return to_string(lost) + " is gone: " + why;
+                                     });
                                    },
                                .on_abort =
                                    [this](const RankInfo& origin, const std::string& text) {
-                                     tell(Kind::ABORTED, origin, " aborted: " + text);
+                                     tell(Kind::ABORTED, origin, [&text](const RankInfo& who) {
+                                       return abort_text(who, text);
+                                     });
                                    }});
 }
 
-void GroupNews::tell(Kind kind, const RankInfo& who, const std::string& text) {
+void GroupNews::tell(Kind kind, const RankInfo& who,
+                     const std::function<std::string(const RankInfo&)>& text) {
   const std::lock_guard lock(mutex_);
   if (item_.kind >= kind) return;
   const RankInfo culprit = name_(who);
-  item_ = {.kind = kind, .text = to_string(culprit) + text, .culprit = culprit};
+  item_ = {.kind = kind, .text = text(culprit), .culprit = culprit};
   kind_.store(kind, std::memory_order_release);
 }
 

@@ -25,6 +25,18 @@ std::string size_text(std::uint64_t size_bytes) {
   return text;
 }
 
+std::string_view kind_of(const GroupOperation& operation) {
+  const auto end = std::find(operation.kind.begin(), operation.kind.end(), '\0');
+  return {operation.kind.data(), static_cast<std::size_t>(end - operation.kind.begin())};
+}
+
+/// Whether its reduce_op means anything. Kinds go on behind their names: "gather on hosts".
+bool reduces(const GroupOperation& operation) {
+  const std::string_view kind = kind_of(operation);
+  const std::string_view name = kind.substr(0, kind.find(' '));
+  return name != "barrier" && name != "gather" && name != "all_gather" && name != "broadcast";
+}
+
 }  // namespace
 
 GroupOperation pack_operation(const GroupOperationInfo& info) {
@@ -43,16 +55,21 @@ PreparedOperation prepare_operation(const GroupOperationInfo& info) {
 }
 
 std::string short_name(const GroupOperation& operation) {
-  const auto end = std::find(operation.kind.begin(), operation.kind.end(), '\0');
-  const std::string_view kind(operation.kind.data(),
-                              static_cast<std::size_t>(end - operation.kind.begin()));
+  const std::string_view kind = kind_of(operation);
   if (operation.sequence == 0) return std::string(kind);
   return fmt::format("{} #{}", kind, operation.sequence);
 }
 
 bool has_left(std::string_view last_operation, const GroupOperation& operation) {
-  const std::string idle = fmt::format("{} since ", detail::OperationNote::kNone);
-  if (!last_operation.starts_with(idle)) return false;
+  using detail::OperationNote;
+  const std::string idle = fmt::format("{}{}", OperationNote::kNone, OperationNote::kSince);
+  const std::string in_round =
+      fmt::format("{}{}", OperationNote::kOfCluster, OperationNote::kAfter);
+  const bool is_in_round = last_operation.find(in_round) != std::string_view::npos;
+  if (!last_operation.starts_with(idle) && !is_in_round) return false;
+  if (last_operation.ends_with(OperationNote::kOrLater)) {
+    last_operation.remove_suffix(std::string_view(OperationNote::kOrLater).size());
+  }
   const std::size_t mark = last_operation.rfind('#');
   if (mark == std::string_view::npos) return false;
   const std::string_view digits = last_operation.substr(mark + 1);
@@ -62,15 +79,24 @@ bool has_left(std::string_view last_operation, const GroupOperation& operation) 
          number >= operation.sequence;
 }
 
+std::string describe(const GroupOperation& operation) {
+  std::string text = short_name(operation);
+  if (reduces(operation)) {
+    text += fmt::format(" {}", operation.reduce_op < kNumReduceOps
+                                   ? to_string(static_cast<ReduceOp>(operation.reduce_op))
+                                   : "unknown");
+  }
+  if (operation.num_values == 0 && operation.size_bytes == 0) return text;
+  return text + fmt::format(" of {} {} {}, {}", operation.num_values,
+                            operation.dtype < kNumDTypes
+                                ? to_string(static_cast<DType>(operation.dtype))
+                                : "unknown",
+                            operation.num_values == 1 ? "value" : "values",
+                            size_text(operation.size_bytes));
+}
+
 std::string to_string(const GroupOperation& operation) {
-  return fmt::format(
-      "{} {} of {} {} {}, {} (fingerprint {:x})", short_name(operation),
-      operation.reduce_op < kNumReduceOps ? to_string(static_cast<ReduceOp>(operation.reduce_op))
-                                          : "unknown",
-      operation.num_values,
-      operation.dtype < kNumDTypes ? to_string(static_cast<DType>(operation.dtype)) : "unknown",
-      operation.num_values == 1 ? "value" : "values", size_text(operation.size_bytes),
-      operation.fingerprint);
+  return fmt::format("{} (fingerprint {:x})", describe(operation), operation.fingerprint);
 }
 
 }  // namespace crossdevice

@@ -4,6 +4,7 @@
 #include "crossdevice/comm/gpu_watchdog.h"
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/control_message.h"
 #include "comm/detail/group_news.h"
 #include "comm/detail/nccl_reaper.h"
 
@@ -40,6 +41,11 @@ struct JobNews::State {
   GroupNews news;
   BehindOthers behind;
 };
+
+std::string abort_text(const RankInfo& origin, const std::string& text) {
+  if (text.starts_with(kRebuilt) || text.starts_with(kLeftOut)) return text;
+  return to_string(origin) + " aborted: " + text;
+}
 
 JobNews::JobNews(Cluster& cluster) : state_(std::make_unique<State>(cluster)) {}
 

@@ -2,10 +2,12 @@
 /// Hearing the chief, and what ends everything. Rounds: control_rounds.cc.
 #include "comm/detail/membership.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/core/error.h"
 
 #include "comm/detail/wire.h"
@@ -54,6 +56,8 @@ void Membership::hear(const Frame& frame) {
       return hear_failure(ExchangeFailed::decode(frame.payload));
     case ControlKind::MISSING:
       return warn_of_stall(Missing::decode(frame.payload));
+    case ControlKind::DOING:
+      return hear_doing(Doing::decode(frame.payload));
     case ControlKind::MEMBER_LOST: {
       const MemberLost message = MemberLost::decode(frame.payload);
       require_rank(message.rank);
@@ -82,6 +86,7 @@ void Membership::hear(const Frame& frame) {
     case ControlKind::EXCHANGE:
     case ControlKind::WHO_IS_MISSING:
     case ControlKind::GIVE_UP:
+    case ControlKind::WHAT_THEY_DO:
     case ControlKind::SEEK:
     case ControlKind::FOUND:
     case ControlKind::PREPARE:
@@ -137,6 +142,47 @@ void Membership::post(std::uint64_t group, std::vector<int> to, std::string byte
   events_.say(ControlKind::POST, message.encode());
 }
 
+std::vector<std::string> Membership::ask(const std::vector<int>& ranks, const Deadline& deadline) {
+  Question question{.ranks = ranks, .operations = std::vector<std::string>(ranks.size())};
+  std::unique_lock lock(mutex_);
+  if (end_.has_value() || ranks.empty()) return question.operations;
+  const std::uint64_t number = ++num_questions_;
+  const auto entry = questions_.emplace(number, &question).first;
+  lock.unlock();
+  try {
+    events_.say(ControlKind::WHAT_THEY_DO, WhatTheyDo{number, ranks}.encode());
+  } catch (...) {
+    lock.lock();
+    questions_.erase(entry);
+    throw;
+  }
+  lock.lock();
+  changed_.wait_until(lock, std::min(deadline.moment(), Clock::now() + options_.patience.question),
+                      [&] { return question.num_answers == ranks.size() || end_.has_value(); });
+  questions_.erase(entry);
+  return std::move(question.operations);
+}
+
+void Membership::hear_doing(Doing message) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = questions_.find(message.number);
+  if (entry == questions_.end()) return;
+  Question& question = *entry->second;
+  const auto place = std::find(question.ranks.begin(), question.ranks.end(), message.rank);
+  if (place == question.ranks.end()) throw WireError("a word of somebody else");
+  question.operations[static_cast<std::size_t>(place - question.ranks.begin())] =
+      std::move(message.operation);
+  if (message.is_final && ++question.num_answers == question.ranks.size()) changed_.notify_all();
+}
+
+std::string Membership::round_under_way() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, pending] : pending_) {
+    if (!pending->has_ended() && !pending->on_end.on_failure) return pending->kind;
+  }
+  return {};
+}
+
 void Membership::stop_all(const std::string& text) {
   events_.say(ControlKind::ABORT, Abort{options_.rank, text}.encode());
 }
@@ -146,7 +192,7 @@ void Membership::stop_all(const std::string& text) {
 void Membership::stop_here(int rank, const std::string& text) {
   const RankInfo origin = info_of(rank);
   news_.tell_abort(origin, text);  // first: who is woken by the end finds that all have heard it
-  end({StatusCode::ABORTED, fmt::format("{} aborted: {}", to_string(origin), text), {origin}});
+  end({StatusCode::ABORTED, abort_text(origin, text), {origin}});
 }
 
 void Membership::end(End reason) {

@@ -11,8 +11,10 @@
 
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/cluster_state.h"
 #include "comm/detail/shared_futex.h"
 #include "comm/detail/shared_group_state.h"
+#include "comm/detail/transport_kind.h"
 
 namespace crossdevice {
 namespace {
@@ -74,6 +76,49 @@ const SharedMemoryGroup::State::Peer* SharedMemoryGroup::State::find_given_up(
   return found != peers.end() ? &*found : nullptr;
 }
 
+std::string SharedMemoryGroup::State::operation_of(const Peer& member,
+                                                   std::string_view answer) const {
+  constexpr std::string_view kNone = detail::OperationNote::kNone;
+  std::string here = member.flags().note.read();
+  if (!here.empty() && !here.starts_with(kNone)) return here;
+  if (answer.empty()) {
+    // Between two of them, as far as is known.
+    return here.empty() ? std::string(kNone) : here.insert(kNone.size(), " of this group");
+  }
+  const std::size_t mark = answer.rfind(" #");
+  const bool is_of_an_object =
+      !answer.starts_with(kNone) &&
+      answer.find(detail::OperationNote::kOfCluster) == std::string_view::npos &&
+      mark != std::string_view::npos &&
+      answer.find_first_not_of("0123456789", mark + 2) == std::string_view::npos;
+  const bool is_own = is_part && answer == name();
+  return fmt::format("{}{}", answer, is_of_an_object && !is_own ? " of another object" : "");
+}
+
+std::vector<RankInfo> SharedMemoryGroup::State::seen(
+    const std::vector<const Peer*>& missing) const {
+  std::vector<int> asked;
+  for (const Peer* const each : missing) {
+    const std::string here = each->flags().note.read();
+    if (here.empty() || here.starts_with(detail::OperationNote::kNone)) {
+      asked.push_back(each->place);
+    }
+  }
+  const std::vector<std::string> answers =
+      detail::ClusterInside::ask(*cluster, asked, Deadline::after(kAnswerTime));
+  std::vector<RankInfo> ranks;
+  ranks.reserve(missing.size());
+  for (const Peer* const each : missing) {
+    const auto place = std::find(asked.begin(), asked.end(), each->place);
+    ranks.push_back(each->info);
+    ranks.back().last_operation = operation_of(
+        *each, place == asked.end()
+                   ? std::string_view()
+                   : std::string_view(answers[static_cast<std::size_t>(place - asked.begin())]));
+  }
+  return ranks;
+}
+
 /// Gives up, so that the others do not wait for this worker.
 void SharedMemoryGroup::State::end_waiting(bool is_end) {
   own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
@@ -94,12 +139,9 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
                                                           : 0,
                           std::memory_order_seq_cst);
   end_waiting(is_end);
-  std::vector<RankInfo> missing;
-  std::string names;
-  for (int each = 0; each < num_workers; ++each) {
-    if (!is_missed(each)) continue;
-    missing.push_back(seen(peer(each)));
-    names += (names.empty() ? "" : ", ") + to_string(missing.back());
+  std::vector<const Peer*> missed_ones;
+  for (const Peer& each : peers) {
+    if (is_missed(each.place)) missed_ones.push_back(&each);
   }
   const std::string name = this->name();
   if (reason != GroupNews::Kind::NONE) {
@@ -124,13 +166,16 @@ void SharedMemoryGroup::State::fail_because(GroupNews::Kind reason, const Deadli
                fmt::format("{}: {} has not done its part in time", name, to_string(late->info)),
                {late->info});
   }
+  const bool is_time_over = deadline.has_passed();
+  const std::vector<RankInfo> missing = seen(missed_ones);
+  const std::string names = detail::names_of(missing);
   for (const Peer& each : peers) {
     if (each.place == rank || !has_given_up(each.flags())) continue;
     if (each.flags().reason.load(std::memory_order_seq_cst) == GroupFlags::kLeft) continue;
-    if (deadline.has_passed()) break;
+    if (is_time_over) break;
     break_with(StatusCode::DEADLINE_EXCEEDED,
                fmt::format("{}: {} has given up{}", name, to_string(each.info),
-                           names.empty() ? "" : " waiting for " + names),
+                           missing.empty() ? "" : " waiting for " + names),
                missing.empty() ? std::vector<RankInfo>{each.info} : missing);
   }
   if (missing.empty()) fail_as_latecomer();

@@ -33,10 +33,12 @@
 #include "crossdevice/device/memory_file.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "comm/detail/cluster_state.h"
 #include "comm/detail/foreign_file.h"
 #include "comm/detail/packed_operation.h"
 #include "comm/detail/shared_futex.h"
 #include "comm/detail/shared_group_state.h"
+#include "comm/detail/transport_kind.h"
 #include "comm/detail/wait_span.h"
 #include "comm/detail/wire.h"
 #include "comm/detail/wire_cores.h"
@@ -58,6 +60,8 @@ using detail::wake_all;
 constexpr int kPauses = 200;
 /// How long to try before sleeping: a sleep and the waking up cost about as much.
 constexpr std::chrono::microseconds kSpinTime{60};
+/// For what members say of calls that differ.
+constexpr std::chrono::seconds kExplanationTime{1};
 
 /// A copy whose first bytes are written last.
 void copy_from_the_end(std::byte* to, const std::byte* from, std::size_t size_bytes) {
@@ -147,6 +151,7 @@ void SharedMemoryGroup::State::require_no_trouble(const std::vector<std::string>
 void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const Deadline& deadline) {
   rank = cluster->rank();
   num_workers = cluster->num_workers();
+  is_part = !names.empty();
   if (cluster->num_local_workers() != num_workers) {
     throw ValueError(
         fmt::format("{} of {} workers are on this machine: only workers on one machine "
@@ -195,6 +200,9 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   }
   own_flags = &peer(rank).flags();
   has_core_of_its_own = detail::can_have_a_core_each(usable_cores);
+  meeting = cluster->duplicate();
+  telling = detail::ClusterInside::add_operations(*cluster,
+                                                  [own = own_flags] { return own->note.read(); });
   news.listen(*cluster, [this](const RankInfo& member) { return named(member); });
 }
 
@@ -284,13 +292,14 @@ bool SharedMemoryGroup::State::await_peer(int of_rank, const Deadline& deadline)
 }
 
 void SharedMemoryGroup::State::warn_of_stall() const {
-  std::string names;
+  std::vector<const Peer*> missing;
   for (const Peer& each : peers) {
-    if (!has_come(each.place)) names += (names.empty() ? "" : ", ") + to_string(seen(each));
+    if (!has_come(each.place)) missing.push_back(&each);
   }
-  if (names.empty()) return;  // it has just come
-  log(LogSeverity::WARNING,
-      fmt::format("rank {} still waits in {} for {}", peer(rank).info.rank, name(), names));
+  const std::vector<RankInfo> ranks = seen(missing);
+  if (missing.empty() || has_come(missing[0]->place)) return;  // it has just come
+  log(LogSeverity::WARNING, fmt::format("rank {} still waits in {} for {}", peer(rank).info.rank,
+                                        name(), detail::names_of(ranks)));
 }
 
 void SharedMemoryGroup::State::await_phase(const Deadline& deadline, bool is_end) {
@@ -342,15 +351,14 @@ void SharedMemoryGroup::State::require_equal_operations() {
       peers.size(), [&](std::size_t i, std::size_t j) { return digest_of(i) != digest_of(j); });
   if (places.empty()) return;
   own_flags->given_up_at.store(phase, std::memory_order_seq_cst);
-  std::string text = "workers make different calls:";
   for (const Peer& each : peers) {
-    text += fmt::format("{} rank {} {}", each.place == 0 ? "" : ";", each.info.rank,
-                        to_string(announced(each.place, num_announced)));
+    different.push_back(
+        {.rank = each.info.rank, .operation = announced(each.place, num_announced)});
   }
   std::vector<RankInfo> culprits;
   culprits.reserve(places.size());
   for (const std::size_t place : places) culprits.push_back(peers[place].info);
-  break_with(StatusCode::INTERNAL, text, std::move(culprits));
+  break_with(StatusCode::INTERNAL, describe_difference(different), std::move(culprits));
 }
 
 SharedMemoryGroup::SharedMemoryGroup(std::shared_ptr<Cluster> cluster, std::size_t slot_bytes,
@@ -500,6 +508,23 @@ void SharedMemoryGroup::while_waiting(std::function<void()> look) {
 RankInfo SharedMemoryGroup::info() const { return state_->peer(state_->rank).info; }
 
 void SharedMemoryGroup::require_whole() const { state_->require_whole(); }
+
+bool SharedMemoryGroup::has_found_difference() const { return !state_->different.empty(); }
+
+/// All have found it, so all come, but who is stopped or dies.
+std::string SharedMemoryGroup::explain_difference(const CallDetails& details) {
+  std::vector<ToldCall> calls = std::exchange(state_->different, {});
+  try {
+    const std::vector<std::string> all = state_->meeting->all_gather_bytes(
+        encode_details(details), Deadline::after(kExplanationTime));
+    for (std::size_t place = 0; place < calls.size(); ++place) {
+      calls[place].details = decode_details(all[place]);
+    }
+  } catch (const OpError&) {  // NOLINT(bugprone-empty-catch): then as much as is known
+  }
+  state_->broken_text = describe_difference(calls);
+  return state_->broken_text;
+}
 
 void SharedMemoryGroup::leave_operation() { state_->own_flags->note.clear(); }
 

@@ -7,11 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/own_lateness_error.h"
 #include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
+#include "comm/detail/cluster_state.h"
 #include "comm/detail/control_message.h"
 #include "comm/detail/wait_span.h"
 
@@ -22,6 +24,8 @@ namespace {
 constexpr std::chrono::microseconds kSpinTime{20};
 /// How long to look before sleeping: a sleep and the waking up cost about as much.
 constexpr std::chrono::microseconds kTryTime{60};
+/// For what members say that they do.
+constexpr std::chrono::milliseconds kAnswerTime{100};
 /// A yield that takes longer has let somebody else run.
 constexpr std::chrono::microseconds kQuickYield{3};
 /// So many in one wait: what is waited for does not come by itself.
@@ -273,7 +277,7 @@ void TransportKind::wait_until(Turn& turn, IsOver is_over, const Deadline& deadl
       sleep(std::min(deadline.moment(), warning));
       turn.take();
       if (Clock::now() >= warning) {
-        warn_of_stall();
+        warn_of_stall(turn);
         warning = Clock::now() + stall_warning_;
       }
     }
@@ -310,9 +314,21 @@ TransportFailure TransportKind::deadline_failure(Clock::time_point begin) const 
       .code = StatusCode::DEADLINE_EXCEEDED, .text = std::move(text), .culprits = std::move(ranks)};
 }
 
-void TransportKind::warn_of_stall() const {
+/// Whoever is waited for is asked without the turn, which others may want meanwhile.
+void TransportKind::warn_of_stall(Turn& turn) {
+  std::vector<RankInfo> ranks = awaited();
+  if (asked_ != nullptr) {
+    std::vector<int> numbers;
+    numbers.reserve(ranks.size());
+    for (const RankInfo& each : ranks) numbers.push_back(each.rank);
+    give_back_turn();
+    const std::vector<std::string> operations =
+        ClusterInside::ask(*asked_, numbers, Deadline::after(kAnswerTime));
+    turn.take();
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].last_operation = operations[i];
+  }
   log(LogSeverity::WARNING, fmt::format("rank {} still waits in {} for {}", rank_,
-                                        to_string(operation_), names_of(awaited())));
+                                        describe(operation_), names_of(ranks)));
 }
 
 // ---------------------------------------------------------------------------------------------- checks
@@ -392,6 +408,7 @@ void TransportKind::record_failure(TransportFailure failure) {
 
 std::shared_ptr<void> TransportKind::listen_to(Cluster& cluster,
                                                std::function<void(int rank)> has_left) {
+  asked_ = &cluster;
   return cluster.listen(
       {.on_lost =
            [this, has_left = std::move(has_left)](const RankInfo& member, const std::string& why) {
@@ -408,7 +425,7 @@ std::shared_ptr<void> TransportKind::listen_to(Cluster& cluster,
        .on_abort =
            [this](const RankInfo& origin, const std::string& text) {
              fail_from_outside({.code = StatusCode::ABORTED,
-                                .text = fmt::format("{} aborted: {}", to_string(origin), text),
+                                .text = abort_text(origin, text),
                                 .culprits = {origin},
                                 .is_known_to_all = true});
            }});

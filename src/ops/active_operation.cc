@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
+#include "crossdevice/core/full_name.h"
 #include "crossdevice/device/shutdown.h"
 
 namespace crossdevice::detail {
@@ -75,7 +76,8 @@ std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const
     if (!known.operation().kind.empty()) return error;
     // Whoever says it knows only of the part that failed.
     const bool is_intact = known.inputs_intact() && !(in_place_ && has_written_part_);
-    return said_anew(known, known.what(), record_, is_intact);
+    return said_anew(known, with_full_name(known.what(), record_, timeout_seconds_), record_,
+                     is_intact);
   } catch (const std::bad_alloc&) {
     return of_no_memory(error);
   } catch (...) {

@@ -25,6 +25,7 @@
 
 #include "ops/detail/active_operation.h"
 #include "ops/detail/batch_results.h"
+#include "ops/detail/call_particulars.h"
 #include "ops/detail/component_reduce.h"
 #include "ops/detail/host_part.h"
 #include "ops/detail/known_packs.h"
@@ -42,19 +43,6 @@ namespace {
 const char* const kHost = "CPU:0";
 
 constexpr std::size_t kTensorsPerSlices = 3;  // values, indices, dense shape
-
-/// What all workers' batches have in common, in one number: a difference is found with the first pack, before any is written.
-std::uint64_t fingerprint_of(std::span<const ValueDestinationPair> pairs, Int64 bytes_per_pack) {
-  Fingerprint fingerprint;
-  fingerprint.add(static_cast<std::uint64_t>(bytes_per_pack.value()));
-  for (const ValueDestinationPair& pair : pairs) {
-    fingerprint.add(static_cast<std::uint64_t>(pair.value.dtype()) << 1U |
-                    (pair.value.is_sparse() ? 1U : 0U));
-    // Slices may be of any number.
-    if (!pair.value.is_sparse()) fingerprint.add(pair.value.values()[0].num_elements());
-  }
-  return fingerprint.value();
-}
 
 std::size_t num_sparse(std::span<const ValueDestinationPair> pairs) {
   return static_cast<std::size_t>(
@@ -398,9 +386,11 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   if (streamed != nullptr) name = name_of(*streamed);
   // The dense values are one part, each sparse one is another.
   const std::size_t num_parts = 1 + num_sparse(pairs);
-  const CollectiveRequest whole =
+  const detail::BatchParticulars particulars(pairs, bytes_per_pack);
+  CollectiveRequest whole =
       state_->request(name.has_value() ? name->view() : detail::kBatchReduce.name, op, options,
-                      active, fingerprint_of(pairs, bytes_per_pack), num_parts);
+                      active, particulars.fingerprint(), num_parts);
+  whole.particulars = &particulars;
   std::vector<Mirrored> results = detail::make_results(pairs.size());
   DenseBatch on_engine;
   DenseBatch by_nccl;
@@ -561,8 +551,10 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
   detail::ActiveOperation& active = active_operation();
   state_->require_components(value);
   Mirrored result;
-  const CollectiveRequest request =
+  const detail::AxisParticulars particulars(axis);
+  CollectiveRequest request =
       state_->request("gather", ReduceOp::SUM, options, active, static_cast<std::uint64_t>(axis));
+  request.particulars = &particulars;
   detail::HostPart part(state_->host_call(request, active));
   part.run([&] {
     const PerReplica shown = detail::on_hosts(value, active);

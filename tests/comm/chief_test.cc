@@ -434,6 +434,34 @@ TEST_F(ChiefTest, ThoseThatARoundMissesAreAskedWhatTheyDo) {
   EXPECT_THAT(failure(1).text, HasSubstr("rank 2 (host h, pid 102), last seen in gather #9"));
 }
 
+TEST_F(ChiefTest, WhoAsksWhatOthersDoHearsWhatIsKnownAndWhatTheyAnswer) {
+  admit_all();
+  chief_.handle(2, {ControlKind::HEARTBEAT, Heartbeat{"gather #9"}.encode()});
+  chief_.handle(0, {ControlKind::WHAT_THEY_DO, WhatTheyDo{5, {2}}.encode()});
+  const Doing known = Doing::decode(only(0, ControlKind::DOING));
+  EXPECT_EQ(known.number, 5U);
+  EXPECT_EQ(known.rank, 2);
+  EXPECT_EQ(known.operation, "gather #9");
+  EXPECT_FALSE(known.is_final);
+  EXPECT_EQ(Ask::decode(only(2, ControlKind::ASK)).nonce, 0U);
+  chief_.handle(1, {ControlKind::HEARTBEAT, Heartbeat{"other"}.encode()});
+  EXPECT_TRUE(sent_[0].empty());
+  chief_.handle(2, {ControlKind::HEARTBEAT, Heartbeat{"reduce #10"}.encode()});
+  const Doing answer = Doing::decode(only(0, ControlKind::DOING));
+  EXPECT_EQ(answer.operation, "reduce #10");
+  EXPECT_TRUE(answer.is_final);
+  chief_.handle(2, {ControlKind::HEARTBEAT, Heartbeat{"reduce #11"}.encode()});
+  EXPECT_TRUE(sent_[0].empty()) << "nobody has asked";
+  chief_.handle(0, {ControlKind::WHAT_THEY_DO, WhatTheyDo{6, {2}}.encode()});
+  sent_.clear();
+  chief_.lost(2, "its connection ended");
+  ASSERT_FALSE(sent_[0].empty());
+  EXPECT_EQ(sent_[0][0].kind, ControlKind::DOING);
+  EXPECT_TRUE(Doing::decode(sent_[0][0].payload).is_final);
+  EXPECT_THROW(chief_.handle(0, {ControlKind::WHAT_THEY_DO, WhatTheyDo{7, {3}}.encode()}),
+               WireError);
+}
+
 TEST_F(ChiefTest, APostReachesThoseThatItNames) {
   admit_all();
   chief_.handle(1, {ControlKind::POST, Post{7, 1, {1, 2}, "news"}.encode()});

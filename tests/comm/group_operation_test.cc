@@ -25,6 +25,16 @@ TEST(GroupOperation, IsNamedForPeople) {
             "all_reduce MAX of 2 float16 values, 1.5 KiB = 1536 B (fingerprint 9af0)");
 }
 
+TEST(GroupOperation, WhatHasNoValuesOrReducesNothingDoesNotSeemTo) {
+  EXPECT_EQ(describe(pack_operation({.kind = "barrier", .sequence = 1})), "barrier #1");
+  EXPECT_EQ(describe(pack_operation({.kind = "gather on hosts", .sequence = 2})),
+            "gather on hosts #2");
+  EXPECT_EQ(describe(pack_operation({.kind = "reduce sparse", .sequence = 3})),
+            "reduce sparse #3 SUM");
+  EXPECT_EQ(describe(pack_operation({.kind = "broadcast", .num_values = 1, .size_bytes = 4})),
+            "broadcast of 1 float32 value, 4 bytes");
+}
+
 TEST(GroupOperation, EveryFieldTells) {
   const GroupOperationInfo info{.kind = "reduce", .num_values = 1, .size_bytes = 4};
   const GroupOperation operation = pack_operation(info);
@@ -67,6 +77,10 @@ TEST(GroupOperation, WhoIsInNoneSinceItOrALaterOneHasLeftIt) {
   const GroupOperation operation = pack_operation({.kind = "reduce", .sequence = 12});
   EXPECT_TRUE(has_left("no operation since reduce #12", operation));
   EXPECT_TRUE(has_left("no operation since all_gather #13", operation));
+  EXPECT_TRUE(has_left("no operation since reduce #12 or a later one", operation));
+  EXPECT_TRUE(has_left("barrier #5 of the cluster after reduce #12", operation));
+  EXPECT_FALSE(has_left("barrier #5 of the cluster after reduce #11", operation));
+  EXPECT_FALSE(has_left("barrier #15 of the cluster", operation));
   for (const char* const other :
        {"", "reduce #12", "reduce #13", "no operation", "no operation since reduce #11",
         "no operation since reduce", "no operation since reduce #", "no operation since #12x",
@@ -99,8 +113,9 @@ TEST(GroupOperation, AnyBytesCanBePrinted) {
   operation.kind.fill('x');  // no end
   operation.dtype = 77;
   operation.reduce_op = 99;
+  operation.num_values = 2;
   EXPECT_EQ(to_string(operation),
-            std::string(24, 'x') + " unknown of 0 unknown values, 0 bytes (fingerprint 0)");
+            std::string(24, 'x') + " unknown of 2 unknown values, 0 bytes (fingerprint 0)");
 }
 
 }  // namespace

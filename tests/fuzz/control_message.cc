@@ -79,6 +79,10 @@ void check(const Frame& frame) {
       return check<ClockReading>(payload);
     case ControlKind::POST:
       return check<Post>(payload);
+    case ControlKind::WHAT_THEY_DO:
+      return check<WhatTheyDo>(payload);
+    case ControlKind::DOING:
+      return check<Doing>(payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -69,6 +69,10 @@ inline void require_well_said(const detail::Frame& frame) {
       return (void)detail::ClockReading::decode(frame.payload);
     case ControlKind::POST:
       return (void)detail::Post::decode(frame.payload);
+    case ControlKind::WHAT_THEY_DO:
+      return (void)detail::WhatTheyDo::decode(frame.payload);
+    case ControlKind::DOING:
+      return (void)detail::Doing::decode(frame.payload);
   }
   FUZZ_FAIL("a frame of a kind that there is");
 }

@@ -335,7 +335,7 @@ int be_late(Cluster& cluster) {
     cluster.barrier();  // until the others have given up
     result = expect_error<DeadlineExceededError>("given up", -1, reduce_once);
   } else {
-    result = expect_error<DeadlineExceededError>("), last seen in no operation", 1, reduce_once);
+    result = expect_error<DeadlineExceededError>("), last seen in barrier #", 1, reduce_once);
     cluster.barrier();
   }
   cluster.barrier();  // nobody leaves before all have been told

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "crossdevice/comm/call_difference.h"
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/dtype.h"
 #include "crossdevice/core/reduce_op.h"
@@ -23,6 +24,18 @@ struct CollectiveValue {
   std::span<const Tensor> outputs{};
 };
 
+/// What a fingerprint was made of, in words, for the error of calls that differ.
+class CallParticulars {
+ public:
+  virtual void describe(CallDetails& details) const = 0;
+  CallParticulars(const CallParticulars&) = delete;
+  CallParticulars& operator=(const CallParticulars&) = delete;
+
+ protected:
+  CallParticulars() = default;
+  ~CallParticulars() = default;
+};
+
 /// What is done, and what errors call it.
 struct CollectiveRequest {
   std::string_view kind = "all_reduce";  ///< up to 23 characters
@@ -36,6 +49,8 @@ struct CollectiveRequest {
   /// Of the caller's larger call, where this one is a part of it: workers whose numbers differ make different calls. So nothing is written where
   /// only a later part differs.
   std::uint64_t fingerprint = 0;
+  /// Of that call; null: nothing besides.
+  const CallParticulars* particulars = nullptr;
 };
 
 /// A tensor of some worker, as the others see it until the operation ends.

@@ -49,11 +49,14 @@ struct PreparedOperation {
 };
 [[nodiscard]] CROSSDEVICE_EXPORT PreparedOperation
 prepare_operation(const GroupOperationInfo& info);
-/// "all_reduce #12 SUM of 2 float32 values, 1.5 MiB (fingerprint 9af0)". Never reads beyond what is there.
+/// "all_reduce #12 SUM of 2 float32 values, 1.5 MiB"; "barrier #13": what has no values, or reduces nothing, does not seem to. Never reads beyond what is there.
+[[nodiscard]] CROSSDEVICE_EXPORT std::string describe(const GroupOperation& operation);
+/// The same with "(fingerprint 9af0)" behind it.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string to_string(const GroupOperation& operation);
 /// "all_reduce #12".
 [[nodiscard]] CROSSDEVICE_EXPORT std::string short_name(const GroupOperation& operation);
-/// Whether a worker that is seen in `last_operation` has left that one, or a later one of as many calls, and is in none since: "no operation since reduce #13".
+/// Whether a worker that is seen in `last_operation` has left that one, or a later one of as many calls, and is in none since: "no operation since reduce #13", "barrier #5 of the cluster
+/// after reduce #13".
 [[nodiscard]] CROSSDEVICE_EXPORT bool has_left(std::string_view last_operation,
                                                const GroupOperation& operation);
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "crossdevice/comm/cluster.h"
+#include "crossdevice/core/error.h"
 #include "crossdevice/core/export.h"
 #include "crossdevice/device/wait_limit.h"
 
@@ -26,5 +28,9 @@ class CROSSDEVICE_EXPORT JobNews final : public WaitInterrupter {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// "rank 1 (host a, pid 7) aborted: boom"; but who merely passes on that there is a new cluster, perhaps this worker itself, has aborted nothing.
+[[nodiscard]] CROSSDEVICE_EXPORT std::string abort_text(const RankInfo& origin,
+                                                        const std::string& text);
 
 }  // namespace crossdevice::detail

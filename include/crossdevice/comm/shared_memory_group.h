@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "crossdevice/comm/call_difference.h"
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/core/deadline.h"
@@ -98,6 +99,10 @@ class CROSSDEVICE_EXPORT SharedMemoryGroup {
   void while_waiting(std::function<void()> look);
   /// Errors   FailedPreconditionError: it is broken.
   void require_whole() const;
+  /// Whether await_announcements() has thrown because operations differ. Then explain_difference() can be called once, which each member should, at once.
+  [[nodiscard]] bool has_found_difference() const;
+  /// How they do, as describe_difference() says it: waits for what the others say, but no longer than a second. `details`: this member's.
+  [[nodiscard]] std::string explain_difference(const CallDetails& details);
   /// The operation that was announced last is over for this worker: who misses it from now on says that it is in none.
   void leave_operation();
   /// Breaks the group, so that the others do not wait for what this worker does not do any more. Nothing if it is broken already.

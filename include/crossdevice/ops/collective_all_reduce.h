@@ -16,8 +16,8 @@ namespace crossdevice {
 
 /// Every worker holds the values of its own devices; results are over all workers' devices, in the order of their ranks.
 ///
-/// Shapes   a value has one component per device of this worker, in any order. Equal on all workers, but for gather (axis may differ) and sparse
-///          values (any number of rows).
+/// Shapes   a value has one component per device of this worker, in any order. Of what is reduced the number of elements is equal on all workers, and compared; shapes are
+///          meant to be, and are not compared. gather: equal but along its axis; sparse values: any number of rows.
 /// Memory   on one machine values are reduced where they lie: tensors from the pool without a copy, other memory through buffers of the pool. Between
 ///          machines they are sent and received where they lie from 1 MiB on, and through a buffer below (see TransportCollectives).
 ///          Values on GPUs go through NCCL (see nccl_reduce.h) where it works on all workers and reduces the dtype with our arithmetic, and the calls return

@@ -7,7 +7,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "crossdevice/comm/call_difference.h"
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/comm/group_operation.h"
 #include "crossdevice/comm/transport.h"
@@ -33,6 +35,8 @@ class Inquest {
   /// This member enters an operation. Parts of a larger call have one sequence, unless it is 0, and one deadline: what was waited counts from the first.
   void begin(const GroupOperation& operation, const Deadline& deadline);
 
+  /// What the others are told where their operations differ. To be said anew of each operation that fails.
+  void set_details(CallDetails details) { details_ = std::move(details); }
   /// That operation has failed. Throws
   ///   InternalError         if members' operations with the same number differ; says in which each is, by rank
   ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or
@@ -51,6 +55,7 @@ class Inquest {
   std::uint64_t number_ = 0;
   GroupOperation operation_;
   GroupOperation previous_;
+  CallDetails details_;
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::steady_clock::time_point begun_at_;  // that deadline
 };

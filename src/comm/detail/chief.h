@@ -93,6 +93,10 @@ class Chief {
     std::string kind;
     int first = -1;  // who began it
   };
+  struct Question {
+    int asker;
+    std::uint64_t number;  // of its WhatTheyDo
+  };
   struct Failure {
     StatusCode code;
     std::string text;
@@ -110,6 +114,8 @@ class Chief {
   void exchange(int rank, Exchange message);
   void give_up(int rank, const GiveUp& message);
   void pass_on(int rank, const Post& message);
+  void ask(int rank, const WhatTheyDo& message);
+  void answer_for(int rank);
   void stop_all(int rank, const Abort& message);
   void fail(const RoundId& id, const Failure& failure);
   void complete(const RoundId& id, Round& round);
@@ -131,6 +137,7 @@ class Chief {
   Ending ending_for_want_;  // made while there is memory
   std::vector<Member> members_;
   std::size_t num_admitted_ = 0;
+  std::multimap<int, Question> questions_;     // that wait for word of that rank
   std::map<RoundId, Round> rounds_;            // that are open
   std::map<std::uint64_t, Failure> failures_;  // of broken groups
   std::optional<Failure> aborted_;             // breaks every group

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,8 +30,16 @@ namespace detail {
 
 }  // namespace detail
 
-/// For this floor's transports.
+/// For this floor's transports and groups.
 struct detail::ClusterInside {
+  /// As ControlPlane::add_operations().
+  [[nodiscard]] static std::shared_ptr<void> add_operations(const Cluster& cluster,
+                                                            std::function<std::string()> read);
+  /// As ControlPlane::ask(), with this cluster's ranks.
+  [[nodiscard]] static std::vector<std::string> ask(const Cluster& cluster,
+                                                    std::span<const int> ranks,
+                                                    const Deadline& deadline);
+
   /// Of the job; empty: there is none.
   [[nodiscard]] static const std::string& secret(const Cluster& cluster);
 };

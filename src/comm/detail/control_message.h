@@ -18,13 +18,16 @@
 
 namespace crossdevice::detail {
 
-inline constexpr std::uint32_t kControlProtocol = 6;
+inline constexpr std::uint32_t kControlProtocol = 7;
 /// Of a frame, kind included, before and after the sender has proved who it is.
 inline constexpr std::size_t kMaxStrangerFrameBytes = 4096;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
 inline constexpr std::size_t kFrameHeadBytes = 4;
 /// What whoever listens says first, as far as it is always the same.
 [[nodiscard]] std::string_view control_greeting();
+/// How the text of an abort begins that nobody has asked for: another cluster has taken this one's place.
+inline constexpr const char* kRebuilt = "this cluster was rebuilt: ";
+inline constexpr const char* kLeftOut = "this worker was left out: ";
 /// Why a member is missing that has said goodbye.
 inline constexpr const char* kHasLeft = "it has left";
 
@@ -59,8 +62,11 @@ enum class ControlKind : std::uint8_t {
   CLOCK,
   /// From one member of a group to others of it, through the chief.
   POST,
+  /// A member asks what some others do. The chief says of each what it has heard last, in a DOING, asks them, and says it anew of each that answers.
+  WHAT_THEY_DO,
+  DOING,
 };
-inline constexpr ControlKind kLastControlKind = ControlKind::POST;
+inline constexpr ControlKind kLastControlKind = ControlKind::DOING;
 
 /// A kind and a payload that a message below was encoded to.
 struct Frame {
@@ -251,6 +257,24 @@ struct Heartbeat {
   std::uint64_t answers = 0;  ///< the nonce of the Ask; 0: unasked
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Heartbeat decode(std::string_view payload);
+};
+
+/// An asker's next one takes the place of the one before.
+struct WhatTheyDo {
+  std::uint64_t number = 0;  ///< the asker's own
+  std::vector<int> ranks;
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static WhatTheyDo decode(std::string_view payload);
+};
+
+/// Of one of them.
+struct Doing {
+  std::uint64_t number = 0;
+  int rank = -1;
+  std::string operation{};  ///< empty: it has never said
+  bool is_final = false;    ///< it has answered, or is gone
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Doing decode(std::string_view payload);
 };
 
 /// A question without the last two, or the answer to it.

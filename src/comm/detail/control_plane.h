@@ -79,6 +79,13 @@ class ControlPlane {
   /// The same for operations of the library, which count while any is under way. Allocates nothing.
   void enter_operation(std::string_view kind, std::uint64_t sequence);
   void leave_operation();
+  /// The same for operations that somebody else takes down: `read` says what OperationsUnderWay::read() would. Called on any thread until the returned handle dies; must be
+  /// quick, and must not wait or call the plane.
+  [[nodiscard]] std::shared_ptr<void> add_operations(std::function<std::string()> read);
+  /// What those ranks do now, in their order; of who does not say so by then, or within Membership's patience for a question, what it said last; empty: nothing was ever
+  /// heard of it.
+  [[nodiscard]] std::vector<std::string> ask(const std::vector<int>& ranks,
+                                             const Deadline& deadline);
   /// `listener` hears of everything from now on, and at once of what has happened. Until the returned handle dies; then it no longer runs.
   [[nodiscard]] std::shared_ptr<void> listen(MembershipListener listener);
 

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,6 +44,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
     operations_.enter(kind, sequence);
   }
   void leave_operation() { operations_.leave(); }
+  std::shared_ptr<void> add_operations(std::function<std::string()> read);
   std::shared_ptr<void> listen(MembershipListener listener);
 
   [[nodiscard]] Membership& membership() { return membership_; }
@@ -55,6 +58,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   ChiefLink::Events link_events();
   Membership::Events membership_events();
   void beat();
+  [[nodiscard]] std::string operation();
   void say_operation(std::uint64_t answers);
   void await_farewells(std::chrono::steady_clock::time_point begin);
   void to_chief(ControlKind kind, const std::string& payload);
@@ -79,6 +83,9 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::atomic<std::chrono::steady_clock::time_point> leave_by_{};
   OperationsUnderWay operations_;
   std::atomic<bool> lacks_means_{false};  // to reach the chief, or for anything
+
+  std::mutex readers_mutex_;  // guards the next; held while they are called
+  std::list<std::function<std::string()>> readers_;
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable changed_;

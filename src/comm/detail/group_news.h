@@ -41,7 +41,8 @@ class GroupNews {
   [[nodiscard]] Item item() const;
 
  private:
-  void tell(Kind kind, const RankInfo& who, const std::string& text);
+  void tell(Kind kind, const RankInfo& who,
+            const std::function<std::string(const RankInfo&)>& text);
 
   std::atomic<Kind> kind_{Kind::NONE};
   mutable std::mutex mutex_;  // guards the next

@@ -79,6 +79,9 @@ class Membership {
                                     const Deadline& deadline, const RoundListener& on_end);
   void give_up(const RoundId& id, const std::string& text);
   void post(std::uint64_t group, std::vector<int> to, std::string bytes);
+  std::vector<std::string> ask(const std::vector<int>& ranks, const Deadline& deadline);
+  /// One that a call of this worker's waits in: "barrier #5"; empty: none. Those whose failure somebody listens to accompany other calls, and do not count.
+  [[nodiscard]] std::string round_under_way() const;
   void stop_all(const std::string& text);
   void stop_here(int origin, const std::string& text);
 
@@ -111,7 +114,14 @@ class Membership {
     }
   };
 
+  struct Question {
+    const std::vector<int>& ranks;
+    std::vector<std::string> operations;  // in their order
+    std::size_t num_answers = 0;
+  };
+
   void hear_members(Members all);
+  void hear_doing(Doing message);
   void hear_parts(Exchanged message);
   void hear_failure(ExchangeFailed message);
   void require_rank(int rank) const;
@@ -132,6 +142,8 @@ class Membership {
   bool all_are_there_ = false;
   std::optional<End> end_;
   std::map<RoundId, Pending*> pending_;
+  std::map<std::uint64_t, Question*> questions_;  // that wait for answers
+  std::uint64_t num_questions_ = 0;
 };
 
 }  // namespace crossdevice::detail

@@ -22,6 +22,12 @@ namespace crossdevice::detail {
 class OperationNote {
  public:
   static constexpr const char* kNone = "no operation";
+  static constexpr const char* kSince = " since ";
+  /// Behind a round of the control plane, and before the last operation before it: "barrier #5 of the cluster after reduce #11".
+  static constexpr const char* kOfCluster = " of the cluster";
+  static constexpr const char* kAfter = " after ";
+  /// Behind "no operation since reduce #11" where another object may have had its last one later.
+  static constexpr const char* kOrLater = " or a later one";
 
   static constexpr std::size_t kMaxKind = 24;
   static constexpr std::size_t kNumWords = kMaxKind / sizeof(std::uint64_t);
@@ -47,7 +53,8 @@ class OperationNote {
     state_.store(state_.load(std::memory_order_relaxed) | kIdle, std::memory_order_release);
   }
 
-  /// "reduce #12", "no operation since reduce #11" (begins with kNone), or nothing where nothing was ever said.
+  /// "reduce #12", "no operation since reduce #11" (begins with kNone), or nothing where nothing was ever said. What has no number is something that has to be done before the
+  /// first operation: nobody is told that it was.
   [[nodiscard]] std::string read() const {
     for (int tries = 0; tries < 100; ++tries) {
       const std::uint64_t state = state_.load(std::memory_order_acquire);
@@ -63,9 +70,9 @@ class OperationNote {
       std::string text(begin, ::strnlen(begin, sizeof words));
       const std::uint64_t sequence = (state & ~kIdle) - kFirst;
       if (sequence > 0) text += " #" + std::to_string(sequence);
-      return (state & kIdle) == 0
-                 ? text
-                 : std::string(kNone) + " since " + text;  // as has_left() reads it
+      if ((state & kIdle) != 0 && sequence == 0) return kNone;
+      return (state & kIdle) == 0 ? text
+                                  : std::string(kNone) + kSince + text;  // as has_left() reads it
     }
     return {};  // it goes from one to the next
   }

@@ -50,7 +50,10 @@ class OperationsUnderWay {
       const std::string text = note_.read();
       const std::uint64_t state = state_.load(std::memory_order_acquire);
       if (text.empty() || notes_of(state) != written) continue;
-      return state != written ? text : std::string(OperationNote::kNone) + " since " + text;
+      if (state != written) return text;
+      const bool has_number = text.find('#') != std::string::npos;
+      return has_number ? std::string(OperationNote::kNone) + OperationNote::kSince + text
+                        : OperationNote::kNone;
     }
     return {};  // or it goes from one to the next
   }

@@ -35,6 +35,8 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
 
   /// A sleeper looks this often whether somebody is gone, which no flag in shared memory says.
   static constexpr std::chrono::milliseconds kLongestSleep{5};
+  /// Who lives answers within some tenths of a millisecond, but on a machine that is busy.
+  static constexpr std::chrono::milliseconds kAnswerTime{100};
 
   struct Peer {
     int place = 0;                    // rank in this group
@@ -50,6 +52,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   std::shared_ptr<Cluster> cluster;
   int rank = 0;
   int num_workers = 1;
+  bool is_part = false;  // of a larger group, in whose operations its own are
   std::size_t slot_size = 0;
   std::vector<std::set<int>> usable_cores;  // by rank
   bool has_core_of_its_own = true;
@@ -72,8 +75,12 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   };
   Missed missed;
 
+  std::shared_ptr<Cluster> meeting;   // for who finds that operations differ
+  std::vector<ToldCall> different{};  // by place; empty: none were found, or it has been said
+
   GroupNews news;
   std::function<void()> look;
+  std::shared_ptr<void> telling;  // the cluster what this worker does in this group; ends first
 
   [[nodiscard]] Peer& peer(int of_rank) { return peers[static_cast<std::size_t>(of_rank)]; }
   [[nodiscard]] const Peer& peer(int of_rank) const {
@@ -95,17 +102,10 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
     const std::uint32_t at = member.given_up_at.load(std::memory_order_seq_cst);
     return at != 0 && static_cast<std::int32_t>(at - phase) <= 0;
   }
-  /// A member that is missed, with what it does instead.
-  [[nodiscard]] static RankInfo seen(const Peer& member) {
-    RankInfo info = member.info;
-    constexpr std::string_view kNone = detail::OperationNote::kNone;
-    info.last_operation = member.flags().note.read();
-    if (info.last_operation.empty()) info.last_operation = kNone;
-    if (info.last_operation.starts_with(kNone)) {
-      info.last_operation.insert(kNone.size(), " of this group");  // between two of them, mostly
-    }
-    return info;
-  }
+  /// Members that are missed, with what they do instead. Who is in nothing of this group is asked, for which there is kAnswerTime.
+  [[nodiscard]] std::vector<RankInfo> seen(const std::vector<const Peer*>& missing) const;
+  /// `answer`: what it says that it does; empty: it says nothing.
+  [[nodiscard]] std::string operation_of(const Peer& member, std::string_view answer) const;
   [[nodiscard]] std::string name() const;
   /// The one that this worker has come to.
   [[nodiscard]] detail::Announcement& announcement_of(GroupFlags& member) const {

@@ -181,11 +181,12 @@ class TransportKind {
   [[nodiscard]] TransportFailure deadline_failure(Clock::time_point begin) const;
   [[nodiscard]] std::uint64_t bytes_under_way() const;
   [[nodiscard]] std::vector<RankInfo> awaited() const;
-  void warn_of_stall() const;
+  void warn_of_stall(Turn& turn);
 
   const int rank_;
   const std::uint64_t serial_;
   const std::chrono::nanoseconds stall_warning_;
+  const Cluster* asked_ = nullptr;  // what members do; null: nobody knows
 
   std::atomic<bool> has_turn_{false};
   // The turn's.
