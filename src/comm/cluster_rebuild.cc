@@ -127,15 +127,23 @@ ControlPlaneOptions Cluster::State::options_of(const detail::Meeting& meeting) c
   return next;
 }
 
-Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) try {
+namespace {
+
+void require_possible(const RebuildOptions& options, int num_workers) {
   if (!(options.patience_seconds >= 0)) {
     throw ValueError(
         fmt::format("patience_seconds must not be negative, but is {}", options.patience_seconds));
   }
-  if (options.min_workers < 0 || options.min_workers > num_workers()) {
-    throw ValueError(fmt::format("min_workers must be from 0 to {}, not {}", num_workers(),
-                                 options.min_workers));
+  if (options.min_workers < 0 || options.min_workers > num_workers) {
+    throw ValueError(
+        fmt::format("min_workers must be from 0 to {}, not {}", num_workers, options.min_workers));
   }
+}
+
+}  // namespace
+
+Rebuilt Cluster::rebuild(Survivors survivors, const RebuildOptions& options) try {
+  require_possible(options, num_workers());
   if (!state_->is_everybody) {
     throw FailedPreconditionError("rebuild: this is a subgroup; rebuild the cluster it is of");
   }

@@ -233,8 +233,8 @@ void ControlPlane::State::to_chief(ControlKind kind, const std::string& payload)
 
 void ControlPlane::State::supersede(const std::string& text, bool is_left_out) {
   is_superseded_ = true;
+  membership_.stop_all(text);  // whoever else is left out may hear it of nobody else
   if (is_left_out) return membership_.leave_out(text);
-  membership_.stop_all(text);
   membership_.stop_here(options_.rank, text);  // the chief may be gone
 }
 

@@ -216,7 +216,7 @@ std::size_t TcpConnection::num_missing(std::size_t size) const {
 
 bool TcpConnection::may_end_next() const {
   const std::span<const std::byte> bytes(buffer_.data() + begin_, end_ - begin_);
-  if (has_head_) return false;
+  if (has_head_) return head_.kind != TcpFrameKind::MESSAGE;
   if (bytes.size() < kTcpKindBytes) return is_more_there_;
   return tcp_kind(bytes) != TcpFrameKind::MESSAGE;
 }

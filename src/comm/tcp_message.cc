@@ -131,6 +131,15 @@ TcpHeadBytes encode_tcp_head(const TcpHead& head, const SaidOperations& said) {
   return bytes;
 }
 
+std::string encode_last_frame(TcpFrameKind kind, std::string_view payload) {
+  TcpHead head;
+  head.kind = kind;
+  head.payload_size = static_cast<std::uint32_t>(payload.size());
+  const TcpHeadBytes bytes = encode_tcp_head(head);
+  return std::string(reinterpret_cast<const char*>(bytes.view().data()), bytes.size)
+      .append(payload);
+}
+
 std::size_t tcp_head_size(std::span<const std::byte> bytes) {
   if (!bytes.empty() && bytes[0] != std::byte{kMagic}) {
     throw WireError("no frame of this library begins so");

@@ -71,11 +71,6 @@ timespec timespec_of(std::chrono::nanoseconds time) {
   return {.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
 }
 
-std::string bytes_of(const TcpHead& head) {
-  const detail::TcpHeadBytes bytes = detail::encode_tcp_head(head);
-  return {reinterpret_cast<const char*>(bytes.view().data()), bytes.size};
-}
-
 std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -511,11 +506,8 @@ void TcpKind::tell(const TransportFailure& failure) noexcept {
   try {
     TransportFailure told = failure;
     if (told.origin < 0) told.origin = rank();
-    const std::string payload = detail::encode_stop(told);
-    TcpHead head;
-    head.kind = TcpFrameKind::STOPPED;
-    head.payload_size = static_cast<std::uint32_t>(payload.size());
-    const std::string frame = bytes_of(head) + payload;
+    const std::string frame =
+        detail::encode_last_frame(TcpFrameKind::STOPPED, detail::encode_stop(told));
     for (int each = 0; each < num_ranks(); ++each) {
       if (!link(each).connection) continue;
       Transfer* const sending = peer(each).sends.first();
@@ -570,16 +562,15 @@ void TcpKind::close() {
   if (has_failed()) {
     flush(/*until_delivered=*/true);
   } else {
-    TcpHead head;
-    head.kind = TcpFrameKind::GOODBYE;
+    const std::string goodbye = detail::encode_last_frame(TcpFrameKind::GOODBYE);
     for (const Link& each : links_) {
       // In the middle of a message there is no goodbye.
       if (each.connection && !each.connection->is_in_frame()) {
-        each.connection->say_last(nullptr, bytes_of(head));
+        each.connection->say_last(nullptr, goodbye);
         each.connection->discard_input();
       }
     }
-    meeting_->dismiss(bytes_of(head));
+    meeting_->dismiss(goodbye);
     // A goodbye behind bytes that its peer has not read yet; without it this worker would look dead.
     const bool is_held_up = std::any_of(links_.begin(), links_.end(), [](const Link& each) {
       return each.connection && each.connection->num_last_unsent() != 0;

@@ -33,9 +33,8 @@ bool is_torchrun(const EnvironmentSource& source) {
 void note_processes(const LauncherVariables& variables) {
   const std::optional<std::string> count = variables.find("PET_NPROC_PER_NODE");
   if (!count.has_value() || *count == "1") return;
-  // "auto" and the like are as many as there are devices, which one worker takes as well.
-  const bool is_number = detail::parse_digits(*count).has_value();
-  log_once("PET_NPROC_PER_NODE=" + *count, is_number ? LogSeverity::WARNING : LogSeverity::INFO,
+  // Which is as it should be, where its container has no torchrun.
+  log_once("PET_NPROC_PER_NODE=" + *count, LogSeverity::INFO,
            fmt::format("PET_NPROC_PER_NODE is '{}', but no torchrun has started this process: the "
                        "pod is one worker, with all of its devices",
                        detail::printable(*count)));

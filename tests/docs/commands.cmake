@@ -100,6 +100,7 @@ run([[PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=295
 run([[PET_NNODES=2 PET_NODE_RANK=0 PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=29541 ./my_trainer]] SAYS "${rank_0}")
 run([[(umask 077 && head -c 32 /dev/urandom | base64 > job.secret)]] MAKES job.secret)
 run([[export CROSSDEVICE_SECRET_FILE=$PWD/job.secret]])
+not_run([[export CROSSDEVICE_LAUNCHER=openmpi]] "where Slurm has started Open MPI's daemons; what it chooses is tested in tests/comm/detect_cluster_resolver_test.cc")
 # Two hosts that are one: the first torchrun goes on beside the second, and ends with it.
 run_with(torchrun [[torchrun --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=node1 --master-port=29500 --no-python ./my_trainer]]
          AS [[CROSSDEVICE_HOST_ID=node1 timeout 100 \

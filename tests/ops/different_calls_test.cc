@@ -116,8 +116,11 @@ void differ_in_batches(Cluster& cluster) {
   const auto packs = said_of_ops(cluster, [&](CollectiveAllReduce& ops, bool is_other) {
     reduce(ops, {1000, 1000}, {.bytes_per_pack = is_other ? 4000 : 8000});
   });
-  EXPECT_THAT(packs, AllOf(HasSubstr(", bytes_per_pack 4000"), HasSubstr(", bytes_per_pack 8000"),
-                           Not(HasSubstr("fingerprint"))));
+  // Who has ended a pack of another size is in none that could be compared; then the two that have met in one tell their calls, as each knows them.
+  EXPECT_THAT(packs, ::testing::AnyOf(
+                         AllOf(HasSubstr(", bytes_per_pack 4000"),
+                               HasSubstr(", bytes_per_pack 8000"), Not(HasSubstr("fingerprint"))),
+                         HasSubstr("members make different calls: rank ")));
 }
 
 const Works& works() {

@@ -27,13 +27,11 @@ struct CollectiveValue {
 /// What a fingerprint was made of, in words, for the error of calls that differ.
 class CallParticulars {
  public:
-  virtual void describe(CallDetails& details) const = 0;
+  CallParticulars() = default;
+  virtual ~CallParticulars() = default;
   CallParticulars(const CallParticulars&) = delete;
   CallParticulars& operator=(const CallParticulars&) = delete;
-
- protected:
-  CallParticulars() = default;
-  ~CallParticulars() = default;
+  virtual void describe(CallDetails& details) const = 0;
 };
 
 /// What is done, and what errors call it.

@@ -47,7 +47,7 @@ class OperationsUnderWay {
   [[nodiscard]] std::string read() const {
     for (int tries = 0; tries < 100; ++tries) {
       const std::uint64_t written = written_.load(std::memory_order_acquire);
-      const std::string text = note_.read();
+      std::string text = note_.read();
       const std::uint64_t state = state_.load(std::memory_order_acquire);
       if (text.empty() || notes_of(state) != written) continue;
       if (state != written) return text;

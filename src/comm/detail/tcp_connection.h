@@ -74,8 +74,8 @@ class TcpConnection {
   /// For read(): what is not there of the frame under way; of the next one, where there is none: with a payload of `size` bytes, and a head as long as the last
   /// one, which most are. At least 1.
   [[nodiscard]] std::size_t num_missing(std::size_t size) const;
-  /// Behind the last frame something else than a message may follow that is here: what has been read of the next head says so, or too little of what was there
-  /// has been read to know its kind.
+  /// Behind the last message something else may follow that is here: what has been read of the next frame says so, or too little of what was there has been read to
+  /// know its kind.
   [[nodiscard]] bool may_end_next() const;
   /// Reads everything that is there, however much: when the peer has ended, so that its last words are heard though nobody wants what it said
   /// before. False: it is too much. Errors   TlsError.

@@ -83,6 +83,8 @@ class SaidOperations {
 
 /// `said`: before, on this connection in this direction. Frames of other kinds than MESSAGE have no operation.
 [[nodiscard]] TcpHeadBytes encode_tcp_head(const TcpHead& head, const SaidOperations& said = {});
+/// A whole frame of another kind than MESSAGE.
+[[nodiscard]] std::string encode_last_frame(TcpFrameKind kind, std::string_view payload = {});
 /// Of the head that begins there; 0: more bytes are needed to know it.
 ///
 /// Errors   WireError: no head begins so.
