@@ -16,7 +16,7 @@ namespace {
 constexpr int kAllowance = 2;
 
 asio::ip::address counted(const asio::ip::address& from) {
-  const asio::ip::address address = plain_address(from);
+  asio::ip::address address = plain_address(from);
   if (!address.is_v6()) return address;
   asio::ip::address_v6::bytes_type bytes = address.to_v6().to_bytes();
   std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});

@@ -228,7 +228,16 @@ class Blame {
   [[nodiscard]] bool is_unclear(int rank, const Event& failure) const {
     if (!is_of_link(plan_.fault)) return false;
     const bool is_silent = silences_link(plan_.fault) && plan_.amount != kIsDeaf;
-    return is_at_an_end(rank) || (failure.code == "DEADLINE_EXCEEDED" && !is_silent);
+    return is_at_an_end(rank) || (failure.code == "DEADLINE_EXCEEDED" && !is_silent) ||
+           is_word_of_the_deaf(failure);
+  }
+  /// Who hears nothing, but is heard, says at the heartbeat's limit that the chief is gone. Whoever hears that before anything else tells it on, as that worker's word.
+  [[nodiscard]] bool is_word_of_the_deaf(const Event& failure) const {
+    if (!silences_link(plan_.fault) || plan_.amount != kIsDeaf) return false;
+    const std::size_t who = failure.text.find(fmt::format("rank {} (", plan_.victim));
+    const std::size_t says = failure.text.find("): rank ", who);
+    return who != std::string::npos && says != std::string::npos &&
+           failure.text.find(" is gone: no heartbeat for ", says) != std::string::npos;
   }
 
   void judge_link(int rank, const Step& step) {

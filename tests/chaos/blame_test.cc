@@ -284,6 +284,25 @@ TEST(BlameTest, WhatIsMadeWithoutACutLinkDoesNotFail) {
               Contains(HasSubstr("call 2 0 fails, though nothing happens any more")));
 }
 
+TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
+  Plan plan = of(Fault::LINK_CUT);
+  plan.amount = kIsDeaf;
+  const auto told = [](const std::string& text) {
+    Story story = joined().failed("call 1 1", "UNAVAILABLE", {0}, text);
+    return story.done("rebuild 1").member({0, 1, 3}).done("make 2").done("leave").ended();
+  };
+  const WorkerReport deaf = joined()
+                                .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat")
+                                .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2")
+                                .done("leave")
+                                .ended();
+  const std::string words = "rank 0 (host h, pid 1) is gone: no heartbeat for 2 s";
+  const auto quoting = told("rank 2 (host h, pid 3): " + words);
+  EXPECT_THAT(judged(plan, quoting, deaf, quoting), Not(Contains(HasSubstr("blames rank 0"))));
+  const auto by_itself = told(words);
+  EXPECT_THAT(judged(plan, by_itself, deaf, by_itself), Contains(HasSubstr("blames rank 0")));
+}
+
 TEST(BlameTest, WhatIsMadeAfterAnOutageDoesNotFail) {
   Plan plan = of(Fault::LINK_OUTAGE);
   plan.lasting_us = 3'000'000;
