@@ -287,6 +287,17 @@ int dead(cd::Cluster& joined) {
       });
 }
 
+int rebuilt(cd::Cluster& joined) {
+  return with_others(
+      joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops, const cd::PerReplica& value) {
+        const cd::Rebuilt next = cluster.rebuild(cd::Survivors::ALL);
+        const auto reduce = [&] { ops.reduce_into(ReduceOp::SUM, value, value); };
+        const bool told = is_told(what_is_said(reduce));
+        next.cluster->barrier();
+        return told ? 0 : 1;
+      });
+}
+
 int different(cd::Cluster& joined) {
   return with_others(joined, [](cd::Cluster& cluster, cd::CrossDeviceOps& ops,
                                 const cd::PerReplica&) {
@@ -377,6 +388,9 @@ TEST(TroubleshootingTest, AWorkerThatDoesNotCome) {
   EXPECT_EQ(run_workers("late", 2), all_well(2));
 }
 TEST(TroubleshootingTest, AWorkerThatDies) { EXPECT_EQ(run_workers("dead", 2), all_well(2)); }
+TEST(TroubleshootingTest, AnObjectOfAnEarlierCluster) {
+  EXPECT_EQ(run_workers("rebuilt", 2), all_well(2));
+}
 TEST(TroubleshootingTest, AWorkerThatForgetsAGradient) {
   EXPECT_EQ(run_workers("forgetful", 2), all_well(2));
 }
@@ -400,6 +414,7 @@ int main(int argc, char** argv) {
                                         {{"late", late},
                                          {"dead", dead},
                                          {"forgetful", forgetful},
+                                         {"rebuilt", rebuilt},
                                          {"different", different},
                                          {"different_within", different_within},
                                          {"with_a_secret_of_its_own", with_a_secret_of_its_own},
