@@ -152,7 +152,7 @@ struct Communicator::State {
       detail::run_counted(call.kind, size_bytes, body);
     } catch (const OpError& error) {
       if (!error.operation().kind.empty()) throw;
-      const OperationRecord operation{.kind = std::string(call.request.kind),
+      const OperationRecord operation{.kind = call.request.kind,
                                       .sequence = call.request.sequence,
                                       .num_values = tensor ? std::uint64_t{1} : 0,
                                       .size_bytes = size_bytes};

@@ -386,9 +386,9 @@ Doing Doing::decode(std::string_view payload) {
     message.number = in.number<std::uint64_t>();
     message.rank = in.number<std::int32_t>();
     message.operation = in.text();
-    const auto is_final = in.number<std::uint8_t>();
-    if (is_final > 1) throw WireError("neither yes nor no");
-    message.is_final = is_final == 1;
+    const auto said = in.number<std::uint8_t>();
+    if (said > 1) throw WireError("neither yes nor no");
+    message.is_final = said == 1;
     return message;
   });
 }

@@ -353,7 +353,10 @@ class Blame {
       if (!tells_of(failure, each)) untold.push_back(each);
     }
     const bool is_of_two = failure.text.find("members make different calls") != std::string::npos;
-    const auto is_one_of_two = [&](int each) { return each == rank || each == plan_.victim; };
+    // Who hears it of one who passes it on need not be one of them.
+    const auto is_one_of_two = [&](int each) {
+      return each == plan_.victim || (each == rank && failure.code != "ABORTED");
+    };
     if (is_of_two) std::erase_if(untold, [&](int each) { return !is_one_of_two(each); });
     if (!untold.empty()) {
       complain(rank, "{}: a difference without the versions of {}: {}", step.name,
@@ -361,8 +364,12 @@ class Blame {
     }
     if (failure.code == "ABORTED") return;  // whose culprits are those whose words it passes on
     const bool is_alone = failure.ranks == std::vector{plan_.victim};
-    // Of two the one that differs does not know that it does.
-    const bool is_fair = is_of_two && rank == plan_.victim
+    // Of two the one that differs does not know that it does; whoever hears it of that one hears it so.
+    const std::size_t who = failure.text.find(fmt::format("rank {} (", plan_.victim));
+    const bool is_victims_word =
+        who != std::string::npos &&
+        failure.text.find("): members make different calls: ", who) != std::string::npos;
+    const bool is_fair = is_of_two && (rank == plan_.victim || is_victims_word)
                              ? !failure.ranks.empty()
                              : contains(failure.ranks, plan_.victim) &&
                                    (is_alone || !(is_of_two || knows_most(failure)));

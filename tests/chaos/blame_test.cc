@@ -177,6 +177,11 @@ TEST(BlameTest, ADifferenceTellsEveryVersionAndNamesWhoDiffers) {
                 Contains(HasSubstr("without the versions of 2:")));
     EXPECT_THAT(found(fails("INTERNAL", {2}, "members make different calls: rank 3 a, rank 2 b")),
                 IsEmpty());
+    // Heard of the one that differs, which blames who is right.
+    EXPECT_THAT(
+        found(fails("INTERNAL", {3},
+                    "rank 2 (host h, pid 3): members make different calls: rank 2 b, rank 3 a")),
+        IsEmpty());
   }
 }
 
