@@ -7,22 +7,17 @@
 
 #include <fmt/format.h>
 
-#include "crossdevice/core/dtype.h"
-
 namespace crossdevice::detail {
 namespace {
 
 /// Unless those of a larger call are among them already, of which these are a part.
 void add_values(CallDetails& details, std::span<const CollectiveValue> values) {
-  const bool are_told = std::any_of(details.begin(), details.end(), [](const std::string& each) {
-    return each.starts_with("value ");
-  });
-  if (are_told) return;
+  if (std::any_of(details.begin(), details.end(), is_value_detail)) return;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const CollectiveValue& each = values[i];
     if (each.inputs.empty()) continue;
-    std::string text = fmt::format("value {}: {} {}", i, each.inputs[0].num_elements(),
-                                   to_string(each.inputs[0].dtype()));
+    const Tensor& first = each.inputs[0];
+    std::string text = value_detail(i, std::to_string(first.num_elements()), first.dtype());
     if (each.inputs.size() != 1 || each.outputs.size() != 1) {
       text += fmt::format(" in {} and to {} places", each.inputs.size(), each.outputs.size());
     }
@@ -46,16 +41,22 @@ CallDetails details_of(const CollectiveRequest& request, std::span<const Collect
   return details;
 }
 
-void TellingValues::describe(CallDetails& details) const {
+void Telling::describe(CallDetails& details) const {
   if (request_.particulars != nullptr) request_.particulars->describe(details);
-  add_values(details, values_);
+  add_own(details);
 }
 
-void TellingRoot::describe(CallDetails& details) const {
-  if (request_.particulars != nullptr) request_.particulars->describe(details);
+CollectiveRequest Telling::request() const {
+  CollectiveRequest telling = request_;
+  telling.particulars = this;
+  return telling;
+}
+
+void TellingValues::add_own(CallDetails& details) const { add_values(details, values_); }
+
+void TellingRoot::add_own(CallDetails& details) const {
   details.push_back(fmt::format("root {}", root_));
-  details.push_back(
-      fmt::format("value 0: {} {}", tensor_.num_elements(), to_string(tensor_.dtype())));
+  details.push_back(value_detail(0, std::to_string(tensor_.num_elements()), tensor_.dtype()));
 }
 
 }  // namespace crossdevice::detail

@@ -33,7 +33,7 @@ bool differs(std::span<const ToldCall> calls, std::size_t index) {
 
 bool is_value(std::span<const ToldCall> calls, std::size_t index) {
   return std::any_of(calls.begin(), calls.end(), [index](const ToldCall& each) {
-    return index < each.details.size() && each.details[index].starts_with(kValue);
+    return index < each.details.size() && is_value_detail(each.details[index]);
   });
 }
 
@@ -54,6 +54,12 @@ std::vector<std::size_t> told_details(std::span<const ToldCall> calls) {
 }
 
 }  // namespace
+
+std::string value_detail(std::size_t index, std::string_view size, DType dtype) {
+  return fmt::format("{}{}: {} {}", kValue, index, size, to_string(dtype));
+}
+
+bool is_value_detail(std::string_view detail) { return detail.starts_with(kValue); }
 
 std::string describe_difference(std::span<const ToldCall> calls) {
   const bool is_one_kind = std::all_of(calls.begin(), calls.end(), [&](const ToldCall& each) {

@@ -19,6 +19,7 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
 
+#include "comm/detail/pieces.h"
 #include "comm/detail/plain_address.h"
 
 namespace crossdevice::detail {
@@ -44,16 +45,6 @@ std::string digits_of(const sockaddr& address) {
 
 void add_once(std::vector<std::string>& texts, const std::string& text) {
   if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
-}
-
-/// Calls `use` with each of the names between commas.
-template <class Use>
-void for_each_name(std::string_view names, Use use) {
-  for (std::size_t begin = 0; begin <= names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    use(names.substr(begin, end - begin));
-    begin = end + 1;
-  }
 }
 
 std::string join_texts(const std::vector<std::string>& texts) {
@@ -97,7 +88,7 @@ std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
     add_those_of("");
     return selected;
   }
-  for_each_name(names, [&](std::string_view name) {
+  for_each_piece(names, ',', [&](std::string_view name) {
     if (!name.empty() && add_those_of(name)) return;
     std::vector<std::string> possible;
     for (const InterfaceAddress& each : all) {
@@ -120,7 +111,7 @@ std::vector<std::string> select_like_nccl(std::span<const InterfaceAddress> all,
   std::vector<std::string> selected;
   for (const InterfaceAddress& each : all) {
     bool is_named = false;
-    for_each_name(names, [&](std::string_view name) {
+    for_each_piece(names, ',', [&](std::string_view name) {
       name = name.substr(0, name.find(':'));  // NCCL takes a port behind it
       if (name.empty()) return;
       is_named |= are_whole ? each.interface == name : each.interface.starts_with(name);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/open_mpi_cluster_resolver.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/detail/host_port.h"
 #include "comm/detail/launcher_variables.h"
+#include "comm/detail/pieces.h"
 
 namespace crossdevice {
 namespace {
@@ -36,14 +36,12 @@ bool add_hosts(std::string_view contact, std::vector<std::string>& hosts) {
   }
   const std::size_t length = contact.find(end);
   if (length == std::string_view::npos) return false;
-  contact = contact.substr(0, length);
-  for (std::size_t begin = 0; begin <= contact.size();) {
-    const std::size_t comma = std::min(contact.find(',', begin), contact.size());
-    if (comma == begin) return false;
-    hosts.emplace_back(contact.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return true;
+  bool are_read = true;
+  detail::for_each_piece(contact.substr(0, length), ',', [&](std::string_view host) {
+    are_read = are_read && !host.empty();
+    hosts.emplace_back(host);
+  });
+  return are_read;
 }
 
 std::optional<Uri> parse_uri(std::string_view text) {
@@ -55,12 +53,11 @@ std::optional<Uri> parse_uri(std::string_view text) {
   const std::optional<std::uint64_t> job = detail::parse_digits(text.substr(0, dot));
   if (!job.has_value()) return std::nullopt;
   Uri uri{*job, {}};
-  for (std::size_t begin = semicolon + 1; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(';', begin), text.size());
-    if (!add_hosts(text.substr(begin, end - begin), uri.hosts)) return std::nullopt;
-    begin = end + 1;
-  }
-  if (uri.hosts.empty()) return std::nullopt;
+  bool are_read = true;
+  detail::for_each_piece(text.substr(semicolon + 1), ';', [&](std::string_view contact) {
+    are_read = add_hosts(contact, uri.hosts) && are_read;
+  });
+  if (!are_read || uri.hosts.empty()) return std::nullopt;
   return uri;
 }
 

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "crossdevice/core/own_want.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -52,9 +54,9 @@ std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp
              ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
+/// Of a socket EAGAIN is no want of threads: nothing is there to be done.
 bool is_exhaustion(const std::error_code& error) {
-  const int why = error.value();
-  return why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM;
+  return error.value() != EAGAIN && is_want(error);
 }
 
 }  // namespace crossdevice::detail

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "chaos/hearing.h"
 #include "chaos/steps.h"
 #include "chaos/views.h"
 
@@ -25,13 +26,9 @@ bool tells_of_difference(const Event& failure) {
   return failure.text.find("make different calls") != std::string::npos;
 }
 
-class Blame {
+class Blame : private Hearing {
  public:
-  Blame(const Plan& plan, const std::vector<WorkerReport>& reports)
-      : plan_(plan), reports_(reports) {
-    steps_.reserve(reports.size());
-    for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
-  }
+  Blame(const Plan& plan, const std::vector<WorkerReport>& reports) : Hearing(plan, reports) {}
 
   std::vector<std::string> judge() {
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
@@ -49,14 +46,6 @@ class Blame {
   }
 
  private:
-  template <class... Args>
-  void complain(int rank, fmt::format_string<Args...> text, Args&&... args) {
-    found_.push_back(fmt::format("rank {}: ", rank) +
-                     fmt::format(text, std::forward<Args>(args)...));
-  }
-  [[nodiscard]] const std::vector<Step>& steps(int rank) const {
-    return steps_[static_cast<std::size_t>(rank)];
-  }
   [[nodiscard]] const Step* first_failure(int rank) const {
     for (const Step& step : steps(rank)) {
       if (step.failure != nullptr) return &step;
@@ -422,11 +411,6 @@ class Blame {
   [[nodiscard]] static bool needs_all(Form form) {
     return form != Form::BROADCAST && form != Form::ROOTED_REDUCE && form != Form::ROOTED_GATHER;
   }
-
-  const Plan& plan_;
-  const std::vector<WorkerReport>& reports_;
-  std::vector<std::vector<Step>> steps_;
-  std::vector<std::string> found_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "chaos/blame.h"
+#include "chaos/hearing.h"
 #include "chaos/steps.h"
 #include "chaos/views.h"
 
@@ -22,12 +23,10 @@ namespace {
 /// How long leaving may take: a goodbye, which waits for others that are silent.
 constexpr double kLeaveHeartbeats = 3;
 
-class Judge {
+class Judge : private Hearing {
  public:
   Judge(const Plan& plan, const std::vector<WorkerReport>& reports, double late_seconds)
-      : plan_(plan), reports_(reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
-    steps_.reserve(reports.size());
-    for (const WorkerReport& report : reports) steps_.push_back(steps_of(report));
+      : Hearing(plan, reports), late_seconds_(late_seconds), lost_(lost_workers(plan)) {
     // Whose link is bad while they meet, or who has not what it needs for it, may be left out, at once or when they meet again: they wait for it as long as they
     // are patient.
     const bool may_be_left_out =
@@ -73,16 +72,8 @@ class Judge {
   }
 
  private:
-  template <class... Args>
-  void complain(int rank, fmt::format_string<Args...> text, Args&&... args) {
-    found_.push_back(fmt::format("rank {}: ", rank) +
-                     fmt::format(text, std::forward<Args>(args)...));
-  }
   [[nodiscard]] const WorkerReport& report(int rank) const {
     return reports_[static_cast<std::size_t>(rank)];
-  }
-  [[nodiscard]] const std::vector<Step>& steps(int rank) const {
-    return steps_[static_cast<std::size_t>(rank)];
   }
   /// Whether it is in a cluster that was made anew.
   [[nodiscard]] bool is_member(int rank) const {
@@ -454,12 +445,8 @@ class Judge {
     }
   }
 
-  const Plan& plan_;
-  const std::vector<WorkerReport>& reports_;
   double late_seconds_;
   std::vector<int> lost_;
-  std::vector<std::vector<Step>> steps_;
-  std::vector<std::string> found_;
 };
 
 }  // namespace

@@ -176,56 +176,48 @@ void rt6_rt7(Cluster& cluster) {
                   {static_cast<float>(group.size)});
 }
 
+/// Rank 0's call waits for the others while `beside` is done; then they come, and all have the results of this call and of the next one.
+template <class Beside>
+void do_beside_a_call_that_waits(Cluster& cluster, Group& group, Beside beside) {
+  const PerReplica one{scalar_of(1.0F, cpu(0))};
+  const auto sum = static_cast<float>(group.size);
+  if (cluster.rank() == 0) {
+    const auto num_begun = [] { return counter_value("crossdevice_reductions_total"); };
+    const double before = num_begun();
+    PendingBatch pending = group.ops.reduce_async(ReduceOp::SUM, one, one);
+    const Deadline patience = Deadline::after_timeout_seconds(60);
+    while (num_begun() == before && !patience.has_passed()) std::this_thread::yield();
+    beside(pending);
+    EXPECT_FALSE(pending.is_done());
+    cluster.barrier();  // now the others come
+    expect_mirrored(pending.value(0), cpus(1), {sum});
+    pending.wait();
+  } else {
+    cluster.barrier();
+    expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+  }
+  expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+}
+
 /// Nor do they while a call waits for the others, nor does what fails beside it: that call succeeds, and later ones do.
 void rt7_in_flight(Cluster& cluster) {
   Group group(cluster, 1);
   const std::shared_ptr<Cluster> same = cluster.duplicate();
   Group beside(*same, 1);
   const PerReplica one{scalar_of(1.0F, cpu(0))};
-  const auto sum = static_cast<float>(group.size);
-  if (cluster.rank() == 0) {
-    const auto num_begun = [] { return counter_value("crossdevice_reductions_total"); };
-    const double before = num_begun();
-    PendingBatch pending = group.ops.reduce_async(ReduceOp::SUM, one, one);
-    const Deadline patience = Deadline::after_timeout_seconds(60);
-    while (num_begun() == before && !patience.has_passed()) std::this_thread::yield();
+  do_beside_a_call_that_waits(cluster, group, [&](PendingBatch&) {
     EXPECT_THROW((void)group.ops.reduce(ReduceOp::SUM, PerReplica{}, "CPU:0"), ValueError);
     EXPECT_THROW((void)cluster.worker(99), ValueError);
     EXPECT_THROW({ (void)beside.ops.reduce(ReduceOp::SUM, one, one, {.timeout_seconds = 1}); },
                  DeadlineExceededError);
-    EXPECT_FALSE(pending.is_done());
-    cluster.barrier();  // now the others come
-    expect_mirrored(pending.value(0), cpus(1), {sum});
-    pending.wait();
-  } else {
-    cluster.barrier();
-    expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
-  }
-  expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+  });
   cluster.barrier();
 }
 
 /// A call that waits for the others goes on, whoever would like to cancel it, and gives everybody the result.
 void rt6_cancelling(Cluster& cluster) {
   Group group(cluster, 1);
-  const PerReplica one{scalar_of(1.0F, cpu(0))};
-  const auto sum = static_cast<float>(group.size);
-  if (cluster.rank() == 0) {
-    const auto num_begun = [] { return counter_value("crossdevice_reductions_total"); };
-    const double before = num_begun();
-    PendingBatch pending = group.ops.reduce_async(ReduceOp::SUM, one, one);
-    const Deadline patience = Deadline::after_timeout_seconds(60);
-    while (num_begun() == before && !patience.has_passed()) std::this_thread::yield();
-    pending.cancel();
-    EXPECT_FALSE(pending.is_done());
-    cluster.barrier();  // now the others come
-    expect_mirrored(pending.value(0), cpus(1), {sum});
-    pending.wait();
-  } else {
-    cluster.barrier();
-    expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
-  }
-  expect_mirrored(group.ops.reduce(ReduceOp::SUM, one, one), cpus(1), {sum});
+  do_beside_a_call_that_waits(cluster, group, [](PendingBatch& pending) { pending.cancel(); });
 }
 
 /// The deadline is kept, and a late peer fails at once even without one of its own.

@@ -2,12 +2,14 @@
 /// How the calls of several workers differ, in words.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "crossdevice/comm/group_operation.h"
+#include "crossdevice/core/dtype.h"
 #include "crossdevice/core/export.h"
 
 namespace crossdevice {
@@ -23,7 +25,11 @@ struct ToldCall {
   CallDetails details{};  ///< empty: nothing is known
 };
 
-/// "workers make different calls: rank 0 reduce #4 SUM of 1 float32 value, 400 bytes, root 0; rank 1 ..., root 1". Of the details those that differ, of values (what begins with "value ")
+/// "value 3: 1000 float32"; `size`: how many elements, or what is said in their place.
+[[nodiscard]] CROSSDEVICE_EXPORT std::string value_detail(std::size_t index, std::string_view size,
+                                                          DType dtype);
+[[nodiscard]] CROSSDEVICE_EXPORT bool is_value_detail(std::string_view detail);
+/// "workers make different calls: rank 0 reduce #4 SUM of 1 float32 value, 400 bytes, root 0; rank 1 ..., root 1". Of the details those that differ, of values
 /// the first that does. Calls of which nothing is known to differ have their fingerprints told.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string describe_difference(std::span<const ToldCall> calls);
 

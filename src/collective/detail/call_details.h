@@ -17,38 +17,43 @@ namespace crossdevice::detail {
 [[nodiscard]] CallDetails details_of(const CollectiveRequest& request,
                                      std::span<const CollectiveValue> values);
 
-/// A request whose particulars have the values besides. Refers to both.
-class TellingValues final : public CallParticulars {
+/// A request whose particulars have something besides. Refers to the request.
+class Telling : public CallParticulars {
  public:
-  TellingValues(const CollectiveRequest& request, std::span<const CollectiveValue> values)
-      : request_(request), values_(values) {}
-  void describe(CallDetails& details) const override;
+  void describe(CallDetails& details) const final;
   /// The request with these.
-  [[nodiscard]] CollectiveRequest request() const {
-    CollectiveRequest telling = request_;
-    telling.particulars = this;
-    return telling;
-  }
+  [[nodiscard]] CollectiveRequest request() const;
+
+ protected:
+  explicit Telling(const CollectiveRequest& request) : request_(request) {}
 
  private:
+  virtual void add_own(CallDetails& details) const = 0;
+
   const CollectiveRequest& request_;
+};
+
+/// Its values. Refers to them.
+class TellingValues final : public Telling {
+ public:
+  TellingValues(const CollectiveRequest& request, std::span<const CollectiveValue> values)
+      : Telling(request), values_(values) {}
+
+ private:
+  void add_own(CallDetails& details) const override;
+
   std::span<const CollectiveValue> values_;
 };
 
-/// The same of one tensor and a root.
-class TellingRoot final : public CallParticulars {
+/// One tensor, to which it refers, and a root.
+class TellingRoot final : public Telling {
  public:
   TellingRoot(const CollectiveRequest& request, const Tensor& tensor, int root)
-      : request_(request), tensor_(tensor), root_(root) {}
-  void describe(CallDetails& details) const override;
-  [[nodiscard]] CollectiveRequest request() const {
-    CollectiveRequest telling = request_;
-    telling.particulars = this;
-    return telling;
-  }
+      : Telling(request), tensor_(tensor), root_(root) {}
 
  private:
-  const CollectiveRequest& request_;
+  void add_own(CallDetails& details) const override;
+
   const Tensor& tensor_;
   int root_;
 };

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/collective/collective_request.h"
+#include "crossdevice/comm/call_difference.h"
 #include "crossdevice/core/fingerprint.h"
 #include "crossdevice/core/int64.h"
 #include "crossdevice/ops/cross_device_ops.h"
@@ -39,7 +40,7 @@ class BatchParticulars final : public CallParticulars {
       const PerReplica& value = pairs_[i].value;
       const std::string size =
           value.is_sparse() ? "sparse" : std::to_string(value.values()[0].num_elements());
-      details.push_back(fmt::format("value {}: {} {}", i, size, to_string(value.dtype())));
+      details.push_back(value_detail(i, size, value.dtype()));
     }
   }
 
