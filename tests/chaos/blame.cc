@@ -343,8 +343,11 @@ class Blame : private Hearing {
     }
     const bool is_of_two = failure.text.find("members make different calls") != std::string::npos;
     // Who hears it of one who passes it on need not be one of them.
+    const bool is_passed_on =
+        failure.code == "ABORTED" ||
+        failure.text.find("): members make different calls: ") != std::string::npos;
     const auto is_one_of_two = [&](int each) {
-      return each == plan_.victim || (each == rank && failure.code != "ABORTED");
+      return each == plan_.victim || (each == rank && !is_passed_on);
     };
     if (is_of_two) std::erase_if(untold, [&](int each) { return !is_one_of_two(each); });
     if (!untold.empty()) {

@@ -182,6 +182,17 @@ TEST(BlameTest, ADifferenceTellsEveryVersionAndNamesWhoDiffers) {
         found(fails("INTERNAL", {3},
                     "rank 2 (host h, pid 3): members make different calls: rank 2 b, rank 3 a")),
         IsEmpty());
+    // Of two of which it is none.
+    EXPECT_THAT(
+        found(fails("INTERNAL", {0},
+                    "rank 2 (host h, pid 3): members make different calls: rank 2 b, rank 0 a")),
+        IsEmpty());
+    EXPECT_THAT(found(fails("INTERNAL", {2}, "members make different calls: rank 2 b, rank 0 a")),
+                Contains(HasSubstr("without the versions of 3:")));
+    EXPECT_THAT(
+        found(fails("INTERNAL", {0},
+                    "rank 0 (host h, pid 1): members make different calls: rank 1 b, rank 0 a")),
+        Contains(HasSubstr("without the versions of 2:")));
   }
 }
 

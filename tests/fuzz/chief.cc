@@ -194,6 +194,10 @@ class Scene {
       answered(rank, exchanged.id);
     } else if (frame->kind == ControlKind::EXCHANGE_FAILED) {
       answered(rank, ExchangeFailed::decode(frame->payload).id);
+    } else if (frame->kind == ControlKind::ABORT) {  // which ends all that its receiver waits in
+      for (auto& [part, num_open] : num_open_) {
+        if (part.first == rank) num_open = 0;
+      }
     } else if (frame->kind == ControlKind::ASK) {
       FUZZ_EXPECT(Ask::decode(frame->payload).nonce == 0);
       const auto part = asked_ ? num_open_.find({rank, *asked_}) : num_open_.end();

@@ -35,6 +35,7 @@ namespace {
 
 using namespace crossdevice::testing;  // NOLINT(google-build-using-namespace)
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -396,8 +397,9 @@ void rt11(Cluster& cluster) {
       group.value([&](std::size_t r) { return std::vector<float>(r + 2, 1); });
   EXPECT_THAT(
       thrown<InternalError>([&] { (void)group.ops.reduce(ReduceOp::SUM, other_shape, "CPU:0"); }),
-      AllOf(HasSubstr("workers make different calls: rank 0 reduce #"),
-            HasSubstr(", value 0: 2 float32"), HasSubstr(", value 0: 3 float32")));
+      // Of any two that see it: between machines, or within one whose workers compare theirs first.
+      ContainsRegex("workers make different calls: rank [0-9] reduce #.*, value 0: [2-9] float32; "
+                    "rank [0-9] reduce #.*, value 0: [2-9] float32"));
   await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
@@ -412,9 +414,9 @@ void rt21_no_sender(Cluster& cluster) {
   cluster.barrier();  // what follows ends what a slower one is still in
   EXPECT_THAT(
       thrown<InternalError>([&] { communicator.broadcast(tensor, other); }),
-      AllOf(HasSubstr("workers make different calls: rank 0 broadcast #2 of 1 float32 value, 4 "
-                      "bytes, root 1; rank 1 "),
-            HasSubstr(", root 0"), Not(HasSubstr("fingerprint"))));
+      AllOf(ContainsRegex("workers make different calls: rank [0-9] broadcast #2 of 1 float32 "
+                          "value, 4 bytes, root [0-9]; rank [0-9].*, root [0-9]"),
+            Not(HasSubstr("fingerprint"))));
   await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
