@@ -36,6 +36,17 @@ bool is_shared(const std::exception_ptr& error) {
   }
 }
 
+bool is_abort(const std::exception_ptr& error) {
+  if (error == nullptr) return false;
+  try {
+    std::rethrow_exception(error);
+  } catch (const AbortedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 /// A step: every gradient becomes ready once; a pack leaves when it is complete and all packs before it have left.
@@ -288,6 +299,8 @@ void GradientBucketer::wait() {
   }
   // First: another worker may be in the same plight, and what has left here may wait for what never leaves there.
   if (error == nullptr && !missing.empty()) state_->give_up_for_all(missing);
+  // What this worker can mend comes before what it has heard of such another.
+  if (!missing.empty() && is_abort(error)) error = nullptr;
   for (State::Bucket& bucket : state_->buckets) {
     if (!bucket.pending.has_value()) continue;
     try {
