@@ -26,6 +26,9 @@ namespace {
 /// How long who holds a rank that another process claims has for its answer; half of heartbeat_timeout where that is less.
 constexpr std::chrono::seconds kAnswerTime{1};
 
+/// So long a chief hopes for descriptors where all come at once.
+constexpr std::chrono::seconds kWantTime{1};
+
 /// What is said of who comes from another machine and goes at once, as a worker does there that has no secret.
 constexpr const char* kNoSecretThere =
     "a worker that did not come over loopback has no secret: set CROSSDEVICE_SECRET_FILE on all "
@@ -405,13 +408,28 @@ std::chrono::steady_clock::time_point ChiefService::beat(bool was_asleep) {
         fmt::format("no heartbeat for {} s", options_.heartbeat_timeout.count());
     if (is_complete) {
       // If it is only stopped, it reads this first when it goes on, before the end of the connection.
+/// Those who have chosen an epoch come at once, and wait for this worker alone, which would lack as much in the next one: it must not keep them until the deadline.
+/// Where they meet for the first time some may come much later, and there may be descriptors then. Returns when to look again.
+std::chrono::steady_clock::time_point ChiefService::end_for_want_of_descriptors() {
+  const bool lacks_some = options_.epoch > 1 && !chief_.is_complete() && !chief_.is_cancelled() &&
+                          !reception_.want().empty();
+  if (!lacks_some) {
+    wants_since_.reset();
+    return Clock::time_point::max();
+  }
+  if (!wants_since_.has_value()) wants_since_ = Clock::now();
+  if (Clock::now() >= *wants_since_ + kWantTime) (void)cancel_meeting();
+  return *wants_since_ + kWantTime;
+}
+
       sessions_.at(rank)->send(
           encode_frame(ControlKind::ABORT,
+  const Clock::time_point look_again = end_for_want_of_descriptors();
                        Abort{self_.rank, fmt::format("gave rank {} up: {}", rank, why)}.encode()));
     }
     drop_member(rank, why);
   }
-  Clock::time_point next = Clock::time_point::max();
+  Clock::time_point next = look_again;
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::HEARTBEAT, Heartbeat{}.encode()));
     next = std::min(next, silent_at(*session));

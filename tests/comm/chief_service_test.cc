@@ -331,6 +331,29 @@ TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame)
 TEST_F(ChiefServiceTest, AClaimantHearsThatAllHaveCome) {
   open();
   const auto holder = come(1, 100);
+/// As they do who have chosen an epoch.
+TEST_F(ChiefServiceTest, WhereAllComeAtOnceAChiefThatCannotTakeThemInEndsTheMeetingAtABeat) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
+  for (const std::uint64_t epoch : {2U, 1U}) {
+    options_.epoch = epoch;
+    open();
+    Client waiting(port_);
+    const testing::WithoutDescriptors limit;
+    int turns = 0;
+    ASSERT_TRUE(await([&] { return ++turns > 100; }));
+    const auto next = service_->beat(/*was_asleep=*/false);
+    EXPECT_FALSE(service_->is_cancelled());  // there may be some in a moment
+    if (epoch == 1) {
+      EXPECT_EQ(next, std::chrono::steady_clock::time_point::max());
+      continue;
+    }
+    ASSERT_TRUE(await([&] { return std::chrono::steady_clock::now() >= next; }));
+    (void)service_->beat(/*was_asleep=*/false);
+    EXPECT_TRUE(service_->is_cancelled());
+    EXPECT_TRUE(service_->is_anybody_in_doubt());  // who waits is still to be told
+  }
+}
+
   const auto claimant = claim(1, 200);
   (void)nonce_of_question(*holder);
   const auto last = come(2, 300);

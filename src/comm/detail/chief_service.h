@@ -47,10 +47,10 @@ class ChiefService {
   void end_for_want() noexcept { chief_.end_for_want(); }
   /// The own worker leaves, nobody is taken in any more. The others may still end what they are in. Where the meeting was cancelled, whoever still comes is told so.
   void say_goodbye();
-  /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled.
+  /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled; who could not be taken in comes when those go who were.
   [[nodiscard]] bool is_anybody_in_doubt() const {
-    return chief_.is_cancelled() &&
-           (chief_.is_anybody_in_doubt() || reception_.has_strangers() || has_leaving_claimants());
+    return chief_.is_cancelled() && (chief_.is_anybody_in_doubt() || reception_.has_strangers() ||
+                                     has_leaving_claimants() || !reception_.want().empty());
   }
   [[nodiscard]] bool is_cancelled() const { return chief_.is_cancelled(); }
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
@@ -99,6 +99,7 @@ class ChiefService {
   void warn_of_absence();
   void drop_member(int rank, const std::string& why);
 
+  [[nodiscard]] Clock::time_point end_for_want_of_descriptors();
   asio::io_context& io_;
   const ControlPlaneOptions& options_;
   MemberInfo self_;
@@ -109,6 +110,7 @@ class ChiefService {
   Reception reception_;
   std::string doubted_;                 // what was last said to who holds no proof, or another one
   std::map<int, Connection> sessions_;  // by rank
+  std::optional<Clock::time_point> wants_since_;  // descriptors for those who come
   std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
   std::optional<Clock::time_point> all_sent_;                        // when last_sent() found so
