@@ -83,17 +83,8 @@ class Blame : private Hearing {
     if (code == "RESOURCE_EXHAUSTED") {
       return is_of_limits(plan_.fault) && is_of_victim;
     }
-    if (code != "FAILED_PRECONDITION") return false;
-    if (is_of_limits(plan_.fault)) {
-      // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
-      return plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
-    }
-    return is_refused_for_itself(step);
-  }
-  /// Who does not hear over its bad link that it is welcome comes again, and is refused: its rank is taken, by itself.
-  [[nodiscard]] bool is_refused_for_itself(const Step& step) const {
-    return is_of_link(plan_.fault) && plan_.phase == Phase::JOIN && step.is_a("join") &&
-           step.failure->code == "FAILED_PRECONDITION";
+    // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
+    return code == "FAILED_PRECONDITION" && plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
   }
 
   // ------------------------------------------------------------------------------------------------ blame
@@ -138,7 +129,7 @@ class Blame : private Hearing {
   /// Of who is not faulty.
   void judge_first_failure(int rank, const Step& step, bool is_earliest) {
     const Event& failure = *step.failure;
-    if (is_word_of_who_gives_up(plan_, failure) || is_refused_for_itself(step)) return;
+    if (is_word_of_who_gives_up(plan_, failure)) return;
     const std::vector<int> faulty = to_blame();
     // A program goes by culprits(). Of who lacks something, or is cut off, the text may say it.
     const bool goes_by_ranks =
@@ -231,7 +222,6 @@ class Blame : private Hearing {
 
   void judge_link(int rank, const Step& step) {
     const Event& failure = *step.failure;
-    if (is_refused_for_itself(step)) return;
     if (failure.ranks.empty() && !tells_of_epoch(reports_, failure)) {
       complain(rank, "{}: the error names nobody: {} {}", step.name, failure.code, failure.text);
     }

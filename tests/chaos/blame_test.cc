@@ -300,6 +300,20 @@ TEST(BlameTest, WhatIsMadeWithoutACutLinkDoesNotFail) {
               Contains(HasSubstr("call 2 0 fails, though nothing happens any more")));
 }
 
+TEST(BlameTest, WhoComesAgainOverABadLinkIsNotRefused) {
+  Plan plan = of(Fault::LINK_OUTAGE);
+  plan.phase = Phase::JOIN;
+  plan.lasting_us = 3'000'000;
+  const WorkerReport others = Story().done("join").done("leave").ended();
+  const auto victim = [](const std::string& code) {
+    return Story().failed("join", code, {0}, "its rank is taken").done("leave").ended();
+  };
+  EXPECT_THAT(judged(plan, others, victim("DEADLINE_EXCEEDED"), others),
+              Not(Contains(HasSubstr("is not what"))));
+  EXPECT_THAT(judged(plan, others, victim("FAILED_PRECONDITION"), others),
+              Contains(HasSubstr("a FAILED_PRECONDITION is not what link-outage causes")));
+}
+
 TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   Plan plan = of(Fault::LINK_CUT);
   plan.amount = kIsDeaf;

@@ -218,6 +218,25 @@ TEST_F(ChiefServiceTest, WhoseConnectionWasCutComesAgainBeforeItsEndIsNoticed) {
   expect_met(*last, 100);
 }
 
+TEST_F(ChiefServiceTest, WhoComesAgainWhenAllHaveComeIsToldThatItWasGivenUp) {
+  open();
+  const auto before = come(1, 100);
+  const auto last = come(2, 300);
+  expect_met(*last, 100);
+  const auto again = come(1, 100);  // it has not heard that
+  expect_met(*again, 100);
+  EXPECT_THAT(Abort::decode(hear(*again, ControlKind::ABORT)).text, HasSubstr("gave rank 1 up"));
+  EXPECT_TRUE(is_dismissed(*again));
+  // The hello may be older than the connection that is there.
+  expect_met(*before, 100);
+  EXPECT_FALSE(before->has_ended());
+  before->close();
+  EXPECT_EQ(MemberLost::decode(hear(*last, ControlKind::MEMBER_LOST)).rank, 1);
+  // Another process has no such place.
+  const auto another = claim(1, 101);
+  EXPECT_THAT(refusal(*another), HasSubstr("pid 100 has held before"));
+}
+
 TEST_F(ChiefServiceTest, AHolderThatComesAgainKeepsItsRank) {
   open();
   const auto before = come(1, 100);
@@ -312,25 +331,6 @@ TEST_F(ChiefServiceTest, AChiefThatCannotTakeInWhoComesIsToBlameItself) {
             StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame) {
-  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
-  open();
-  Client stranger(port_);
-  {
-    const testing::WithoutDescriptors limit;
-    int turns = 0;
-    ASSERT_TRUE(await([&] { return ++turns > 100; }));
-  }
-  (void)hear(stranger, ControlKind::CHALLENGE);
-  const std::optional<Refused> refused = service_->cancel_meeting();
-  ASSERT_TRUE(refused.has_value());
-  EXPECT_EQ(refused->code, StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_EQ(refused->culprits.size(), 2U);
-}
-
-TEST_F(ChiefServiceTest, AClaimantHearsThatAllHaveCome) {
-  open();
-  const auto holder = come(1, 100);
 /// As they do who have chosen an epoch.
 TEST_F(ChiefServiceTest, WhereAllComeAtOnceAChiefThatCannotTakeThemInEndsTheMeetingAtABeat) {
   if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
@@ -354,6 +354,25 @@ TEST_F(ChiefServiceTest, WhereAllComeAtOnceAChiefThatCannotTakeThemInEndsTheMeet
   }
 }
 
+TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
+  open();
+  Client stranger(port_);
+  {
+    const testing::WithoutDescriptors limit;
+    int turns = 0;
+    ASSERT_TRUE(await([&] { return ++turns > 100; }));
+  }
+  (void)hear(stranger, ControlKind::CHALLENGE);
+  const std::optional<Refused> refused = service_->cancel_meeting();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code, StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(refused->culprits.size(), 2U);
+}
+
+TEST_F(ChiefServiceTest, AClaimantHearsThatAllHaveCome) {
+  open();
+  const auto holder = come(1, 100);
   const auto claimant = claim(1, 200);
   (void)nonce_of_question(*holder);
   const auto last = come(2, 300);

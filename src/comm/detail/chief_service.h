@@ -83,6 +83,8 @@ class ChiefService {
   void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
   [[nodiscard]] std::string describe_refused() const;
   void welcome(const Connection& connection, const Hello& hello);
+  void say_welcome(const Connection& connection, const Hello& hello);
+  void tell_past(const Connection& connection, const Hello& hello);
   void begin_session(const Connection& connection, int rank);
   [[nodiscard]] std::optional<Refused> contest(const Connection& claimant, const Hello& hello);
   void await_answer(int rank, std::uint64_t nonce, bool is_first_time);
@@ -97,9 +99,9 @@ class ChiefService {
   void end_spoiled_meeting();
   [[nodiscard]] std::string describe_address() const;
   void warn_of_absence();
+  [[nodiscard]] Clock::time_point end_for_want_of_descriptors();
   void drop_member(int rank, const std::string& why);
 
-  [[nodiscard]] Clock::time_point end_for_want_of_descriptors();
   asio::io_context& io_;
   const ControlPlaneOptions& options_;
   MemberInfo self_;
@@ -108,9 +110,9 @@ class ChiefService {
   Clock::time_point next_warning_;  // while they meet
   Chief chief_;
   Reception reception_;
+  std::optional<Clock::time_point> wants_since_;  // descriptors for those who come
   std::string doubted_;                 // what was last said to who holds no proof, or another one
   std::map<int, Connection> sessions_;  // by rank
-  std::optional<Clock::time_point> wants_since_;  // descriptors for those who come
   std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come
   std::vector<std::weak_ptr<ControlConnection>> leaving_claimants_;  // are told why
   std::optional<Clock::time_point> all_sent_;                        // when last_sent() found so
