@@ -317,12 +317,12 @@ TEST(BlameTest, WhoComesAgainOverABadLinkIsNotRefused) {
 TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   Plan plan = of(Fault::LINK_CUT);
   plan.amount = kIsDeaf;
-  const auto told = [](const std::string& text) {
-    Story story = joined().failed("call 1 1", "UNAVAILABLE", {0}, text);
+  const auto told = [](const std::string& text, const char* step = "make 1") {
+    Story story = joined().failed(step, "UNAVAILABLE", {0}, text);
     return story.done("rebuild 1").member({0, 1, 3}).done("make 2").done("leave").ended();
   };
   const WorkerReport deaf = joined()
-                                .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat")
+                                .failed("make 1", "UNAVAILABLE", {0}, "no heartbeat")
                                 .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2")
                                 .done("leave")
                                 .ended();
@@ -331,6 +331,9 @@ TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   EXPECT_THAT(judged(plan, quoting, deaf, quoting), Not(Contains(HasSubstr("blames rank 0"))));
   const auto by_itself = told(words);
   EXPECT_THAT(judged(plan, by_itself, deaf, by_itself), Contains(HasSubstr("blames rank 0")));
+  // In a call the chief is asked.
+  const auto of_a_call = told("rank 2 (host h, pid 3): " + words, "call 1 1");
+  EXPECT_THAT(judged(plan, of_a_call, deaf, of_a_call), Contains(HasSubstr("blames rank 0")));
 }
 
 TEST(BlameTest, WhatIsMadeAfterAnOutageDoesNotFail) {
