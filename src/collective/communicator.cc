@@ -136,9 +136,9 @@ struct Communicator::State {
              .timeout_seconds = timeout_seconds},
             kind};
   }
-  /// `body()` as one operation: a bar, and counted. `tensor`: this worker's input; null: there is none.
+  /// `body()` as one operation: a bar, and counted. `tensor`: this worker's input; null: there is none. `is_in_place`: an output lies in it.
   template <class Body>
-  void run(const Call& call, const Tensor& tensor, Body body) const {
+  void run(const Call& call, const Tensor& tensor, bool is_in_place, Body body) const {
     const std::size_t size_bytes = tensor ? tensor.size_bytes() : 0;
     const TraceSpan span(call.kind.name.data(), "operation", [&] {
       TraceArguments about{.sequence = call.request.sequence, .num_bytes = size_bytes};
@@ -150,14 +150,14 @@ struct Communicator::State {
     });
     try {
       detail::run_counted(call.kind, size_bytes, body);
-    } catch (const OpError& error) {
-      if (!error.operation().kind.empty()) throw;
+    } catch (...) {
       const OperationRecord operation{.kind = call.request.kind,
                                       .sequence = call.request.sequence,
                                       .num_values = tensor ? std::uint64_t{1} : 0,
                                       .size_bytes = size_bytes};
-      throw_anew(error, detail::with_full_name(error.what(), operation, call.timeout_seconds),
-                 operation, error.inputs_intact());
+      std::rethrow_exception(detail::error_of(std::current_exception(), operation,
+                                              call.timeout_seconds,
+                                              {.may_be_written = is_in_place}));
     }
   }
   /// Of the call's copies.
@@ -192,7 +192,7 @@ struct Communicator::State {
   void with_sides(const Call& call, bool is_by_nccl, const Tensor& input, const Tensor& output,
                   int root, Work work) {
     bool has_waited = false;
-    run(call, input, [&] {
+    run(call, input, output && overlaps(input, output), [&] {
       const Place& place = is_by_nccl ? gpu : hosts;
       const detail::WaitLimit limit = limit_of(call);
       const Side from(place, input, Side::Holds::ITS_ELEMENTS, limit);
@@ -291,7 +291,7 @@ void Communicator::broadcast(const Tensor& tensor, int root, const CommunicatorO
   const State::Call call = state_->call(detail::kBroadcast, ReduceOp::SUM, options);
   const bool is_root = root == rank();
   bool has_waited = false;
-  state_->run(call, tensor, [&] {
+  state_->run(call, tensor, /*is_in_place=*/!is_root, [&] {
     const detail::WaitLimit limit = state_->limit_of(call);
     const Side here(is_by_nccl ? state_->gpu : state_->hosts, tensor,
                     is_root ? Side::Holds::ITS_ELEMENTS : Side::Holds::NOTHING, limit);
@@ -350,7 +350,7 @@ void Communicator::gather(const Tensor& input, const Tensor& output, int root,
 void Communicator::barrier(const CommunicatorOptions& options) {
   const std::lock_guard lock(state_->mutex);
   const State::Call call = state_->call(detail::kBarrier, ReduceOp::SUM, options);
-  state_->run(call, Tensor(), [&] {
+  state_->run(call, Tensor(), /*is_in_place=*/false, [&] {
     state_->on_hosts(call, {.kind = call.request.kind, .sequence = call.request.sequence},
                      [&] { state_->engine->barrier(call.request); });
   });

@@ -27,6 +27,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/own_lateness_error.h"
+#include "crossdevice/comm/told_chief_loss_error.h"
 #include "crossdevice/core/outliers.h"
 
 #include "collective/detail/slot_stream.h"
@@ -361,6 +362,21 @@ std::vector<Missed> missed_ones(const DeadlineExceededError& absent,
   return missed;
 }
 
+/// A member that hears nothing of the chief says that the chief is gone, and the others fail by its word before they could know. Where it is, they hear
+/// nothing of it here either: then `answer`, what has ended the meeting, names the chief. Any other one that names somebody is the chief's own, which has
+/// answered a round to which this worker has come after that word. So the word was wrong, and nothing is known to be amiss but with the one that gave it:
+/// its link lets it speak and not hear, or it was stopped itself. Where the chief was stopped, and goes on in time to answer, nobody else is blamed than
+/// by the chief, which tells all of a member that gives it up that this member has (ChiefLink::beat). The control plane says here what it said before, so that
+/// its models stand. Null: the word stands.
+const ToldChiefLossError* refuted(const OpError& failure, const OpError& answer) {
+  const auto* const told = dynamic_cast<const ToldChiefLossError*>(&failure);
+  if (told == nullptr || answer.culprits().empty()) return nullptr;
+  const bool is_the_chiefs =
+      std::none_of(answer.culprits().begin(), answer.culprits().end(),
+                   [&](const RankInfo& each) { return each.rank == told->culprits()[0].rank; });
+  return is_the_chiefs ? told : nullptr;
+}
+
 [[noreturn]] void conclude(const std::string& name, const std::vector<Statement>& statements,
                            const Cluster& cluster, bool inputs_intact) {
   require_equal_operations(statements, cluster, inputs_intact);
@@ -419,6 +435,12 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
     parts = meeting_->all_gather_bytes(encode(head, failure, traffic, details_), end_of_meeting());
   } catch (const DeadlineExceededError& absent) {
+    if (const ToldChiefLossError* const told = refuted(failure, absent)) {
+      raise(failure.code(),
+            fmt::format("{}: {}; but {} answers: it is {} that does not hear it", name,
+                        failure.what(), to_string(told->culprits()[0]), to_string(told->teller())),
+            {told->teller()}, inputs_intact);
+    }
     if (failure.code() != StatusCode::DEADLINE_EXCEEDED) {
       throw_anew(failure, failure.what(), /*operation=*/{}, inputs_intact);
     }
@@ -430,7 +452,9 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
     blame(name, missed_ones(absent, failure.culprits(), operation_), *meeting_, inputs_intact);
   } catch (const OpError& better) {
     // The control plane knows who is gone and who has aborted; a difference between calls explains more than its consequences.
-    const OpError& cause = weight(failure.code()) >= weight(better.code()) ? failure : better;
+    const bool explains_more =
+        weight(failure.code()) >= weight(better.code()) && refuted(failure, better) == nullptr;
+    const OpError& cause = explains_more ? failure : better;
     raise(cause.code(), fmt::format("{}: {}", name, cause.what()),
           {cause.culprits().begin(), cause.culprits().end()}, inputs_intact);
   }

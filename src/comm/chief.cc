@@ -31,6 +31,7 @@ SharedFrame shared_frame(ControlKind kind, const std::string& payload) {
 Chief::Chief(ChiefOptions options, const RankInfo& self, Send send)
     : options_(std::move(options)),
       send_(std::move(send)),
+      self_(self.rank),
       ending_for_want_(make_ending(self, "the chief has no memory for what it is told")),
       members_(static_cast<std::size_t>(options_.num_workers)) {
   for (int rank = 0; rank < options_.num_workers; ++rank) member(rank).info.rank = rank;
@@ -81,8 +82,22 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
   }
   if (!is_rank)
     return refusal(fmt::format("rank {} is outside [0, {})", rank, options_.num_workers));
-  if (is_complete()) return held_by_another(hello);
+  if (is_complete() && !comes_late(hello)) return held_by_another(hello);
   return std::nullopt;
+}
+
+bool Chief::comes_late(const Hello& hello) const {
+  if (!is_complete()) return false;
+  const Member& known = member(hello.member.rank);
+  return known.info.is_same_process(hello.member) && known.gone_text != kHasLeft;
+}
+
+std::vector<SharedFrame> Chief::past_of(int rank) const {
+  const std::string why = is_present(rank) ? "it has come again" : member(rank).gone_text;
+  const std::string text =
+      fmt::format("gave rank {} up, which had not heard that all had come: {}", rank, why);
+  return {shared_frame(ControlKind::MEMBERS, everybody().encode()),
+          shared_frame(ControlKind::ABORT, Abort{self_, text}.encode())};
 }
 
 bool Chief::is_contested(const Hello& hello) const {
@@ -107,14 +122,18 @@ void Chief::admit(const Hello& hello) {
   member(rank) = {.info = hello.member, .presence = Presence::PRESENT};
   if (is_new) ++num_admitted_;
   if (!is_complete()) return;
-  Members all;
-  all.members.reserve(members_.size());
-  for (const Member& each : members_) all.members.push_back(each.info);
-  send_to_all(shared_frame(ControlKind::MEMBERS, all.encode()));
+  send_to_all(shared_frame(ControlKind::MEMBERS, everybody().encode()));
   // One that came and went meanwhile is missed from the start.
   for (int each = 0; each < options_.num_workers; ++each) {
     if (!is_present(each)) take_leave(each, std::string(member(each).gone_text));
   }
+}
+
+Members Chief::everybody() const {
+  Members all;
+  all.members.reserve(members_.size());
+  for (const Member& each : members_) all.members.push_back(each.info);
+  return all;
 }
 
 std::vector<int> Chief::absent() const {

@@ -34,10 +34,18 @@ AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
   } catch (const ValueError&) {
     refused = std::current_exception();
   }
+  std::vector<std::string> own_addresses;
+  if (held) {
+    try {
+      own_addresses = local_addresses();
+    } catch (const ResourceExhaustedError& error) {
+      failure = error.what();
+      held.reset();
+    }
+  }
   WireWriter mine;
   mine.text(own_host_id).number(std::int32_t{held ? held->number() : 0});
-  mine.list(rank == 0 ? local_addresses() : std::vector<std::string>(),
-            [](WireWriter& list, const std::string& each) { list.text(each); });
+  mine.list(own_addresses, [](WireWriter& list, const std::string& each) { list.text(each); });
   const std::vector<std::string> all = resolver.all_gather(mine.take());
   if (refused) std::rethrow_exception(refused);
   WireReader chief(all[0]);

@@ -26,6 +26,9 @@ namespace {
 /// How long who holds a rank that another process claims has for its answer; half of heartbeat_timeout where that is less.
 constexpr std::chrono::seconds kAnswerTime{1};
 
+/// So long a chief hopes for descriptors where all come at once.
+constexpr std::chrono::seconds kWantTime{1};
+
 /// What is said of who comes from another machine and goes at once, as a worker does there that has no secret.
 constexpr const char* kNoSecretThere =
     "a worker that did not come over loopback has no secret: set CROSSDEVICE_SECRET_FILE on all "
@@ -158,17 +161,35 @@ void ChiefService::answer_hello(const Connection& connection, const Nonce& chall
     refused = contest(connection, hello);
     if (!refused.has_value()) return;
   }
-  if (!refused.has_value()) return welcome(connection, hello);
+  if (!refused.has_value()) {
+    return chief_.comes_late(hello) ? tell_past(connection, hello) : welcome(connection, hello);
+  }
   refuse_stranger(connection, refused->text, prove(*refused, hello));
   end_spoiled_meeting();
 }
 
-void ChiefService::welcome(const Connection& connection, const Hello& hello) {
+void ChiefService::say_welcome(const Connection& connection, const Hello& hello) {
   Welcome welcome;
   welcome.cluster_id = cluster_id_;
   welcome.mac = welcome.expected_mac(options_.secret, hello.nonce);
   connection->set_max_frame_bytes(kMaxFrameBytes);
   connection->send(encode_frame(ControlKind::WELCOME, welcome.encode()));
+}
+
+/// The session that it may still have stays: this hello may be older than that one, and have been under way for longer.
+void ChiefService::tell_past(const Connection& connection, const Hello& hello) {
+  const int rank = hello.member.rank;
+  log(LogSeverity::WARNING,
+      fmt::format("rank {} has come to the chief (rank {}) again, and had not heard that all had "
+                  "come: it can meet the others in a rebuild alone",
+                  rank, self_.rank));
+  say_welcome(connection, hello);
+  for (SharedFrame& frame : chief_.past_of(rank)) connection->send(std::move(frame));
+  connection->close_after_sending();
+}
+
+void ChiefService::welcome(const Connection& connection, const Hello& hello) {
+  say_welcome(connection, hello);
   begin_session(connection, hello.member.rank);
   chief_.admit(hello);
   // A holder that comes again lives. And when all have come, nothing changes hands any more.
@@ -387,8 +408,23 @@ void ChiefService::warn_of_absence() {
                   options_.num_workers, chief_.describe_absent(), describe_refused()));
 }
 
+/// Those who have chosen an epoch come at once, and wait for this worker alone, which would lack as much in the next one: it must not keep them until the deadline.
+/// Where they meet for the first time some may come much later, and there may be descriptors then. Returns when to look again.
+std::chrono::steady_clock::time_point ChiefService::end_for_want_of_descriptors() {
+  const bool lacks_some = options_.epoch > 1 && !chief_.is_complete() && !chief_.is_cancelled() &&
+                          !reception_.want().empty();
+  if (!lacks_some) {
+    wants_since_.reset();
+    return Clock::time_point::max();
+  }
+  if (!wants_since_.has_value()) wants_since_ = Clock::now();
+  if (Clock::now() >= *wants_since_ + kWantTime) (void)cancel_meeting();
+  return *wants_since_ + kWantTime;
+}
+
 std::chrono::steady_clock::time_point ChiefService::beat(bool was_asleep) {
   warn_of_absence();
+  const Clock::time_point look_again = end_for_want_of_descriptors();
   const Clock::time_point now = Clock::now();
   std::vector<int> silent;
   for (const auto& [rank, session] : sessions_) {
@@ -411,7 +447,7 @@ std::chrono::steady_clock::time_point ChiefService::beat(bool was_asleep) {
     }
     drop_member(rank, why);
   }
-  Clock::time_point next = Clock::time_point::max();
+  Clock::time_point next = look_again;
   for (const auto& [rank, session] : sessions_) {
     session->send(encode_frame(ControlKind::HEARTBEAT, Heartbeat{}.encode()));
     next = std::min(next, silent_at(*session));

@@ -154,6 +154,10 @@ std::vector<std::string> detail::ClusterInside::ask(const Cluster& cluster,
   return cluster.state_->plane->ask(of_plane, deadline);
 }
 
+std::optional<int> detail::ClusterInside::chief(const Cluster& cluster) {
+  return cluster.state_->rank_of(0);
+}
+
 std::shared_ptr<Cluster> Cluster::join(const JoinOptions& options) {
   return join(*detect_cluster_resolver(), options);
 }

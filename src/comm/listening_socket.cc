@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "crossdevice/core/error.h"
+#include "crossdevice/core/own_want.h"
 
 #include "comm/detail/host_port.h"
 #include "comm/detail/local_addresses.h"
@@ -19,7 +20,7 @@ namespace crossdevice::detail {
 using asio::ip::tcp;
 
 std::shared_ptr<ListeningSocket> ListeningSocket::open(const std::string& host, std::uint16_t port,
-                                                       const std::string& who) {
+                                                       const std::string& who) try {
   std::error_code error;
   const asio::ip::address given = asio::ip::make_address(host, error);
   const bool is_local = (!error && given.is_loopback()) || host == "localhost";
@@ -43,13 +44,17 @@ std::shared_ptr<ListeningSocket> ListeningSocket::open(const std::string& host, 
   if (!error) endpoint = acceptor.local_endpoint(error);
   if (error) {
     const bool is_taken = error == asio::error::address_in_use;
-    throw UnavailableError(fmt::format(
-        "{} cannot listen at {}: {}{}", who, join_host_port(host, port), error.message(),
-        is_taken ? " (by another job, or by this process, where it has joined already "
-                   "and has still that cluster)"
-                 : ""));
+    throw_op_error(
+        is_exhaustion(error) ? StatusCode::RESOURCE_EXHAUSTED : StatusCode::UNAVAILABLE,
+        fmt::format("{} cannot listen at {}: {}{}", who, join_host_port(host, port),
+                    error.message(),
+                    is_taken ? " (by another job, or by this process, where it has joined already "
+                               "and has still that cluster)"
+                             : ""));
   }
   return std::make_shared<ListeningSocket>(Passkey(), endpoint, acceptor.release());
+} catch (...) {
+  rethrow_own_want(fmt::format("{} cannot listen at {}", who, join_host_port(host, port)));
 }
 
 std::shared_ptr<ListeningSocket> ListeningSocket::open_beside(const std::string& host,

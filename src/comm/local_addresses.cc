@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/own_want.h"
 
 #include "comm/detail/pieces.h"
 #include "comm/detail/plain_address.h"
@@ -53,12 +55,14 @@ std::string join_texts(const std::vector<std::string>& texts) {
   return joined.empty() ? "none" : joined;
 }
 
-}  // namespace
-
-std::vector<InterfaceAddress> interface_addresses() {
+/// What the kernel does not say is why: no error where it says all.
+std::vector<InterfaceAddress> list_interfaces(std::error_code& why_not) {
   std::vector<InterfaceAddress> found;
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return found;
+  if (::getifaddrs(&first) != 0) {
+    why_not = {errno, std::system_category()};
+    return found;
+  }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, &::freeifaddrs);
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
@@ -70,6 +74,13 @@ std::vector<InterfaceAddress> interface_addresses() {
     }
   }
   return found;
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> interface_addresses() {
+  std::error_code ignored;
+  return list_interfaces(ignored);
 }
 
 std::vector<std::string> select_addresses(std::span<const InterfaceAddress> all,
@@ -174,7 +185,12 @@ bool is_elsewhere(std::span<const InterfaceAddress> all, const std::string& host
 }
 
 std::vector<std::string> local_addresses() {
-  return published_of(interface_addresses(), process_environment());
+  std::error_code why_not;
+  const std::vector<InterfaceAddress> all = list_interfaces(why_not);
+  if (is_want(why_not)) {
+    throw ResourceExhaustedError("this machine's addresses cannot be listed: " + why_not.message());
+  }
+  return published_of(all, process_environment());
 }
 
 }  // namespace crossdevice::detail

@@ -26,6 +26,10 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};
 constexpr std::chrono::seconds kCourtesy{1};
 /// How much longer than its deadline a member waits for the candidate's word, whose deadline is about the same.
 constexpr std::chrono::seconds kCandidatesAnswer{1};
+/// So long whoever asks waits for a word of one that lacks descriptors for it, and so long that one hopes for some.
+constexpr std::chrono::milliseconds kWantTime = kAnswerTime;
+/// What it lacks may be there in between, while somebody else has just gone.
+constexpr std::chrono::milliseconds kWantPause = kWantTime / 2;
 
 }  // namespace
 
@@ -34,6 +38,7 @@ constexpr std::chrono::seconds kCandidatesAnswer{1};
 void MeetingPlace::State::tick() {
   if (!is_called()) return;
   check_deadline();
+  check_want();
   if (!is_called()) return;
   beat();
   // Where a silent one's vote alone was missing, a list is chosen now that it is dropped, which may leave this worker out.
@@ -135,6 +140,7 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
     call_->gone.erase(rank);
   }
   call_->hearsay[rank] = result.hearsay;
+  call_->why_not_asking = result.want;
   if (result.refused.has_value() && result.refused->code == StatusCode::INTERNAL) {
     const MeetingFailure failure{result.refused->code, result.refused->text,
                                  result.refused->culprits};
@@ -200,14 +206,20 @@ void MeetingPlace::State::leave_candidate() {
 void MeetingPlace::State::become_candidate() {
   if (!call_->listener) {
     try {
-      call_->listener = ListeningSocket::open(options_.chief_host, 0, "the new chief");
-    } catch (const OpError& error) {
+      const std::shared_ptr<ListeningSocket> listener =
+          ListeningSocket::open(options_.chief_host, 0, "the new chief");
+      // Now: when all have voted, the end of this would be taken for the end of whose vote came last.
+      call_->chief_address = listener->published_addresses()[0];
+      call_->listener = listener;
+    } catch (const std::exception& error) {
       call_->why_not_listening = error.what();
+      call_->lacks_means_to_listen = dynamic_cast<const ResourceExhaustedError*>(&error) != nullptr;
       next_round_ = Clock::now() + kRest;
       return;
     }
   }
   call_->why_not_listening.clear();
+  call_->lacks_means_to_listen = false;
   candidate_.emplace(epoch_, rank_, enough(), voter_);
   next_round_ = Clock::now();
 }
@@ -271,7 +283,7 @@ void MeetingPlace::State::try_to_choose() {
   if (are_all_there && chosen.epoch.has(rank_)) {
     meeting.listener = call_->listener;
     chosen.port = meeting.listener->port();
-    meeting.chief_address = meeting.listener->published_addresses()[0];
+    meeting.chief_address = call_->chief_address;
   }
   for (const auto& [rank, session] : sessions_) {
     session.connection->send(encode_frame(ControlKind::CHOSEN, chosen.encode()));
@@ -386,6 +398,35 @@ void MeetingPlace::State::check_deadline() {
   refuse_all(failure);
   leave_candidate();
   end_call(std::nullopt, failure);
+}
+
+/// What this process lacks to meet the others; empty: nothing. Who is in a candidate's hands, or has asked those who have come for their votes, needs nobody
+/// else.
+std::string MeetingPlace::State::own_want() const {
+  if (link_.has_value() || (candidate_.has_value() && candidate_->has_proposed())) return {};
+  if (call_->lacks_means_to_listen) return "has no place to meet: " + call_->why_not_listening;
+  if (!call_->why_not_asking.empty()) return "cannot ask the others: " + call_->why_not_asking;
+  if (!candidate_.has_value() || reception_.want().empty()) return {};
+  return "cannot take in who comes: " + reception_.want();
+}
+
+void MeetingPlace::State::check_want() {
+  if (!is_called()) return;
+  const std::string lacks = own_want();
+  std::optional<Want>& want = call_->want;
+  const Clock::time_point now = Clock::now();
+  if (lacks.empty()) {
+    if (want.has_value() && now - want->last >= kWantPause) want.reset();
+    return;
+  }
+  if (!want.has_value()) want.emplace();
+  want->last = now;
+  if (now - want->since < kWantTime) return;
+  const std::vector<RankInfo> self = infos({rank_});
+  end_call(std::nullopt, MeetingFailure{StatusCode::RESOURCE_EXHAUSTED,
+                                        fmt::format("{}: this worker, {}, {}", call_->request.call,
+                                                    describe(self), lacks),
+                                        self});
 }
 
 MeetingFailure MeetingPlace::State::too_late() const {

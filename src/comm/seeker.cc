@@ -62,10 +62,12 @@ void Seeker::try_next() {
     host_ = address.host;
   }
   if (!endpoint.has_value()) {
-    return done({.is_gone = all_refuse_ && !addresses_.empty(), .hearsay = hearsay_});
+    return done(
+        {.is_gone = all_refuse_ && !addresses_.empty(), .hearsay = hearsay_, .want = want_});
   }
   auto socket = std::make_shared<tcp::socket>(io_);
-  if (open_socket(*socket, endpoint->protocol())) {
+  if (const std::error_code failed = open_socket(*socket, endpoint->protocol())) {
+    if (is_exhaustion(failed)) want_ = failed.message();
     all_refuse_ = false;
     return try_next();
   }

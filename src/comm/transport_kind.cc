@@ -9,6 +9,7 @@
 
 #include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/own_lateness_error.h"
+#include "crossdevice/comm/told_chief_loss_error.h"
 #include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
@@ -505,6 +506,10 @@ void TransportKind::throw_failure() {
   }
   OpErrorDetails details{.operation = {}, .culprits = std::move(culprits), .inputs_intact = true};
   if (is_own_lateness) throw OwnLatenessError(text, std::move(details));
+  const bool is_of_chief = failure.origin >= 0 && failure.code == StatusCode::UNAVAILABLE &&
+                           details.culprits.size() == 1 && asked_ != nullptr &&
+                           ClusterInside::chief(*asked_) == details.culprits[0].rank;
+  if (is_of_chief) throw ToldChiefLossError(text, std::move(details), info_of(failure.origin));
   throw_op_error(failure.code, text, std::move(details));
 }
 

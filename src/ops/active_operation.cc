@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/detail/active_operation.h"
 
-#include <new>
-#include <vector>
-
 #include <fmt/format.h>
 
 #include "crossdevice/core/environment.h"
@@ -70,30 +67,9 @@ void ActiveOperation::count() {
 }
 
 std::exception_ptr ActiveOperation::named(const std::exception_ptr& error) const noexcept {
-  try {
-    std::rethrow_exception(error);
-  } catch (const OpError& known) {
-    if (!known.operation().kind.empty()) return error;
-    // Whoever says it knows only of the part that failed.
-    const bool is_intact = known.inputs_intact() && !(in_place_ && has_written_part_);
-    return said_anew(known, with_full_name(known.what(), record_, timeout_seconds_), record_,
-                     is_intact);
-  } catch (const std::bad_alloc&) {
-    return of_no_memory(error);
-  } catch (...) {
-    return error;
-  }
-}
-
-std::exception_ptr ActiveOperation::of_no_memory(const std::exception_ptr& error) const noexcept {
-  try {
-    // It may have been in the middle of the outputs.
-    return std::make_exception_ptr(ResourceExhaustedError(
-        to_string(record_) + ": this process has no memory for it",
-        {.operation = record_, .culprits = {}, .inputs_intact = !in_place_}));
-  } catch (...) {
-    return error;
-  }
+  return error_of(
+      error, record_, timeout_seconds_,
+      {.may_be_written = in_place_, .has_part_written = in_place_ && has_written_part_});
 }
 
 ActiveOperation::~ActiveOperation() {

@@ -83,17 +83,8 @@ class Blame : private Hearing {
     if (code == "RESOURCE_EXHAUSTED") {
       return is_of_limits(plan_.fault) && is_of_victim;
     }
-    if (code != "FAILED_PRECONDITION") return false;
-    if (is_of_limits(plan_.fault)) {
-      // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
-      return plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
-    }
-    return is_refused_for_itself(step);
-  }
-  /// Who does not hear over its bad link that it is welcome comes again, and is refused: its rank is taken, by itself.
-  [[nodiscard]] bool is_refused_for_itself(const Step& step) const {
-    return is_of_link(plan_.fault) && plan_.phase == Phase::JOIN && step.is_a("join") &&
-           step.failure->code == "FAILED_PRECONDITION";
+    // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
+    return code == "FAILED_PRECONDITION" && plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
   }
 
   // ------------------------------------------------------------------------------------------------ blame
@@ -138,7 +129,7 @@ class Blame : private Hearing {
   /// Of who is not faulty.
   void judge_first_failure(int rank, const Step& step, bool is_earliest) {
     const Event& failure = *step.failure;
-    if (is_word_of_who_gives_up(plan_, failure) || is_refused_for_itself(step)) return;
+    if (is_word_of_who_gives_up(plan_, failure)) return;
     const std::vector<int> faulty = to_blame();
     // A program goes by culprits(). Of who lacks something, or is cut off, the text may say it.
     const bool goes_by_ranks =
@@ -146,11 +137,11 @@ class Blame : private Hearing {
     const bool is_named = std::any_of(faulty.begin(), faulty.end(), [&](int each) {
       return goes_by_ranks ? contains(failure.ranks, each) : names(failure, each);
     });
-    if (!is_named && is_earliest && !is_unclear(rank, failure)) {
+    if (!is_named && is_earliest && !is_unclear(rank, step)) {
       complain(rank, "{}: the first error does not name rank {}: {} {}", step.name, faulty[0],
                failure.code, failure.text);
     }
-    if (!is_named && !quotes_anybody(failure) && !is_unclear(rank, failure)) {
+    if (!is_named && !quotes_anybody(failure) && !is_unclear(rank, step)) {
       complain(rank, "{}: the error names nobody who has failed: {} {}", step.name, failure.code,
                failure.text);
     }
@@ -177,7 +168,7 @@ class Blame : private Hearing {
     for (const int culprit : failure.ranks) {
       const bool is_to_blame = is_faulty(plan_, culprit) || is_at_an_end(culprit);
       if (is_to_blame || quotes_one_that_failed(failure, culprit)) continue;
-      if (is_unclear(rank, failure) || has_gone_on(culprit, rank, step)) continue;
+      if (is_unclear(rank, step) || has_gone_on(culprit, rank, step)) continue;
       if (culprit < 0 && is_of_own_replicas(rank, failure)) continue;
       complain(rank, "{} blames rank {}: {} {}", step.name, culprit, failure.code, failure.text);
     }
@@ -214,15 +205,18 @@ class Blame : private Hearing {
 
   /// Whose link is bad cannot tell whether it is its own or the other one's. Over a link that is slow or loses packets anybody may seem to be late; and who hears
   /// nothing itself, but is heard, waits as the others do, until a heartbeat is missed: then it is known who is not heard.
-  [[nodiscard]] bool is_unclear(int rank, const Event& failure) const {
+  [[nodiscard]] bool is_unclear(int rank, const Step& step) const {
     if (!is_of_link(plan_.fault)) return false;
+    const Event& failure = *step.failure;
     const bool is_silent = silences_link(plan_.fault) && plan_.amount != kIsDeaf;
     return is_at_an_end(rank) || (failure.code == "DEADLINE_EXCEEDED" && !is_silent) ||
-           is_word_of_the_deaf(failure);
+           is_word_of_the_deaf(step);
   }
-  /// Who hears nothing, but is heard, says at the heartbeat's limit that the chief is gone. Whoever hears that before anything else tells it on, as that worker's word.
-  [[nodiscard]] bool is_word_of_the_deaf(const Event& failure) const {
-    if (!silences_link(plan_.fault) || plan_.amount != kIsDeaf) return false;
+  /// Who hears nothing, but is heard, says at the heartbeat's limit that the chief is gone. Whoever hears that first, while what communicates is made, tells
+  /// it on as that worker's word. Of a call all hear from the chief itself that it is there.
+  [[nodiscard]] bool is_word_of_the_deaf(const Step& step) const {
+    const Event& failure = *step.failure;
+    if (!step.is_a("make") || !silences_link(plan_.fault) || plan_.amount != kIsDeaf) return false;
     const std::size_t who = failure.text.find(fmt::format("rank {} (", plan_.victim));
     const std::size_t says = failure.text.find("): rank ", who);
     return who != std::string::npos && says != std::string::npos &&
@@ -231,7 +225,6 @@ class Blame : private Hearing {
 
   void judge_link(int rank, const Step& step) {
     const Event& failure = *step.failure;
-    if (is_refused_for_itself(step)) return;
     if (failure.ranks.empty() && !tells_of_epoch(reports_, failure)) {
       complain(rank, "{}: the error names nobody: {} {}", step.name, failure.code, failure.text);
     }

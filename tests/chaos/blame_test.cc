@@ -300,15 +300,29 @@ TEST(BlameTest, WhatIsMadeWithoutACutLinkDoesNotFail) {
               Contains(HasSubstr("call 2 0 fails, though nothing happens any more")));
 }
 
+TEST(BlameTest, WhoComesAgainOverABadLinkIsNotRefused) {
+  Plan plan = of(Fault::LINK_OUTAGE);
+  plan.phase = Phase::JOIN;
+  plan.lasting_us = 3'000'000;
+  const WorkerReport others = Story().done("join").done("leave").ended();
+  const auto victim = [](const std::string& code) {
+    return Story().failed("join", code, {0}, "its rank is taken").done("leave").ended();
+  };
+  EXPECT_THAT(judged(plan, others, victim("DEADLINE_EXCEEDED"), others),
+              Not(Contains(HasSubstr("is not what"))));
+  EXPECT_THAT(judged(plan, others, victim("FAILED_PRECONDITION"), others),
+              Contains(HasSubstr("a FAILED_PRECONDITION is not what link-outage causes")));
+}
+
 TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   Plan plan = of(Fault::LINK_CUT);
   plan.amount = kIsDeaf;
-  const auto told = [](const std::string& text) {
-    Story story = joined().failed("call 1 1", "UNAVAILABLE", {0}, text);
+  const auto told = [](const std::string& text, const char* step = "make 1") {
+    Story story = joined().failed(step, "UNAVAILABLE", {0}, text);
     return story.done("rebuild 1").member({0, 1, 3}).done("make 2").done("leave").ended();
   };
   const WorkerReport deaf = joined()
-                                .failed("call 1 1", "UNAVAILABLE", {0}, "no heartbeat")
+                                .failed("make 1", "UNAVAILABLE", {0}, "no heartbeat")
                                 .failed("rebuild 1", "ABORTED", {}, "left out of epoch 2")
                                 .done("leave")
                                 .ended();
@@ -317,6 +331,9 @@ TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   EXPECT_THAT(judged(plan, quoting, deaf, quoting), Not(Contains(HasSubstr("blames rank 0"))));
   const auto by_itself = told(words);
   EXPECT_THAT(judged(plan, by_itself, deaf, by_itself), Contains(HasSubstr("blames rank 0")));
+  // In a call the chief is asked.
+  const auto of_a_call = told("rank 2 (host h, pid 3): " + words, "call 1 1");
+  EXPECT_THAT(judged(plan, of_a_call, deaf, of_a_call), Contains(HasSubstr("blames rank 0")));
 }
 
 TEST(BlameTest, WhatIsMadeAfterAnOutageDoesNotFail) {

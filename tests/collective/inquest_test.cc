@@ -2,6 +2,7 @@
 #include "collective/detail/inquest.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "crossdevice/comm/told_chief_loss_error.h"
+
 #include "support/threaded_cluster.h"
 
 namespace crossdevice::detail {
@@ -21,6 +24,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// What each of three members hears: those in `late` come to the operation long after the others; each blames the member behind it.
 std::vector<std::string> verdicts(const std::vector<int>& late,
@@ -226,6 +230,77 @@ TEST(InquestTest, WhereNobodyCameLateTheFirstSaysWhomItWaitedFor) {
   for (const std::string& text : texts) {
     EXPECT_THAT(text, HasSubstr("reduce #7: timed out: waiting for rank 2"));
   }
+}
+
+/// What three members hear of which rank 2 has told the others that rank 0, the chief, is gone; and whom they name. Those in `missing` do not come to the
+/// inquest, and those in `leaving` leave before it.
+std::vector<std::string> verdicts_on_the_chief(const std::vector<int>& missing,
+                                               const std::vector<int>& leaving,
+                                               std::vector<std::vector<int>>& culprits) {
+  std::vector<std::string> texts(3);
+  culprits.assign(3, {});
+  const auto is_in = [](const std::vector<int>& ranks, int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  std::atomic<int> num_left{3};
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    Inquest inquest(cluster);
+    const int rank = cluster->rank();
+    inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
+                  Deadline::after(std::chrono::seconds(60)));
+    cluster->barrier();
+    if (is_in(leaving, rank)) {
+      --num_left;
+      return;
+    }
+    if (!is_in(missing, rank)) {
+      const RankInfo chief = cluster->worker(0);
+      const RankInfo teller = cluster->worker(2);
+      try {
+        inquest.hold("reduce #7",
+                     ToldChiefLossError(
+                         to_string(teller) + ": " + to_string(chief) + " is gone: no heartbeat",
+                         {.operation = {}, .culprits = {chief}}, teller),
+                     true);
+      } catch (const UnavailableError& error) {
+        texts[static_cast<std::size_t>(rank)] = error.what();
+        for (const RankInfo& each : error.culprits()) {
+          culprits[static_cast<std::size_t>(rank)].push_back(each.rank);
+        }
+      }
+    }
+    --num_left;
+    while (num_left.load() > 0) std::this_thread::yield();  // who is there longer is not gone
+  };
+  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  return texts;
+}
+
+TEST(InquestTest, WhoSaysThatAChiefIsGoneThatAnswersIsNamedItself) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_on_the_chief({2}, {}, culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()));
+  for (const int rank : {0, 1}) {
+    const std::string& text = texts[static_cast<std::size_t>(rank)];
+    EXPECT_THAT(text, HasSubstr("reduce #7: rank 2 ("));
+    EXPECT_THAT(text, HasSubstr("is gone: no heartbeat; but rank 0 ("));
+    EXPECT_THAT(text, HasSubstr("answers: it is rank 2 ("));
+  }
+}
+
+TEST(InquestTest, WhatTheChiefSaysOfWhoSaysThatItIsGoneCounts) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_on_the_chief({}, {2}, culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()));
+  EXPECT_THAT(texts[1], HasSubstr("is gone: it has left"));
+}
+
+/// It does not come itself, and may have ended.
+TEST(InquestTest, ThatAChiefIsGoneIsBelievedWhereItSaysNothing) {
+  std::vector<std::vector<int>> culprits;
+  const std::vector<std::string> texts = verdicts_on_the_chief({0, 2}, {}, culprits);
+  EXPECT_THAT(culprits, ElementsAre(ElementsAre(), ElementsAre(0), ElementsAre()));
+  EXPECT_THAT(texts[1], Not(HasSubstr("answers")));
 }
 
 GroupOperation call(std::uint64_t sequence, std::uint64_t fingerprint = 0) {

@@ -218,6 +218,25 @@ TEST_F(ChiefServiceTest, WhoseConnectionWasCutComesAgainBeforeItsEndIsNoticed) {
   expect_met(*last, 100);
 }
 
+TEST_F(ChiefServiceTest, WhoComesAgainWhenAllHaveComeIsToldThatItWasGivenUp) {
+  open();
+  const auto before = come(1, 100);
+  const auto last = come(2, 300);
+  expect_met(*last, 100);
+  const auto again = come(1, 100);  // it has not heard that
+  expect_met(*again, 100);
+  EXPECT_THAT(Abort::decode(hear(*again, ControlKind::ABORT)).text, HasSubstr("gave rank 1 up"));
+  EXPECT_TRUE(is_dismissed(*again));
+  // The hello may be older than the connection that is there.
+  expect_met(*before, 100);
+  EXPECT_FALSE(before->has_ended());
+  before->close();
+  EXPECT_EQ(MemberLost::decode(hear(*last, ControlKind::MEMBER_LOST)).rank, 1);
+  // Another process has no such place.
+  const auto another = claim(1, 101);
+  EXPECT_THAT(refusal(*another), HasSubstr("pid 100 has held before"));
+}
+
 TEST_F(ChiefServiceTest, AHolderThatComesAgainKeepsItsRank) {
   open();
   const auto before = come(1, 100);
@@ -310,6 +329,29 @@ TEST_F(ChiefServiceTest, AChiefThatCannotTakeInWhoComesIsToBlameItself) {
   EXPECT_EQ(refused->culprits[0].rank, 0);
   EXPECT_EQ(Refused::decode(hear(*first, ControlKind::REFUSED)).code,
             StatusCode::RESOURCE_EXHAUSTED);
+}
+
+/// As they do who have chosen an epoch.
+TEST_F(ChiefServiceTest, WhereAllComeAtOnceAChiefThatCannotTakeThemInEndsTheMeetingAtABeat) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
+  for (const std::uint64_t epoch : {2U, 1U}) {
+    options_.epoch = epoch;
+    open();
+    Client waiting(port_);
+    const testing::WithoutDescriptors limit;
+    int turns = 0;
+    ASSERT_TRUE(await([&] { return ++turns > 100; }));
+    const auto next = service_->beat(/*was_asleep=*/false);
+    EXPECT_FALSE(service_->is_cancelled());  // there may be some in a moment
+    if (epoch == 1) {
+      EXPECT_EQ(next, std::chrono::steady_clock::time_point::max());
+      continue;
+    }
+    ASSERT_TRUE(await([&] { return std::chrono::steady_clock::now() >= next; }));
+    (void)service_->beat(/*was_asleep=*/false);
+    EXPECT_TRUE(service_->is_cancelled());
+    EXPECT_TRUE(service_->is_anybody_in_doubt());  // who waits is still to be told
+  }
 }
 
 TEST_F(ChiefServiceTest, AChiefThatCouldNotTakeInWhoCameAndCanAgainIsNotToBlame) {

@@ -134,11 +134,45 @@ TEST_F(ChiefTest, WhoCameAndWentIsNamedWithTheAbsentAndMissedAsSoonAsAllHaveCome
 
 TEST_F(ChiefTest, WhenAllHaveComeNoRankChangesHands) {
   admit_all();
-  EXPECT_FALSE(chief_.is_contested(hello(1)));
-  EXPECT_THAT(chief_.refuse(hello(1))->text,
-              HasSubstr("host h, pid 101 claims rank 1, which host h, pid 101 holds already"));
+  Hello another = hello(1);
+  another.member.pid = 7;
+  EXPECT_FALSE(chief_.is_contested(another));
+  EXPECT_FALSE(chief_.comes_late(another));
+  EXPECT_THAT(chief_.refuse(another)->text,
+              HasSubstr("host h, pid 7 claims rank 1, which host h, pid 101 holds already"));
   chief_.lost(1, "no heartbeat");
-  EXPECT_THAT(chief_.refuse(hello(1))->text, HasSubstr("has held before"));
+  EXPECT_THAT(chief_.refuse(another)->text, HasSubstr("has held before"));
+}
+
+TEST_F(ChiefTest, WhoHasNotHeardThatAllHaveComeIsToldThatItWasGivenUp) {
+  EXPECT_FALSE(chief_.comes_late(hello(1)));
+  admit_all();
+  const auto expect_told = [&](const std::string& why) {
+    EXPECT_FALSE(chief_.refuse(hello(1)).has_value());
+    EXPECT_TRUE(chief_.comes_late(hello(1)));
+    const std::vector<SharedFrame> frames = chief_.past_of(1);
+    ASSERT_EQ(frames.size(), 2U);
+    const auto of = [](const SharedFrame& frame) {
+      return decode_frame_body(std::string_view(*frame).substr(kFrameHeadBytes));
+    };
+    EXPECT_EQ(of(frames[0]).kind, ControlKind::MEMBERS);
+    EXPECT_EQ(Members::decode(of(frames[0]).payload).members.size(), 3U);
+    EXPECT_EQ(of(frames[1]).kind, ControlKind::ABORT);
+    const Abort abort = Abort::decode(of(frames[1]).payload);
+    EXPECT_EQ(abort.origin, 0);
+    EXPECT_EQ(abort.text, "gave rank 1 up, which had not heard that all had come: " + why);
+  };
+  expect_told("it has come again");
+  EXPECT_TRUE(sent_.empty());  // the others hear of its loss, when that is known
+  chief_.lost(1, "no heartbeat");
+  sent_.clear();
+  expect_told("no heartbeat");
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_FALSE(chief_.is_present(1));
+  // Who has left has heard of all.
+  chief_.handle(2, {ControlKind::GOODBYE, ""});
+  EXPECT_FALSE(chief_.comes_late(hello(2)));
+  EXPECT_THAT(chief_.refuse(hello(2))->text, HasSubstr("has held before"));
 }
 
 TEST_F(ChiefTest, WhoIsSilentBeforeAllHaveComeIsWaitedForAgain) {

@@ -14,6 +14,7 @@
 
 #include "comm/environment_map.h"
 #include "support/log_keeper.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -122,6 +123,14 @@ TEST(LocalAddressesTest, WhatTheKernelSaysAreAddresses) {
     EXPECT_EQ(each.is_loopback, each.address.starts_with("127.") || each.address == "::1")
         << each.interface << ' ' << each.address;
   }
+}
+
+/// Not that it has none: it would tell the others that it is on loopback alone.
+TEST(LocalAddressesTest, WhoCannotAskTheKernelSaysSo) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
+  const testing::WithoutDescriptors none;
+  EXPECT_THROW((void)local_addresses(), ResourceExhaustedError);
+  EXPECT_THAT(interface_addresses(), IsEmpty());
 }
 
 }  // namespace

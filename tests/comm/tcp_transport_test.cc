@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "crossdevice/comm/secret_file.h"
+#include "crossdevice/comm/told_chief_loss_error.h"
 #include "crossdevice/core/environment.h"
 
 #include "comm/detail/tcp_meeting.h"
@@ -53,6 +54,39 @@ Transports make_tcp_transports(int num_ranks) {
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance,
                          ::testing::Values(TransportCase{"tcp", make_tcp_transports}),
                          [](const auto& each) { return each.param.name; });
+
+/// The others may hear the chief still.
+TEST(TcpTransportTest, ThatTheChiefIsGoneIsTheWordOfWhoTellsIt) {
+  for (const int culprit : {0, 1}) {
+    Transports transports = make_tcp_transports(3);
+    std::vector<std::jthread> threads;
+    for (const std::unique_ptr<Transport>& each : transports) {
+      threads.emplace_back([&transport = *each, culprit] {
+        connect_to_all(transport);
+        transport.begin(operation());
+        try {
+          meet(transport);
+          if (transport.rank() == 2) {
+            transport.stop(StatusCode::UNAVAILABLE, "it is gone", {{.rank = culprit}});
+          }
+          transport.look_until(soon());
+          ADD_FAILURE() << "rank " << transport.rank() << " goes on";
+        } catch (const UnavailableError& error) {
+          const auto* const told = dynamic_cast<const detail::ToldChiefLossError*>(&error);
+          const bool is_told = transport.rank() != 2 && culprit == 0;
+          EXPECT_EQ(told != nullptr, is_told)
+              << "rank " << transport.rank() << ": " << error.what();
+          if (told != nullptr) {
+            EXPECT_EQ(told->teller().rank, 2);
+          }
+          EXPECT_EQ(error.culprits()[0].rank, culprit);
+        }
+      });
+    }
+    threads.clear();
+    while (!transports.empty()) transports.pop_back();  // the chief waits for the others to leave
+  }
+}
 
 // ---------------------------------------------------------------------------------------------- a member that does not keep to it
 

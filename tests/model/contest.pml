@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before all have come, a rank may change hands: src/comm/chief_service.cc (contest, await_answer, hear_answer, pass_on, welcome, drop_member, beat), chief.cc
- * (refuse, is_contested, admit, await_anew, cancel_meeting) and chief_link.cc as a model for spin. Inlines have the names of those functions.
+/* Before all have come, a rank may change hands: src/comm/chief_service.cc (contest, await_answer, hear_answer, pass_on, welcome, tell_past, drop_member, beat),
+ * chief.cc (refuse, comes_late, is_contested, admit, await_anew, cancel_meeting) and chief_link.cc as a model for spin. Inlines have the names of those functions.
  *
  * Several processes want each of RANKS ranks: who came first, who was restarted, who is there by mistake; none knows of the others, and each comes again when it
  * loses its connection. The chief's own rank is not contested; all others are one event.
@@ -8,8 +8,8 @@
  * What is the same: who sends which frame when, in order on each connection; that both ends of a connection notice its end separately, a new connection of
  * the same process perhaps first; that a timer which has ended is heard later, perhaps after what it was for; what the chief remembers. What is freer: times
  * are over whenever they like. But what has come before the first silence has been read before the second: for that the second time is. What is left out:
- * proofs of identity, workers of another program, what comes after the meeting (control_plane.pml). Nonces are random; here a new one is one that is
- * nowhere any more.
+ * proofs of identity, workers of another program, what comes after the meeting (control_plane.pml), as that one is given up that hears of it late. Nonces are
+ * random; here a new one is one that is nowhere any more.
  *
  * Faults, as many as the numbers below allow, at any moment: a process dies, or the chief; a connection breaks at either end, with what is on its way or without; a
  * process gives up; one that lives is too slow to answer; a beat finds some silent. The chief's deadline may pass, or it has none; the others may never come.
@@ -303,7 +303,9 @@ inline contest(c, r) {
   fi
 }
 
-/* Chief::refuse and is_contested. */
+#define COMES_LATE(c, r) (IS_COMPLETE && holder[r] == OWNER(c) + 1 && !has_left[r])
+
+/* Chief::refuse, comes_late and is_contested. */
 inline answer_hello(c, r) {
   assert(chief_end[c] == STRANGER);
   if
@@ -317,7 +319,8 @@ inline answer_hello(c, r) {
     :: else
     fi;
     say(c, REFUSED, 0); close_here(c)
-  :: !is_cancelled && IS_COMPLETE -> say(c, REFUSED, 0); close_here(c)
+  :: !is_cancelled && COMES_LATE(c, r) -> say(c, WELCOME, 0); say(c, MEMBERS, 0); close_here(c)  /* tell_past */
+  :: !is_cancelled && IS_COMPLETE && !COMES_LATE(c, r) -> say(c, REFUSED, 0); close_here(c)
   :: else ->
     if
     :: presence[r] == PRESENT && holder[r] != OWNER(c) + 1 -> contest(c, r)

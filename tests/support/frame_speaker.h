@@ -66,6 +66,8 @@ class FrameSpeaker {
     }
     return true;
   }
+  /// Neither says anything any more: who hears finds the end. On any thread.
+  void hang_up() const { (void)::shutdown(fd_, SHUT_RDWR); }
   /// The next frame; nothing: the connection has ended.
   [[nodiscard]] std::optional<detail::Frame> hear() const {
     return hear([] {});

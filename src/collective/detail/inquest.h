@@ -42,7 +42,8 @@ class Inquest {
   ///   DeadlineExceededError if `failure` is one; names who did not come to the meeting, or is in an earlier operation, or came late to this one, or
   ///                         between whom messages are missing, or else whom `failure` names, at once where that has been late itself; with the operation that
   ///                         each is in, as far as it is known
-  ///   UnavailableError, AbortedError  where a member is gone, or somebody has given up: what the control plane says
+  ///   UnavailableError, AbortedError  where a member is gone, or somebody has given up: what the control plane says; where a member has told that the
+  ///                         chief is gone, which answers here, that member
   /// and otherwise what the lowest rank with the most telling failure says. `name` is the operation's: "reduce #12". `traffic`: what
   /// had moved when it failed.
   [[noreturn]] void hold(const std::string& name, const OpError& failure, bool inputs_intact,

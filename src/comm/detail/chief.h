@@ -44,7 +44,14 @@ class Chief {
   [[nodiscard]] bool is_contested(const Hello& hello) const;
   /// What who claims a rank is told whose holder keeps it.
   [[nodiscard]] Refused held_by_another(const Hello& hello) const;
-  /// Takes in a worker that may, and whose rank is not contested. When the last one comes all are told who is there.
+  /// Whether a worker that may take part has come before, and so have all others: it comes again, so that it has not heard that, and its link is why. It is
+  /// no member any more, or is none as soon as the end of that connection is known on which it was to hear it; see past_of().
+  [[nodiscard]] bool comes_late(const Hello& hello) const;
+  /// What one that comes late is told behind its welcome: who is there, and that it has been given up. The same reads who was stopped meanwhile, when it
+  /// goes on: to its program the meeting went well, its next call fails, and it may meet the others anew. It has given its part to no round, since it has
+  /// heard of no member.
+  [[nodiscard]] std::vector<SharedFrame> past_of(int rank) const;
+  /// Takes in a worker that may, and whose rank is not contested; before all have come. When the last one comes all are told who is there.
   void admit(const Hello& hello);
   /// Whether everybody has come.
   [[nodiscard]] bool is_complete() const { return num_admitted_ == members_.size(); }
@@ -125,6 +132,7 @@ class Chief {
   [[nodiscard]] std::optional<std::string> mismatch_of(const Hello& hello) const;
   [[nodiscard]] std::vector<RankInfo> missing(const RoundId& id) const;
   [[nodiscard]] RankInfo rank_info(int rank) const;
+  [[nodiscard]] Members everybody() const;
   [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Member& member(int rank) const {
     return members_[static_cast<std::size_t>(rank)];
@@ -134,6 +142,7 @@ class Chief {
 
   ChiefOptions options_;
   Send send_;
+  int self_;
   Ending ending_for_want_;  // made while there is memory
   std::vector<Member> members_;
   std::size_t num_admitted_ = 0;

@@ -47,10 +47,10 @@ class ChiefService {
   void end_for_want() noexcept { chief_.end_for_want(); }
   /// The own worker leaves, nobody is taken in any more. The others may still end what they are in. Where the meeting was cancelled, whoever still comes is told so.
   void say_goodbye();
-  /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled.
+  /// Whether somebody is on the way to whom nobody else will say that the meeting was cancelled; who could not be taken in comes when those go who were.
   [[nodiscard]] bool is_anybody_in_doubt() const {
-    return chief_.is_cancelled() &&
-           (chief_.is_anybody_in_doubt() || reception_.has_strangers() || has_leaving_claimants());
+    return chief_.is_cancelled() && (chief_.is_anybody_in_doubt() || reception_.has_strangers() ||
+                                     has_leaving_claimants() || !reception_.want().empty());
   }
   [[nodiscard]] bool is_cancelled() const { return chief_.is_cancelled(); }
   [[nodiscard]] bool is_alone() const { return sessions_.empty(); }
@@ -83,6 +83,8 @@ class ChiefService {
   void refuse_stranger(const Connection& stranger, std::string_view reason, const Refused& refused);
   [[nodiscard]] std::string describe_refused() const;
   void welcome(const Connection& connection, const Hello& hello);
+  void say_welcome(const Connection& connection, const Hello& hello);
+  void tell_past(const Connection& connection, const Hello& hello);
   void begin_session(const Connection& connection, int rank);
   [[nodiscard]] std::optional<Refused> contest(const Connection& claimant, const Hello& hello);
   void await_answer(int rank, std::uint64_t nonce, bool is_first_time);
@@ -97,6 +99,7 @@ class ChiefService {
   void end_spoiled_meeting();
   [[nodiscard]] std::string describe_address() const;
   void warn_of_absence();
+  [[nodiscard]] Clock::time_point end_for_want_of_descriptors();
   void drop_member(int rank, const std::string& why);
 
   asio::io_context& io_;
@@ -107,6 +110,7 @@ class ChiefService {
   Clock::time_point next_warning_;  // while they meet
   Chief chief_;
   Reception reception_;
+  std::optional<Clock::time_point> wants_since_;  // descriptors for those who come
   std::string doubted_;                 // what was last said to who holds no proof, or another one
   std::map<int, Connection> sessions_;  // by rank
   std::map<int, Contest> contests_;     // by rank: only while it is held, and before all have come

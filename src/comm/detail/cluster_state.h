@@ -39,6 +39,8 @@ struct detail::ClusterInside {
   [[nodiscard]] static std::vector<std::string> ask(const Cluster& cluster,
                                                     std::span<const int> ranks,
                                                     const Deadline& deadline);
+  /// Its rank here; nothing: it is no member of this cluster.
+  [[nodiscard]] static std::optional<int> chief(const Cluster& cluster);
 
   /// Of the job; empty: there is none.
   [[nodiscard]] static const std::string& secret(const Cluster& cluster);

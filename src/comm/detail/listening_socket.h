@@ -21,13 +21,13 @@ class ListeningSocket {
   /// Listens at `port` (0: a free one) of this machine: on loopback alone where `host` is a loopback address or "localhost", else on all addresses, IPv6
   /// and IPv4.
   ///
-  /// Errors   UnavailableError, which begins with `who`.
+  /// Errors   UnavailableError, or where this process lacks descriptors or memory ResourceExhaustedError; both begin with `who`.
   [[nodiscard]] static std::shared_ptr<ListeningSocket> open(const std::string& host,
                                                              std::uint16_t port,
                                                              const std::string& who);
   /// At a free port that is not `taken`: somebody who is about to listen there may not do so yet.
   ///
-  /// Errors   UnavailableError.
+  /// Errors   as open().
   [[nodiscard]] static std::shared_ptr<ListeningSocket> open_beside(const std::string& host,
                                                                     std::uint16_t taken);
   ~ListeningSocket();
@@ -36,6 +36,8 @@ class ListeningSocket {
 
   [[nodiscard]] std::uint16_t port() const { return endpoint_.port(); }
   /// Where others find it: "host:port" of the loopback address that it listens on, or of each of local_addresses() (of loopback where there is none).
+  ///
+  /// Errors   as local_addresses().
   [[nodiscard]] std::vector<std::string> published_addresses() const;
   /// Gives it to `io`; once.
   [[nodiscard]] asio::ip::tcp::acceptor acceptor(asio::io_context& io);

@@ -18,7 +18,8 @@ struct InterfaceAddress {
   bool is_loopback = false;
 };
 
-/// What the kernel says: IPv4 before IPv6, else in its order. Without link-local IPv6 addresses, which mean nothing elsewhere.
+/// What the kernel says: IPv4 before IPv6, else in its order. Without link-local IPv6 addresses, which mean nothing elsewhere. Nothing where it says nothing, as
+/// without a descriptor to ask it by.
 [[nodiscard]] std::vector<InterfaceAddress> interface_addresses();
 
 /// Those that are not loopback, each once, in their order. `names` narrows them to the interfaces it names, separated by commas, in its order; empty:
@@ -49,7 +50,7 @@ void note_unused_interfaces(std::span<const InterfaceAddress> all, const Environ
 /// Every address that this worker publishes: all that are not loopback, narrowed as published_of() says. Empty on a machine without a network. Not
 /// each of them can be reached from everywhere, and some (of bridges) belong to other machines too: try them in order, and check who answers.
 ///
-/// Errors   ValueError: the variable names an interface without an address.
+/// Errors   ValueError: the variable names an interface without an address. ResourceExhaustedError: this process has no descriptor to ask the kernel by.
 [[nodiscard]] std::vector<std::string> local_addresses();
 
 }  // namespace crossdevice::detail

@@ -76,7 +76,8 @@ class MeetingPlace {
   /// Returns when the next epoch has been chosen and this worker is told where its members meet. One call at a time.
   ///
   /// Errors   DeadlineExceededError: names who did not come. UnavailableError: too many are gone for good. AbortedError: the others have gone on without this
-  ///          worker; names their epoch. InternalError: the members call different things. FailedPreconditionError: it is called already.
+  ///          worker; names their epoch. ResourceExhaustedError: this worker lacks descriptors, for a second or longer; names it. InternalError: the
+  ///          members call different things. FailedPreconditionError: it is called already.
   [[nodiscard]] Meeting meet(const MeetingRequest& request);
 
   /// Which of `ranks` (of the job) have ended, so that nobody listens any more where they were to be found; at least one, if

@@ -11,6 +11,8 @@
 ///      above that have not come, because one of them may be gone for good or in a later epoch. Whoever it still misses after kCourtesy may wait in an
 ///      operation of the epoch for somebody who is here: it is told to stop, by the same question, whatever has become of that epoch's chief.
 ///   3. A candidate proposes when everybody has come who is not known to be gone; or some time after a quorum has come (`patience`).
+///   4. Who lacks descriptors to ask, to listen or to take in who comes ends its call. A candidate of that kind would keep some in its hands and hear
+///      nothing of the others, who choose another one: neither need have a quorum. To the others it is one whose connections are cut; its vote stays.
 /// Whoever is asked by a member of an earlier epoch says which one it is now, and whoever asks a member of a later one hears it: who is a member of it
 /// takes part in choosing its successor, who is not is left out. So a late worker changes nothing.
 #pragma once
@@ -104,6 +106,11 @@ class MeetingPlace::State {
     OnEpoch on_epoch;
     OnCall on_call;  // may be empty
   };
+  /// For something that this process lacks again and again.
+  struct Want {
+    Clock::time_point since = Clock::now();
+    Clock::time_point last = since;
+  };
   struct Call {
     MeetingRequest request;
     Clock::time_point since = Clock::now();
@@ -112,7 +119,11 @@ class MeetingPlace::State {
     std::map<int, std::string> hearsay{};  // of who is not believed; empty: of nobody
     // Where the next epoch meets, if this worker is its chief.
     std::shared_ptr<ListeningSocket> listener{};
+    std::string chief_address{};
     std::string why_not_listening{};
+    bool lacks_means_to_listen = false;
+    std::string why_not_asking{};  // what this process lacked when it last would
+    std::optional<Want> want{};
     // Guarded by mutex_.
     std::optional<Meeting> meeting{};
     std::optional<MeetingFailure> failure{};
@@ -141,6 +152,7 @@ class MeetingPlace::State {
   void tell_left_out(const Epoch& before);
   void beat();
   void check_deadline();
+  void check_want();
   void end_call(std::optional<Meeting> meeting, std::optional<MeetingFailure> failure);
   void refuse_all(const MeetingFailure& failure);
   [[nodiscard]] Seek question(bool only_tells) const;
@@ -155,6 +167,7 @@ class MeetingPlace::State {
   [[nodiscard]] std::vector<int> expected() const;
   [[nodiscard]] MeetingFailure left_out() const;
   [[nodiscard]] MeetingFailure too_late() const;
+  [[nodiscard]] std::string own_want() const;
 
   const MeetingPlaceOptions options_;
   asio::io_context io_{1};

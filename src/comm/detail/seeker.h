@@ -27,6 +27,8 @@ struct SeekResult {
   std::shared_ptr<ControlConnection> connection{};  ///< where it takes this worker in
   std::string host{};                               ///< under which it was reached
   std::string hearsay{};  ///< why somebody who is not believed refuses; empty: nobody does
+  std::string
+      want{};  ///< what this process lacks to connect to one of its addresses; empty: nothing
 };
 
 /// With what it proves that it is of the job, and encrypts (null: it does not).
@@ -75,6 +77,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   bool all_refuse_ = true;  // connections, so far
   bool has_asked_ = false;  // on this connection: no answer is older than its question
   std::string hearsay_;
+  std::string want_;
   std::string host_;
   std::shared_ptr<asio::ip::tcp::socket> socket_;  // that is being connected
   std::shared_ptr<ControlConnection> connection_;

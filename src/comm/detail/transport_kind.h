@@ -186,7 +186,7 @@ class TransportKind {
   const int rank_;
   const std::uint64_t serial_;
   const std::chrono::nanoseconds stall_warning_;
-  const Cluster* asked_ = nullptr;  // what members do; null: nobody knows
+  const Cluster* asked_ = nullptr;  // what members do, and who is the chief; null: nobody knows
 
   std::atomic<bool> has_turn_{false};
   // The turn's.

@@ -55,7 +55,7 @@ class ActiveOperation {
       std::rethrow_exception(named(error));
     }
   }
-  /// An OpError that knows no operation, because it comes from below, as this one's; std::bad_alloc as ResourceExhaustedError; anything else as it is.
+  /// As this operation's; see error_of().
   [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const noexcept;
   /// For those who keep the error instead of throwing it.
   void set_failed(const std::exception_ptr& error) {
@@ -114,8 +114,6 @@ class ActiveOperation {
   [[noreturn]] void throw_stopped() const;
 
  private:
-  [[nodiscard]] std::exception_ptr of_no_memory(const std::exception_ptr& error) const noexcept;
-
   OperationQueue& queue_;
   ActiveOperation* outer_;  // null unless nested
   const OperationKind& kind_;
