@@ -132,8 +132,9 @@ class Scene {
     if (oddity == 5) hello.member.host = input_.text();
     if (chief_.refuse(hello).has_value()) return;
     FUZZ_EXPECT(oddity == 0 || oddity > 4);
-    FUZZ_EXPECT(!chief_.is_complete());
+    FUZZ_EXPECT(!chief_.is_complete() || chief_.comes_late(hello));
     const int rank = hello.member.rank;
+    if (chief_.comes_late(hello)) return hear_past(rank);
     if (chief_.is_contested(hello)) {
       FUZZ_EXPECT(chief_.is_present(rank));
       if (input_.coin()) return;  // the holder answers
@@ -146,7 +147,19 @@ class Scene {
     chief_.admit(hello);
     FUZZ_EXPECT(chief_.is_present(rank));
     FUZZ_EXPECT(!chief_.is_contested(hello));
-    FUZZ_EXPECT(chief_.refuse(hello).has_value() == chief_.is_complete());
+    FUZZ_EXPECT(!chief_.refuse(hello).has_value());
+    FUZZ_EXPECT(chief_.comes_late(hello) == chief_.is_complete());
+  }
+
+  /// Who is there, and that all is over for this one.
+  void hear_past(int rank) {
+    std::vector<ControlKind> kinds;
+    for (const SharedFrame& each : chief_.past_of(rank)) {
+      fuzz::FramesHeard heard;
+      heard.add(*each);
+      while (const std::optional<Frame> frame = heard.next()) kinds.push_back(frame->kind);
+    }
+    FUZZ_EXPECT((kinds == std::vector{ControlKind::MEMBERS, ControlKind::ABORT}));
   }
 
   void exchange() {
