@@ -285,6 +285,7 @@ TEST(InquestTest, WhoSaysThatAChiefIsGoneThatAnswersIsNamedItself) {
     EXPECT_THAT(text, HasSubstr("reduce #7: rank 2 ("));
     EXPECT_THAT(text, HasSubstr("is gone: no heartbeat; but rank 0 ("));
     EXPECT_THAT(text, HasSubstr("answers: it is rank 2 ("));
+    EXPECT_THAT(text, HasSubstr(") that does not hear it"));
   }
 }
 

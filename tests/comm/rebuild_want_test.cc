@@ -55,6 +55,8 @@ bool lacks_descriptors(Cluster& cluster, std::size_t more) {
     const bool names_itself =
         error.culprits().empty() ||
         (error.culprits().size() == 1 && error.culprits()[0].rank == cluster.rank());
+    const std::string text = error.what();
+    std::cerr << "with " << more << ": " << text << std::endl;
     if (names_itself) return true;
     std::cerr << "with " << more << " descriptors it names another one: " << error.what() << '\n';
   } catch (const std::exception& error) {

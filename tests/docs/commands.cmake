@@ -132,6 +132,7 @@ run_with(mpirun.openmpi [[crossdevice-run --merge-trace all.json t.*.json]] MAKE
 # docs/troubleshooting.md, docs/extending.md, docs/gpus.md
 run([[crossdevice-doctor]] SAYS "All that is required works.")
 run([[crossdevice-doctor --json --only launcher,network]] SAYS "\"healthy\": true" "\"name\": \"launcher\"" "\"name\": \"network\"")
+not_run([[ulimit -n]] "says how many descriptors the shell's programs may have")
 not_run([[ssh node2 true]] "needs another machine; what goes over ssh is run over other_machine")
 not_run([[crossdevice-bench --devices GPU:0,GPU:1]] "needs two GPUs; what it measures is tested over emulated ones in tests/bench/measure_gpu_test.cc")
 

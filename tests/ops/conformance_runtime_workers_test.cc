@@ -59,8 +59,8 @@ void rt1_rt3(Cluster& cluster) {
                   (void)group.ops.reduce(ReduceOp::SUM, ones, ones);
                 }
               }),
-              AllOf(HasSubstr("workers make different calls: rank 0 gather #"),
-                    HasSubstr("; rank 1 reduce #"), Not(HasSubstr("0 bytes"))));
+              AllOf(ContainsRegex("make different calls: .*rank 0.* gather "),
+                    ContainsRegex("rank [1-9].* reduce "), Not(HasSubstr("0 bytes"))));
   await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
@@ -397,9 +397,9 @@ void rt11(Cluster& cluster) {
       group.value([&](std::size_t r) { return std::vector<float>(r + 2, 1); });
   EXPECT_THAT(
       thrown<InternalError>([&] { (void)group.ops.reduce(ReduceOp::SUM, other_shape, "CPU:0"); }),
-      // Of any two that see it: between machines, or within one whose workers compare theirs first.
-      ContainsRegex("workers make different calls: rank [0-9] reduce #.*, value 0: [2-9] float32; "
-                    "rank [0-9] reduce #.*, value 0: [2-9] float32"));
+      // Of any two that see it: between machines, within one whose workers compare theirs first, or where not all come in time to be compared.
+      ContainsRegex("make different calls: rank [0-9].* reduce .*[0-9] bytes.*rank [0-9].* reduce "
+                    ".*[0-9] bytes"));
   await_the_others();  // who is late is to hear of it, and not that this one has gone
 }
 
