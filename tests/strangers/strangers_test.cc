@@ -271,7 +271,7 @@ TEST_F(StrangersTest, ProcessesOfOtherJobsAreRefused) {
   begin();
   const std::string chief = "127.0.0.1:" + std::to_string(job_->chief_port());
   std::vector<std::unique_ptr<Job>> others;
-  for (const char* secret : {"", "another", kSecret}) {
+  for (const char* secret : {"", "what others know too", kSecret}) {
     JobOptions options{.secret = secret, .join_seconds = 3};
     options.chief_address_of = {{1, chief}, {2, chief}};
     others.push_back(std::make_unique<Job>(options));
