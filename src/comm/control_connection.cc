@@ -70,21 +70,19 @@ void ControlConnection::close() {
 }
 
 void ControlConnection::read_head() {
-  words_.read(
-      asio::buffer(head_), [self = shared_from_this()](std::error_code error, std::size_t count) {
-        self->has_heard_ = self->has_heard_ || count > 0 || self->words_.has_heard();
-        if (self->closed_) return;
-        if (error) return self->end(error);
-        self->count_as_heard();
-        try {
-          const std::size_t size =
-              decode_frame_head({self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
-          self->body_.clear();
-          self->read_body(size);
-        } catch (const WireError& broken) {
-          self->end_by_length(broken.what());
-        }
-      });
+  words_.read(asio::buffer(head_), [self = shared_from_this()](std::error_code error, std::size_t) {
+    if (self->closed_) return;
+    if (error) return self->end(error);
+    self->count_as_heard();
+    try {
+      const std::size_t size =
+          decode_frame_head({self->head_.data(), self->head_.size()}, self->max_frame_bytes_);
+      self->body_.clear();
+      self->read_body(size);
+    } catch (const WireError& broken) {
+      self->end_by_length(broken.what());
+    }
+  });
 }
 
 /// What is no length may be the beginning of TLS.

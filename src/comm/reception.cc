@@ -40,7 +40,10 @@ void Reception::close() {
   std::error_code ignored;
   if (acceptor_.has_value()) acceptor_->close(ignored);
   look_timer_.cancel();
-  for (Place& each : places_) each.send_away();
+  for (Place& each : places_) {
+    if (each.stranger) note_closing(each);
+    each.send_away();
+  }
   places_.clear();
 }
 
@@ -82,6 +85,15 @@ void Reception::Place::send_away() {
   if (stranger) stranger->close();
   stranger.reset();
   if (const Connection leaving = refused.lock()) leaving->close();
+}
+
+/// Whoever is here when nobody is received any more. One of the job may just have come, but has not begun to say so and then waited.
+void Reception::note_closing(const Place& place) {
+  if (place.stranger->has_heard() && place.place.until() <= Clock::now()) {
+    log_.note(place.from, "unfinished", StrangerLog::kOnlyBegun);
+  } else {
+    log_.note_visit(place.from, StrangerLog::kNotYet);
+  }
 }
 
 /// The place stays taken for its least time.
@@ -197,8 +209,10 @@ void Reception::hear_end(const Connection& stranger, const std::string& why) {
   if (is_misfit || trouble == TlsTrouble::OTHER_SECRET) {
     log_.note(place->from, why, why);
   } else if (stranger->has_heard()) {
-    // Who goes without a word, as one of the job may, has asked for nothing.
     log_.note(place->from, "nonsense", "it did not say who it is: " + why);
+  } else {
+    // As one of the job may that has given up waiting, or has ended.
+    log_.note_visit(place->from, StrangerLog::kWithoutAWord);
   }
   place->send_away();
 }

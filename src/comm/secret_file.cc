@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 namespace crossdevice::detail {
 namespace {
 
+/// The bytes of a random key. Most passwords are shorter, and who has heard one handshake can try them all at home.
+constexpr std::size_t kMinSecretBytes = 16;
 constexpr std::size_t kMaxSecretBytes = 4096;
 
 /// Of the last system call that failed.
@@ -43,8 +46,17 @@ std::string read_secret(const std::string& file) {
   if (::fstat(opened.fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw ValueError("secret file " + file + " is no regular file");
   }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    throw ValueError("secret file " + file + " must be for its owner only: chmod 600 makes it so");
+  // Root can read anybody's: whoever owns it chooses whom the job lets in.
+  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
+    throw ValueError(
+        fmt::format("secret file {} belongs to user {}, and must belong to root or to user {}, who "
+                    "runs this process: a copy made by that user does",
+                    file, status.st_uid, ::geteuid()));
+  }
+  if (const mode_t mode = status.st_mode & 07777U; (mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw ValueError(fmt::format(
+        "secret file {} has mode {:04o}, and must be for its owner only: chmod 600 makes it so",
+        file, mode));
   }
   std::string secret(kMaxSecretBytes + 1, '\0');
   std::size_t size = 0;
@@ -55,10 +67,19 @@ std::string read_secret(const std::string& file) {
     if (count == 0) break;
     size += static_cast<std::size_t>(count);
   }
-  if (size > kMaxSecretBytes) throw ValueError("secret file " + file + " is larger than 4 KiB");
+  if (size > kMaxSecretBytes) {
+    throw ValueError(
+        fmt::format("secret file {} is larger than {} bytes, and must hold a secret of {} to {}",
+                    file, kMaxSecretBytes, kMinSecretBytes, kMaxSecretBytes));
+  }
   secret.resize(size);
   if (!secret.empty() && secret.back() == '\n') secret.pop_back();
-  if (secret.empty()) throw ValueError("secret file " + file + " is empty");
+  if (secret.size() < kMinSecretBytes) {
+    throw ValueError(fmt::format(
+        "secret file {} holds a secret of {} bytes, and must hold one of {} to {}, made at random: "
+        "head -c 32 /dev/urandom | base64",
+        file, secret.size(), kMinSecretBytes, kMaxSecretBytes));
+  }
   return secret;
 }
 

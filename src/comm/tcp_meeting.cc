@@ -246,21 +246,21 @@ void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
   stranger->words.begin(setting(TlsChannel::Role::LISTENER));
   stranger->words.write(asio::buffer(stranger->challenge_bytes),
                         [stranger](std::error_code, std::size_t) {});
-  stranger->words.read(asio::buffer(stranger->hello_bytes),
-                       [this, stranger](std::error_code error, std::size_t count) {
-                         hear_stranger(stranger, error, count);
-                       });
+  stranger->words.read(
+      asio::buffer(stranger->hello_bytes),
+      [this, stranger](std::error_code error, std::size_t) { hear_stranger(stranger, error); });
 }
 
-void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
-                               std::size_t count) {
+void TcpMeeting::hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error) {
   if (!stranger->socket.is_open()) return;  // turned away
-  // Who goes without a word, as a member may that has been taken in at another address, has asked for nothing.
   if (stranger->words.trouble() != TlsTrouble::NONE) {
     const std::string reason = stranger->words.text_of(error);
     log_.note(stranger->from, reason, reason);
-  } else if (error && (count > 0 || stranger->words.has_heard())) {
+  } else if (error && stranger->words.has_heard()) {
     log_.note(stranger->from, "nonsense", "it did not say who it is");
+  } else if (error) {
+    // As a member does that has been taken in at another address.
+    log_.note_visit(stranger->from, StrangerLog::kWithoutAWord);
   }
   const bool is_welcome = !error && answer(*stranger);
   if (is_welcome) {
@@ -342,8 +342,16 @@ void TcpMeeting::hear_here(const std::shared_ptr<Stranger>& stranger, std::error
   stranger->close();
 }
 
+/// Of those that are here a member may just have come, or be at another address too; but none has begun to say who it is and then waited.
 void TcpMeeting::drop_strangers() {
-  for (const auto& each : strangers_) each->close();
+  for (const auto& each : strangers_) {
+    if (each->words.has_heard() && each->place->until() <= Clock::now()) {
+      log_.note(each->from, "unfinished", StrangerLog::kOnlyBegun);
+    } else {
+      log_.note_visit(each->from, StrangerLog::kNotYet);
+    }
+    each->close();
+  }
   strangers_.clear();
 }
 

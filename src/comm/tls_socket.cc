@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include <asio/completion_condition.hpp>
 #include <asio/post.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
@@ -64,7 +65,9 @@ class TlsSocket::Stream : public std::enable_shared_from_this<Stream> {
     }
   }
   [[nodiscard]] bool has_input() const { return channel_->has_input(); }
-  [[nodiscard]] bool has_heard() const { return has_heard_; }
+  [[nodiscard]] bool has_heard() const {
+    return channel_->is_established() && trouble_ == TlsTrouble::NONE ? has_read_ : has_heard_;
+  }
   [[nodiscard]] TlsTrouble trouble() const { return trouble_; }
   [[nodiscard]] const std::string& trouble_text() const { return trouble_text_; }
   [[nodiscard]] std::unique_ptr<TlsChannel> take_channel() {
@@ -104,6 +107,7 @@ class TlsSocket::Stream : public std::enable_shared_from_this<Stream> {
   bool awaits_input_ = false;
   bool awaits_room_ = false;
   bool has_heard_ = false;
+  bool has_read_ = false;       // what the handshake is for
   std::error_code send_error_;  // of the first send that failed
   TlsTrouble trouble_ = TlsTrouble::NONE;
   std::string trouble_text_;
@@ -150,6 +154,7 @@ bool TlsSocket::Stream::move(Tasks& all, std::error_code& read_error,
   if (!wants_input) return can_write_more;
   const std::size_t num_read = is_ready ? channel_->read(all.read.left()) : 0;
   all.read.num_done += num_read;
+  has_read_ = has_read_ || num_read != 0;
   if (num_read != 0) return true;
   if (channel_->has_ended()) {
     read_error = asio::error::eof;
@@ -215,19 +220,31 @@ void TlsSocket::Stream::await(tcp::socket::wait_type what, bool& is_waiting,
 
 void TlsSocket::begin(const TlsSetting& setting) {
   forget();
+  has_heard_ = false;
   if (!setting.key) return;
   stream_ = std::make_shared<Stream>(socket_, setting);
   stream_->begin();
 }
 
 void TlsSocket::forget() {
-  if (stream_) stream_->forget();
+  if (!stream_) return;
+  has_heard_ = stream_->has_heard();
+  stream_->forget();
   stream_.reset();
 }
 
 void TlsSocket::read(asio::mutable_buffer bytes, Handler handler) {
   if (stream_) return stream_->read(bytes, std::move(handler));
-  asio::async_read(socket_, bytes, std::move(handler));
+  const auto go_on = [this](std::error_code error, std::size_t count) {
+    has_heard_ = has_heard_ || count != 0;
+    return asio::transfer_all()(error, count);
+  };
+  // That is not asked once all is there.
+  asio::async_read(socket_, bytes, go_on,
+                   [this, done = std::move(handler)](std::error_code error, std::size_t count) {
+                     has_heard_ = has_heard_ || count != 0;
+                     done(error, count);
+                   });
 }
 
 void TlsSocket::write(asio::const_buffer bytes, Handler handler) {
@@ -247,7 +264,7 @@ void TlsSocket::write_now(asio::const_buffer bytes, std::error_code& error) {
 }
 
 bool TlsSocket::has_input() const { return stream_ && stream_->has_input(); }
-bool TlsSocket::has_heard() const { return stream_ && stream_->has_heard(); }
+bool TlsSocket::has_heard() const { return stream_ ? stream_->has_heard() : has_heard_; }
 TlsTrouble TlsSocket::trouble() const { return stream_ ? stream_->trouble() : TlsTrouble::NONE; }
 
 std::string TlsSocket::text_of(std::error_code error) const {

@@ -235,12 +235,13 @@ TEST(DoctorTest, ASecretThatTheLibraryWouldRefuse) {
     EXPECT_EQ(::chmod(path.c_str(), 0600), 0);
     return named(find("environment", variables, code), "secret file");
   };
-  EXPECT_EQ(secret("hush\n", 0).status, Status::OK);
+  EXPECT_EQ(secret("hush, nobody hears\n", 0).status, Status::OK);
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   expect_failure(named(find("environment", variables, 1), "secret file"), "owner only",
                  "chmod 600 " + path);
-  expect_failure(secret("", 1), "is empty", "same file on every machine");
-  expect_failure(secret(std::string(4097, 'x'), 1), "larger than 4 KiB", "/dev/urandom");
+  expect_failure(secret("", 1), "holds a secret of 0 bytes", "same file on every machine");
+  expect_failure(secret("hush\n", 1), "of 16 to 4096", "/dev/urandom");
+  expect_failure(secret(std::string(4097, 'x'), 1), "larger than 4096 bytes", "/dev/urandom");
   ::unlink(path.c_str());
   expect_failure(named(find("environment", variables, 1), "secret file"), path,
                  "same file on every machine");

@@ -5,9 +5,13 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -17,17 +21,23 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/rand.h>
 #include <poll.h>
 
 #include "comm/detail/control_message.h"
+#include "comm/detail/wire.h"
 #include "support/log_keeper.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using asio::ip::tcp;
+using ::testing::HasSubstr;
+
+// NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet
+const bool kSaysAll = ::setenv("CROSSDEVICE_LOG_LEVEL", "info", 1) == 0;  // read once, later
 
 /// While it lives the system has no random bytes.
 class NoRandomBytes {
@@ -138,6 +148,115 @@ TEST(ReceptionTest, WhoIsRefusedAndDoesNotReadWhyTakesAPlaceLikeOthers) {
   EXPECT_GT(most, before);
   EXPECT_LE(most, before + Reception::kPlaces);
   reception.close();
+}
+
+/// A reception that lets nobody in, and whoever comes to it.
+class DoorTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(kSaysAll);
+    if (*GetParam() != '\0') key_ = TlsKey::make(GetParam());
+    tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    where_ = acceptor.local_endpoint();
+    reception_.open(std::move(acceptor), "the test", kMaxStrangerFrameBytes, key_);
+  }
+  /// Whether it holds within a minute.
+  bool await(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition() && std::chrono::steady_clock::now() < end) {
+      io_.restart();
+      (void)io_.run_one_for(std::chrono::milliseconds(10));
+    }
+    return condition();
+  }
+  /// Connects as one of the job does, and has heard the challenge.
+  std::shared_ptr<ControlConnection> visit() {
+    tcp::socket socket(io_, tcp::v4());
+    socket.connect(where_);
+    auto visitor =
+        std::make_shared<ControlConnection>(std::move(socket), key_, TlsChannel::Role::DIALLER);
+    const auto has_heard = std::make_shared<bool>(false);
+    visitor->start(
+        [has_heard](const Frame& frame) { *has_heard = frame.kind == ControlKind::CHALLENGE; },
+        [](const std::string&) {});
+    EXPECT_TRUE(await([&] { return *has_heard; }));
+    return visitor;
+  }
+  /// As somebody does who knows nothing of the job; is taken in when this returns.
+  tcp::socket begin(std::string_view words) {
+    tcp::socket socket(io_, tcp::v4());
+    socket.connect(where_);
+    asio::write(socket, asio::buffer(words));
+    EXPECT_TRUE(await([&] { return socket.available() != 0; }));
+    return socket;
+  }
+  [[nodiscard]] std::size_t times_said(std::string_view part) const {
+    const std::string all = log_.texts();
+    std::size_t times = 0;
+    for (std::size_t at = all.find(part); at != std::string::npos; at = all.find(part, at + 1)) {
+      ++times;
+    }
+    return times;
+  }
+
+  const testing::LogKeeper log_;
+  asio::io_context io_;
+  std::shared_ptr<const TlsKey> key_;
+  Reception reception_{
+      io_, [](const auto&, const Nonce&, const Frame&) { throw WireError("nobody may come in"); }};
+  tcp::endpoint where_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Plain, DoorTest, ::testing::Values(""));
+INSTANTIATE_TEST_SUITE_P(Encrypted, DoorTest, ::testing::Values("what nobody else knows"));
+
+TEST_P(DoorTest, WhoGoesWithoutAWordIsNamedOnceAndIsNoWarning) {
+  for (int i = 0; i < 3; ++i) {
+    visit()->close();
+    EXPECT_TRUE(await([&] { return !reception_.has_strangers(); }));
+  }
+  EXPECT_EQ(times_said("the test had a visit from 127.0.0.1 (port "), 1U) << log_.texts();
+  EXPECT_THAT(log_.texts(), HasSubstr("it came and went without a word"));
+  EXPECT_EQ(log_.warnings(), "");
+}
+
+TEST_P(DoorTest, WhoHasSaidNothingWhenItClosesIsNoWarning) {
+  const std::shared_ptr<ControlConnection> visitor = visit();
+  reception_.close();
+  EXPECT_EQ(times_said("the test had a visit from 127.0.0.1 (port "), 1U) << log_.texts();
+  EXPECT_THAT(log_.texts(), HasSubstr("it had not said who it is when the door was closed"));
+  EXPECT_EQ(log_.warnings(), "");
+  visitor->close();
+}
+
+/// However much of it comes at once.
+TEST_P(DoorTest, WhoSaysNonsenseAndGoesIsRefused) {
+  const std::string nonsense = encode_frame(ControlKind::GOODBYE, "") + std::string(600, 'x');
+  for (const std::size_t size : {1U, 4U, 5U, 6U, 600U}) {
+    begin(nonsense.substr(0, size)).close();
+    EXPECT_TRUE(await([&] { return !reception_.has_strangers(); }));
+    EXPECT_EQ(times_said("the test refused a connection from 127.0.0.1 (port "), 1U) << size;
+  }
+  EXPECT_EQ(times_said("had a visit"), 0U);
+}
+
+TEST_P(DoorTest, WhoHasBegunAndWaitsIsRefusedWhenItCloses) {
+  const std::vector<std::string> words = {
+      key_ ? std::string("\x16\x03\x01", 3) : std::string("\x10\0", 2),
+      key_ ? std::string("\x16") : encode_frame(ControlKind::HELLO, "hello").substr(0, 7)};
+  std::vector<tcp::socket> strangers;
+  for (const std::string& each : words) strangers.push_back(begin(each));
+  // So that they have had the time for more; and not so long that they are late.
+  const auto end = std::chrono::steady_clock::now() + StrangerPlaces::kLongestStay;
+  EXPECT_TRUE(await([&] { return std::chrono::steady_clock::now() > end; }));
+  if (log_.warnings().find("within 5 s") != std::string::npos) {
+    GTEST_SKIP() << "this process was held up for so long that their time was over";
+  }
+  reception_.close();
+  EXPECT_EQ(times_said("the test refused a connection from 127.0.0.1 (port "), 1U) << log_.texts();
+  EXPECT_THAT(log_.warnings(),
+              HasSubstr("it had only begun to say who it is when the door was closed"));
+  EXPECT_EQ(times_said("had a visit"), 0U);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include <asio/ip/address.hpp>
@@ -17,6 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet
+const bool kSaysAll = ::setenv("CROSSDEVICE_LOG_LEVEL", "info", 1) == 0;  // read once, later
 
 asio::ip::tcp::endpoint at(const std::string& address, std::uint16_t port) {
   return {asio::ip::make_address(address), port};
@@ -52,6 +56,23 @@ TEST(StrangerLogTest, AnIpv4AddressIsWrittenAsOneOnSocketsOfBoth) {
             "this process refused a connection from 2001:db8::1 (port 80): x\n");
 }
 
+TEST(StrangerLogTest, SaysOfVisitorsOnceThatTheyCame) {
+  ASSERT_TRUE(kSaysAll);
+  const testing::LogKeeper kept;
+  StrangerLog log;
+  log.set_door("the chief (rank 0)");
+  for (std::uint16_t port = 1; port <= 1000; ++port) {
+    log.note_visit(at("10.0.0.9", port), StrangerLog::kWithoutAWord);
+    log.note_visit(at("10.0.0.10", port), StrangerLog::kNotYet);
+  }
+  EXPECT_EQ(kept.texts(),
+            "the chief (rank 0) had a visit from 10.0.0.9 (port 1): it came and went without a "
+            "word (a health check, a port scan, or a worker that goes on elsewhere)\n"
+            "the chief (rank 0) had a visit from 10.0.0.10 (port 1): it had not said who it is "
+            "when the door was closed\n");
+  EXPECT_EQ(kept.warnings(), "");
+}
+
 class FloodedLogTest : public ::testing::Test {
  protected:
   /// From so many addresses that are new.
@@ -75,6 +96,24 @@ TEST_F(FloodedLogTest, OfManyAtOnceSomeAreNamed) {
   EXPECT_THAT(kept_.texts(), HasSubstr("10.0.0.64 (port 80): x\nthis process has refused so many "
                                        "connections that it names one a minute from now on\n"));
   EXPECT_THAT(kept_.texts(), Not(HasSubstr("10.0.0.65 ")));
+}
+
+/// Whatever knocks and goes, who is refused is named, and one that was named is not named again.
+TEST_F(FloodedLogTest, VisitorsTakeNoLineOfThoseWhoAreRefused) {
+  come(1);
+  const std::string first = kept_.warnings();
+  for (std::size_t i = 0; i < 2 * StrangerLog::kMaxSaid; ++i) {
+    const std::string address = "10.1." + std::to_string(i / 250) + '.' + std::to_string(i % 250);
+    log_.note_visit(at(address, 80), StrangerLog::kWithoutAWord, now_);
+  }
+  EXPECT_THAT(kept_.texts(), HasSubstr("this process has had so many visits that it names one a "
+                                       "minute from now on\n"));
+  EXPECT_EQ(lines_of(kept_.texts()), static_cast<std::ptrdiff_t>(StrangerLog::kMaxLines) + 2);
+  EXPECT_EQ(kept_.warnings(), first);
+  next_ = 0;
+  come(2);
+  EXPECT_EQ(kept_.warnings(),
+            first + "this process refused a connection from 10.0.0.2 (port 80): x\n");
 }
 
 TEST_F(FloodedLogTest, OneAMinuteIsNamedAfterwards) {

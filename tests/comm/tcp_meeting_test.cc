@@ -3,8 +3,10 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -32,6 +34,9 @@ using ::testing::IsEmpty;
 using testing::LogKeeper;
 
 constexpr std::uint64_t kCluster = 42;
+
+// NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet
+const bool kSaysAll = ::setenv("CROSSDEVICE_LOG_LEVEL", "info", 1) == 0;  // read once, later
 
 TcpMeetingOptions options_of(int rank, int num_ranks, const std::string& secret = "secret") {
   TcpMeetingOptions options;
@@ -264,6 +269,43 @@ TEST(TcpMeetingTest, StrangersWhoSayLittleOrNonsenseDoNotKeepOthersOut) {
     strangers.back()->say(std::string(1000000, 'x').substr(0, 100000));
     Stranger(port).say("GET / HTTP/1.1\r\n\r\n");
   });
+}
+
+TEST(TcpMeetingTest, WhoGoesWithoutAWordIsNamedOnceAndIsNoWarning) {
+  ASSERT_TRUE(kSaysAll);
+  LogKeeper log;
+  expect_meeting([&](std::uint16_t port) {
+    for (int i = 0; i < 3; ++i) (void)Stranger(port).hear_challenge();
+    EXPECT_TRUE(log.await("it came and went without a word", soon()));
+  });
+  const std::string all = log.texts();
+  const std::string visit = "rank 1's transport had a visit from 127.0.0.1 (port ";
+  EXPECT_THAT(all, HasSubstr(visit));
+  EXPECT_EQ(all.find(visit), all.rfind(visit)) << all;
+  EXPECT_EQ(log.warnings(), "");
+}
+
+TEST(TcpMeetingTest, WhoHasBegunAndWaitsIsRefusedWhenAllHaveCome) {
+  LogKeeper log;
+  std::optional<Stranger> silent;
+  std::optional<Stranger> begun;
+  expect_meeting([&](std::uint16_t port) {
+    for (std::optional<Stranger>* each : {&silent, &begun}) {
+      each->emplace(port);
+      (void)(*each)->hear_challenge();
+    }
+    begun->say(std::string(7, 'x'));
+    // So that it has had the time for more; and not so long that it is late.
+    std::this_thread::sleep_for(StrangerPlaces::kLongestStay);
+  });
+  if (log.warnings().find("in time") != std::string::npos) {
+    GTEST_SKIP() << "this process was held up for so long that its time was over";
+  }
+  const std::string refused = "rank 1's transport refused a connection from 127.0.0.1 (port ";
+  EXPECT_THAT(log.warnings(), HasSubstr(refused));
+  EXPECT_EQ(log.warnings().find(refused), log.warnings().rfind(refused)) << log.warnings();
+  EXPECT_THAT(log.warnings(),
+              HasSubstr("it had only begun to say who it is when the door was closed"));
 }
 
 TEST(TcpMeetingTest, WhoIsNotWhoIsExpectedIsRefused) {

@@ -345,7 +345,8 @@ std::string make_secret_file(const std::string& name = "tcp_transport_secret.") 
   const std::string file = ::testing::TempDir() + "/" + name + std::to_string(::getpid());
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   EXPECT_GE(fd, 0);
-  EXPECT_EQ(::write(fd, "secret", 6), 6);
+  const std::string_view secret = "what nobody else knows";
+  EXPECT_EQ(::write(fd, secret.data(), secret.size()), static_cast<ssize_t>(secret.size()));
   ::close(fd);
   return file;
 }

@@ -382,6 +382,21 @@ int with_a_secret_of_its_own() {
   return is_told(said) ? 0 : 1;
 }
 
+TEST(TroubleshootingTest, ASecretThatIsNone) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(std::filesystem::path(std::getenv(kRowsVariable)).parent_path());
+  const auto said_of = [](const char* secret, std::filesystem::perms mode) {
+    std::ofstream("job.secret") << secret;
+    std::filesystem::permissions("job.secret", mode);
+    return what_is_said([] { (void)cd::Cluster::join({.secret_file = "job.secret"}); });
+  };
+  using std::filesystem::perms;
+  EXPECT_TRUE(is_told(said_of("hunter\n", perms::owner_read | perms::owner_write)));
+  EXPECT_TRUE(is_told(said_of("hunter\n", perms::owner_read | perms::owner_write |
+                                              perms::group_read | perms::others_read)));
+  std::filesystem::remove("job.secret");
+  std::filesystem::current_path(before);
+}
 TEST(TroubleshootingTest, AWorkerWithAnotherSecret) {
   EXPECT_EQ(run_workers("with_a_secret_of_its_own", 2, /*stopped=*/0)[1], 0);
 }

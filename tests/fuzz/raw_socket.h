@@ -104,9 +104,11 @@ class RawSocket {
 /// Where the tested side connects to.
 class RawListener {
  public:
-  explicit RawListener(int num_waiting = 16)
+  /// `at`: an IPv4 address of this machine.
+  explicit RawListener(int num_waiting = 16, const std::string& at = "127.0.0.1")
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     sockaddr_in address = RawSocket::loopback(0);
+    FUZZ_EXPECT(::inet_pton(AF_INET, at.c_str(), &address.sin_addr) == 1);
     socklen_t size = sizeof address;
     FUZZ_EXPECT(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
     FUZZ_EXPECT(::listen(fd_, num_waiting) == 0);

@@ -140,7 +140,7 @@ TEST_F(NamespacesTest, WithASecretStrangersOfAnotherMachineAreRefusedAndNamed) {
 
 TEST_F(NamespacesTest, AJobOnLoopbackCannotBeReachedFromElsewhere) {
   for (const bool apart : {true, false}) {
-    for (const char* secret : {"", "a secret"}) {
+    for (const char* secret : {"", "a secret of this job"}) {
       JobOptions options{.num_workers = 2, .apart = apart, .secret = secret};
       options.network_namespaces = {machines_->first(), machines_->first()};
       Job job(options);

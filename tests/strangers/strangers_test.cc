@@ -189,6 +189,24 @@ TEST_F(StrangersTest, WhoHasNoProofIsRefusedAtEveryDoorAndNamedOnce) {
   expect_a_good_end();
 }
 
+TEST_F(StrangersTest, WhoGoesWithoutAWordIsNamedOnceAndIsNoWarning) {
+  begin({.variables = {"CROSSDEVICE_LOG_LEVEL=info"}});
+  const auto num_visits = [&](const Door& door) {
+    return count_of("crossdevice: info: " + name_of(door) + " had a visit from 127.0.0.1 (port ",
+                    job_->printed(door.rank));
+  };
+  for (const Door& door : doors_) {
+    for (int i = 0; i < 5; ++i) (void)Caller({.port = door.port}).hear_challenge();
+    EXPECT_TRUE(Job::await([&] { return num_visits(door) != 0; })) << job_->printed(door.rank);
+  }
+  expect_going_on();
+  expect_a_good_end();
+  for (const Door& door : doors_) {
+    EXPECT_EQ(num_visits(door), 1U) << job_->printed(door.rank);
+    EXPECT_EQ(times_said(door, ""), 0U) << job_->printed(door.rank);
+  }
+}
+
 TEST_F(StrangersTest, AReplayedHandshakeIsRefused) {
   Relay relay;
   JobOptions options;
@@ -271,7 +289,7 @@ TEST_F(StrangersTest, ProcessesOfOtherJobsAreRefused) {
   begin();
   const std::string chief = "127.0.0.1:" + std::to_string(job_->chief_port());
   std::vector<std::unique_ptr<Job>> others;
-  for (const char* secret : {"", "another", kSecret}) {
+  for (const char* secret : {"", "what others know too", kSecret}) {
     JobOptions options{.secret = secret, .join_seconds = 3};
     options.chief_address_of = {{1, chief}, {2, chief}};
     others.push_back(std::make_unique<Job>(options));

@@ -16,9 +16,10 @@ namespace crossdevice::testing {
 class LogKeeper {
  public:
   LogKeeper() {
-    set_log_sink([this](LogSeverity, std::string_view text) {
+    set_log_sink([this](LogSeverity severity, std::string_view text) {
       const std::lock_guard lock(mutex_);
       texts_ += std::string(text) + '\n';
+      if (severity != LogSeverity::INFO) warnings_ += std::string(text) + '\n';
     });
   }
   ~LogKeeper() { set_log_sink(nullptr); }
@@ -28,6 +29,11 @@ class LogKeeper {
   [[nodiscard]] std::string texts() const {
     const std::lock_guard lock(mutex_);
     return texts_;
+  }
+  /// Those that are more than information.
+  [[nodiscard]] std::string warnings() const {
+    const std::lock_guard lock(mutex_);
+    return warnings_;
   }
   /// Until something has been said that has `part` in it; whether it was.
   [[nodiscard]] bool await(std::string_view part, const Deadline& deadline) const {
@@ -41,6 +47,7 @@ class LogKeeper {
  private:
   mutable std::mutex mutex_;
   std::string texts_;
+  std::string warnings_;
 };
 
 }  // namespace crossdevice::testing

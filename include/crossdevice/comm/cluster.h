@@ -121,7 +121,7 @@ class CROSSDEVICE_EXPORT Cluster {
  public:
   /// Meets the others; who they are is what the launcher says (see cluster_resolver.h). A process that nobody launched is a cluster of its own.
   ///
-  /// Errors   ValueError: the launcher's variables; a secret's file that cannot be read, is empty, or is not its owner's alone. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
+  /// Errors   ValueError: the launcher's variables; a secret's file that cannot be read, is too short, or is not this user's alone. DeadlineExceededError: names who did not come, and where they should be as far as the launcher
   ///          says. FailedPreconditionError: rank 0 refuses this worker (its rank is another process's; another library version, number of workers or secret); where
   ///          versions or numbers differ, on every worker that comes. UnavailableError: rank 0 cannot listen at its address.
   ///          ResourceExhaustedError: this worker lacks memory, descriptors or threads, or rank 0 descriptors for those who come.

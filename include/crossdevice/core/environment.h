@@ -92,7 +92,7 @@ inline constexpr const char* kChiefAddressVariable = "CROSSDEVICE_CHIEF_ADDRESS"
 /// Whose variables say who this worker is: crossdevice, tf_config, torchrun, openmpi, pmix, mpich, slurm or none (default: all that
 /// are there are asked, and must agree).
 inline constexpr const char* kLauncherVariable = "CROSSDEVICE_LAUNCHER";
-/// A file for its owner only with the secret that the workers of a job prove to each other; needed unless rank 0 listens at a loopback address.
+/// A file for its owner only, this user or root, with the job's secret, 16 random bytes or more; needed unless rank 0 listens at a loopback address.
 inline constexpr const char* kSecretFileVariable = "CROSSDEVICE_SECRET_FILE";
 /// The network interfaces, separated by commas, whose addresses this worker tells the others; default: those that NCCL_SOCKET_IFNAME or
 /// GLOO_SOCKET_IFNAME leaves, or else all that are not loopback.

@@ -57,8 +57,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   [[nodiscard]] TlsTrouble trouble() const { return trouble_; }
   /// Once it has ended: whether that is because there was no memory here for what was said.
   [[nodiscard]] bool has_lacked_memory() const { return has_lacked_memory_; }
-  /// Whether anything has come, whole or not.
-  [[nodiscard]] bool has_heard() const { return has_heard_; }
+  /// Whether anything has come, whole or not; see TlsSocket.
+  [[nodiscard]] bool has_heard() const { return words_.has_heard(); }
   /// When a frame has last begun or gone on by a piece; at first, when this was made.
   [[nodiscard]] Clock::time_point last_heard() const { return last_heard_; }
   /// When a piece of what is queued has last been sent; at first, when this was made.
@@ -91,7 +91,6 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   std::size_t num_sent_ = 0;  // bytes of the first in the queue
   std::deque<SharedFrame> queue_;
   bool can_send_ = true;
-  bool has_heard_ = false;
   bool has_lacked_memory_ = false;
   bool closed_ = false;
   bool closing_ = false;

@@ -87,6 +87,7 @@ class Reception {
   void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
   [[nodiscard]] Places::iterator place_of(const Connection& stranger);
   void hear_end(const Connection& stranger, const std::string& why);
+  void note_closing(const Place& place);
   void turn_away(Place& place, std::string_view reason, std::string_view text);
 
   asio::io_context& io_;

@@ -95,8 +95,7 @@ class TcpMeeting {
   void accept_at(Clock::time_point when);
   [[nodiscard]] std::optional<Clock::time_point> make_room();
   void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
-  void hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error,
-                     std::size_t count);
+  void hear_stranger(const std::shared_ptr<Stranger>& stranger, std::error_code error);
   bool answer(Stranger& stranger);
   void await_here(const std::shared_ptr<Stranger>& stranger);
   void hear_here(const std::shared_ptr<Stranger>& stranger, std::error_code error);

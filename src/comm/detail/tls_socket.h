@@ -23,7 +23,8 @@ struct TlsSetting {
   std::string_view plain_greeting{};  // see TlsChannel
 };
 
-/// Lies beside the socket that it is about, and is told when that is connected and when it is closed. One read and one write at a time.
+/// Lies beside the socket that it is about, and is told when that is connected and when it is closed. One read and one write at a time. Where nothing is encrypted,
+/// it lives as long as the handler of a read.
 ///
 /// Memory   what is under way is Asio's, as where nothing is encrypted: a handler that its io_context lets go of lets go of its owner.
 /// Threads  the io_context's alone.
@@ -47,7 +48,7 @@ class TlsSocket {
   void write_now(asio::const_buffer bytes, std::error_code& error);
   /// Something has come that a read would find.
   [[nodiscard]] bool has_input() const;
-  /// Whether anything has come, to be believed or not.
+  /// Whether anything has come, to be believed or not: not counted is a handshake that is done, which says only that the other side holds the secret.
   [[nodiscard]] bool has_heard() const;
   /// Why the connection cannot be believed; NONE: it can.
   [[nodiscard]] TlsTrouble trouble() const;
@@ -60,6 +61,7 @@ class TlsSocket {
   class Stream;
   asio::ip::tcp::socket& socket_;
   std::shared_ptr<Stream> stream_;  // null: nothing is encrypted
+  bool has_heard_ = false;          // of a stream only once it is forgotten
 };
 
 }  // namespace crossdevice::detail
