@@ -419,7 +419,7 @@ void MeetingPlace::State::check_want() {
     if (want.has_value() && now - want->last >= kWantPause) want.reset();
     return;
   }
-  if (!want.has_value()) want.emplace();
+  if (!want.has_value()) want = Want{.since = now, .last = now};
   want->last = now;
   if (now - want->since < kWantTime) return;
   const std::vector<RankInfo> self = infos({rank_});

@@ -108,8 +108,8 @@ class MeetingPlace::State {
   };
   /// For something that this process lacks again and again.
   struct Want {
-    Clock::time_point since = Clock::now();
-    Clock::time_point last = since;
+    Clock::time_point since;
+    Clock::time_point last;
   };
   struct Call {
     MeetingRequest request;
