@@ -128,7 +128,7 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       // GPUs, and an NCCL that does not come back.
       {"only the process's end is safe", "tests/ops/nccl_failures_test.cc"},
       // A process without descriptors, and links that are cut.
-      {"cannot take in who comes: ", "tests/comm/rebuild_want_test.cc"},
+      {"has no place to meet: ", "tests/comm/rebuild_want_test.cc"},
       {"which had not heard that all had come: ", "tests/comm/late_worker_test.cc"},
       {") that does not hear it", "tests/collective/inquest_test.cc"},
       // A process stays what it has joined as.
