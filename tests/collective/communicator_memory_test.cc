@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that run out of memory half-way: the program's own operator new refuses when it is told to.
 #include <cstddef>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -15,29 +13,12 @@
 #include "crossdevice/core/error.h"
 #include "crossdevice/device/tensor.h"
 
-namespace {
-
-/// How many allocations of this thread are still granted before one is refused; negative: all.
-thread_local int num_granted = -1;
-
-void* allocate(std::size_t size) {
-  if (num_granted >= 0 && num_granted-- == 0) throw std::bad_alloc();
-  void* const bytes = std::malloc(size == 0 ? 1 : size);
-  if (bytes == nullptr) throw std::bad_alloc();
-  return bytes;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* bytes) noexcept { std::free(bytes); }
-void operator delete[](void* bytes) noexcept { std::free(bytes); }
-void operator delete(void* bytes, std::size_t /*size*/) noexcept { std::free(bytes); }
-void operator delete[](void* bytes, std::size_t /*size*/) noexcept { std::free(bytes); }
+#include "support/granted_allocations.h"
 
 namespace crossdevice {
 namespace {
+
+using testing::num_granted;
 
 constexpr std::size_t kCount = 1000;
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round whose caller runs out of memory half-way: the program's own operator new refuses when it is told to.
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
@@ -26,37 +24,15 @@
 #include "comm/detail/control_plane.h"
 #include "support/control_plane_options.h"
 #include "support/frame_speaker.h"
-
-namespace {
-
-/// How many allocations of this thread are still granted before one is refused; negative: all.
-thread_local int num_granted = -1;
-/// Larger ones this thread is refused.
-thread_local std::size_t max_bytes = SIZE_MAX;
-/// Larger ones every thread is refused.
-std::atomic<std::size_t> max_bytes_anywhere{SIZE_MAX};
-
-void* allocate(std::size_t size) {
-  if (size > max_bytes || size > max_bytes_anywhere.load()) throw std::bad_alloc();
-  if (num_granted >= 0 && num_granted-- == 0) throw std::bad_alloc();
-  void* const bytes = std::malloc(size == 0 ? 1 : size);
-  if (bytes == nullptr) throw std::bad_alloc();
-  return bytes;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* bytes) noexcept { std::free(bytes); }
-void operator delete[](void* bytes) noexcept { std::free(bytes); }
-void operator delete(void* bytes, std::size_t /*size*/) noexcept { std::free(bytes); }
-void operator delete[](void* bytes, std::size_t /*size*/) noexcept { std::free(bytes); }
+#include "support/granted_allocations.h"
 
 namespace crossdevice::detail {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::max_bytes;
+using testing::max_bytes_anywhere;
+using testing::num_granted;
 
 TEST(ControlPlaneMemoryTest, ARoundThatRunsOutOfMemoryLeavesNothingBehind) {
   ControlPlaneOptions options;

@@ -42,8 +42,9 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 ///          captured into a graph, all workers' or none.
 /// Errors   as CollectiveEngine. ResourceExhaustedError: this process has no memory for the call. By NCCL: what goes wrong later (a deadline, whose clock
 ///          starts when the call reaches the head of its stream, a worker that is gone, CUDA's or NCCL's error) is thrown by the next call and by check();
-///          then the communicator is broken, and every later call says so. Where calls differ, InternalError on every worker, beside the calls, or with CROSSDEVICE_STRICT=1 before anything is launched; where the difference
-///          keeps some in NCCL and others on hosts, these end what the whole job waits for (Cluster::abort_collective_ops), with the same text.
+///          then the communicator is broken, and every later call says so. Where calls differ, InternalError on every worker, beside the calls, or with
+///          CROSSDEVICE_STRICT=1 before anything is launched; where the difference keeps some in NCCL and others on hosts, these end what the whole job
+///          waits for (Cluster::abort_collective_ops), with the same text.
 /// Threads  calls are serialised. Threads that communicate at the same time use a communicator each.
 /// Cost     see SharedCollectives, TransportCollectives and TwoLevelCollectives. By NCCL one call of it, and one kernel more for MEAN; gather() is one message
 ///          from each worker. Each call is counted, and a bar of a timeline, by its name (core/counters.h, core/trace.h).

@@ -27,8 +27,7 @@ struct SeekResult {
   std::shared_ptr<ControlConnection> connection{};  ///< where it takes this worker in
   std::string host{};                               ///< under which it was reached
   std::string hearsay{};  ///< why somebody who is not believed refuses; empty: nobody does
-  std::string
-      want{};  ///< what this process lacks to connect to one of its addresses; empty: nothing
+  std::string want{};     ///< of this process, to connect to an address; empty: of nothing
 };
 
 /// With what it proves that it is of the job, and encrypts (null: it does not).
