@@ -20,7 +20,10 @@ SharedLocation require_location(const Tensor& pooled) {
   if (const std::optional<SharedLocation> location = locate(pooled)) return *location;
   // A segment without a descriptor, because there was none left: what is allocated from now on comes from another one, which may get one.
   MemoryPool::of(pooled.device()).move_segment(pooled.data());
-  throw FailedPreconditionError("the memory pool has no memory that other processes can map");
+  throw ResourceExhaustedError(
+      "the memory pool of " + pooled.device().to_string() +
+      " has no memory that other processes can map: the system gave it none with a file "
+      "descriptor");
 }
 
 }  // namespace crossdevice::detail

@@ -80,11 +80,7 @@ class Blame : private Hearing {
     if (code == "DEADLINE_EXCEEDED" || code == "UNAVAILABLE" || code == "ABORTED") return true;
     if (code == "INTERNAL") return is_mismatch(plan_.fault) && !step.is_a("rebuild");
     const bool is_of_victim = rank == plan_.victim || names(*step.failure, plan_.victim);
-    if (code == "RESOURCE_EXHAUSTED") {
-      return is_of_limits(plan_.fault) && is_of_victim;
-    }
-    // Without shared memory its tensors cannot be passed on, which is no fault of this call's.
-    return code == "FAILED_PRECONDITION" && plan_.fault == Fault::SHARED_MEMORY && is_of_victim;
+    return code == "RESOURCE_EXHAUSTED" && is_of_limits(plan_.fault) && is_of_victim;
   }
 
   // ------------------------------------------------------------------------------------------------ blame

@@ -13,7 +13,7 @@ namespace crossdevice::chaos {
 /// Errors that are not what the fault may cause, or that are missing, one line each. Of the faulty workers as of the others:
 ///
 /// Kinds    are the library's own. INTERNAL, of which we want to be told, is of calls that differ and of nothing else; RESOURCE_EXHAUSTED is
-///          of who lacks something, FAILED_PRECONDITION of who has no shared memory. What a program throws itself is its own: who gives up, and who has no memory for its own tensors.
+///          of who lacks something. What a program throws itself is its own: who gives up, and who has no memory for its own tensors.
 /// Blame    falls on the faulty ones alone. Who has failed because of them is named only where its own words are passed on ("rank 0 aborted: ..."). The first
 ///          error of each worker names a faulty one, and the very first one does in any case.
 /// Links    errors name somebody, to programs: of others than those whose link is bad these; and of a parted link one error names a worker at an end of it.

@@ -21,7 +21,7 @@ TEST(SharedLocationTest, MemoryThatWasMadeWithoutADescriptorIsNotHandedOutForEve
     tensor = Tensor::empty(DType::FLOAT32, Shape{kCount}, "CPU:7");
   }
   EXPECT_FALSE(locate(tensor).has_value());
-  EXPECT_THROW((void)require_location(tensor), FailedPreconditionError);
+  EXPECT_THROW((void)require_location(tensor), ResourceExhaustedError);
   tensor.span<float>()[kCount - 1] = 1;  // still there
   tensor = {};
   const Tensor next = Tensor::empty(DType::FLOAT32, Shape{kCount}, "CPU:7");

@@ -12,7 +12,8 @@ namespace crossdevice::detail {
 /// Nothing for memory that is not from a pool, or from one that cannot be shared.
 [[nodiscard]] std::optional<SharedLocation> locate(const Tensor& tensor);
 
-/// Errors   FailedPreconditionError: the pool's memory cannot be shared.
+/// Errors   ResourceExhaustedError: the system gave the pool this memory without a file descriptor, so that no other process can map it; what is
+///          allocated afterwards is of another segment.
 [[nodiscard]] SharedLocation require_location(const Tensor& pooled);
 
 }  // namespace crossdevice::detail
