@@ -8,7 +8,12 @@ add_custom_target(tests-tsan)
 
 # Instrumented tests are not optimised, so that most of their compiler's time went into the headers that all of them include.
 # Only there: the other builds show whether each test includes what it uses.
-function(crossdevice_precompile_test_headers target)
+# Its users name it by its path in the build tree, not by CMake's REUSE_FROM, which writes whole paths that a compiler cache takes for another
+# header's in another checkout.
+function(crossdevice_precompile_test_headers target sources)
+  if(NOT CMAKE_GENERATOR MATCHES "Ninja") # which runs the compiler in the build tree's root
+    return()
+  endif()
   if(NOT TARGET crossdevice_test_headers)
     set(nothing "${PROJECT_BINARY_DIR}/test_headers.cc")
     file(CONFIGURE OUTPUT "${nothing}" CONTENT "")
@@ -17,11 +22,33 @@ function(crossdevice_precompile_test_headers target)
     target_compile_options(crossdevice_test_headers PRIVATE -O0 -fPIE -Xclang -fno-pch-timestamp)
     target_link_libraries(crossdevice_test_headers PRIVATE GTest::gtest GTest::gmock)
     set_target_properties(crossdevice_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF) # as programs are
-    target_precompile_headers(
-      crossdevice_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <functional> <map>
-                                       <memory> <numeric> <optional> <span> <string> <thread> <vector>)
+    set(headers gmock/gmock.h gtest/gtest.h algorithm array atomic chrono functional map memory numeric optional span string thread vector)
+    list(TRANSFORM headers REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE in_brackets)
+    target_precompile_headers(crossdevice_test_headers PRIVATE ${in_brackets})
+    set(precompiled "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/crossdevice_test_headers.dir/cmake_pch.hxx.pch")
+    set_property(GLOBAL PROPERTY CROSSDEVICE_TEST_HEADERS "${precompiled}")
+    crossdevice_sum_of_headers("${precompiled}.sum" "${headers}")
   endif()
-  target_precompile_headers(${target} REUSE_FROM crossdevice_test_headers)
+  get_property(precompiled GLOBAL PROPERTY CROSSDEVICE_TEST_HEADERS)
+  file(RELATIVE_PATH path "${CMAKE_BINARY_DIR}" "${precompiled}")
+  target_compile_options(${target} PRIVATE "SHELL:-include-pch ${path}" -Winvalid-pch)
+  set_property(SOURCE ${sources} APPEND PROPERTY OBJECT_DEPENDS "${precompiled}")
+endfunction()
+
+# What ccache, told so by CCACHE_PCH_EXTSUM, takes for the precompiled header's content: that of the headers. The file itself has paths in it.
+function(crossdevice_sum_of_headers sum headers)
+  set(including "${PROJECT_BINARY_DIR}/test_headers_sum.cc")
+  list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n" OUTPUT_VARIABLE lines)
+  list(JOIN lines "" content)
+  file(CONFIGURE OUTPUT "${including}" CONTENT "${content}" @ONLY)
+  get_target_property(directories GTest::gtest INTERFACE_INCLUDE_DIRECTORIES)
+  list(TRANSFORM directories PREPEND "-I")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 ${directories} -E -P "${including}" OUTPUT_VARIABLE text RESULT_VARIABLE failed ERROR_QUIET)
+  if(failed)
+    return()
+  endif()
+  string(SHA256 digest "${CMAKE_CXX_COMPILER_VERSION} ${CROSSDEVICE_SANITIZE} ${text}")
+  file(CONFIGURE OUTPUT "${sum}" CONTENT "${digest}\n")
 endfunction()
 
 # crossdevice_test(NAME x_test SOURCES x_test.cc LABELS unit asan tsan [LIBRARIES ...] [TIMEOUT seconds] [PUBLIC] [WHOLE] [HEAVY])
@@ -52,7 +79,7 @@ function(crossdevice_test)
   if(CROSSDEVICE_SANITIZE AND NOT arg_HEAVY)
     target_compile_options(${arg_NAME} PRIVATE -O0)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-      crossdevice_precompile_test_headers(${arg_NAME})
+      crossdevice_precompile_test_headers(${arg_NAME} "${arg_SOURCES}")
     endif()
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${arg_NAME} PRIVATE -O1)

@@ -21,7 +21,7 @@ SharedLocation require_location(const Tensor& pooled) {
   // A segment without a descriptor, because there was none left: what is allocated from now on comes from another one, which may get one.
   MemoryPool::of(pooled.device()).move_segment(pooled.data());
   throw ResourceExhaustedError(
-      "the memory pool of " + pooled.device().to_string() +
+      "the memory pool of " + pooled.device().short_name() +
       " has no memory that other processes can map: the system gave it none with a file "
       "descriptor");
 }
