@@ -414,14 +414,13 @@ void Inquest::begin(const GroupOperation& operation, const Deadline& deadline) {
   begun_at_ = std::chrono::steady_clock::now();
 }
 
-Deadline Inquest::end_of_meeting() const {
+Deadline Inquest::end_of_meeting(StatusCode failure) const {
   const auto now = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::duration grace = kGrace;
-  if (deadline_ < now + kGrace) {
-    grace = std::clamp<std::chrono::steady_clock::duration>(deadline_ + kAfterDeadline - now,
-                                                            kLeast, kGrace);
-  }
-  return Deadline::after(grace);
+  const std::chrono::steady_clock::duration most =
+      failure == StatusCode::INTERNAL ? kGraceOfDifference : kGrace;
+  if (deadline_ >= now + most) return Deadline::after(most);
+  return Deadline::after(std::clamp<std::chrono::steady_clock::duration>(
+      deadline_ + kAfterDeadline - now, kLeast, most));
 }
 
 void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_intact,
@@ -433,7 +432,8 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                     .previous = previous_,
                     .number = number_,
                     .waited_ns = std::chrono::nanoseconds(waited).count()};
-    parts = meeting_->all_gather_bytes(encode(head, failure, traffic, details_), end_of_meeting());
+    parts = meeting_->all_gather_bytes(encode(head, failure, traffic, details_),
+                                       end_of_meeting(failure.code()));
   } catch (const DeadlineExceededError& absent) {
     if (const ToldChiefLossError* const told = refuted(failure, absent)) {
       raise(failure.code(),

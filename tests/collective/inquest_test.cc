@@ -385,6 +385,30 @@ TEST(InquestTest, CallsThatDifferAreFoundAlsoWhereSomebodyIsAhead) {
   }
 }
 
+/// Who finds the difference does not wait as briefly for the others as who waits for a message: without them nobody could say how calls differ.
+TEST(InquestTest, WhereCallsDifferWhoIsBusyIsHeardToo) {
+  std::vector<std::string> texts(3);
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    Inquest inquest(cluster);
+    const int rank = cluster->rank();
+    inquest.begin(call(11, rank == 1 ? 2 : 1), Deadline::after(std::chrono::seconds(60)));
+    inquest.set_details({"root " + std::to_string(rank == 1 ? 1 : 0)});
+    cluster->barrier();
+    if (rank == 2) std::this_thread::sleep_for(2 * Inquest::kGrace);
+    try {
+      inquest.hold("reduce #11", InternalError("members make different calls"), true);
+    } catch (const InternalError& error) {
+      texts[static_cast<std::size_t>(rank)] = error.what();
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  for (const std::string& each : texts) {
+    EXPECT_THAT(each, HasSubstr("workers make different calls: rank 0"));
+    EXPECT_THAT(each, HasSubstr("root 1"));
+  }
+}
+
 /// Rank 2 comes late to the first pack of a batch and rank 1 some milliseconds after the others to the last one, in which the time is over.
 TEST(InquestTest, WhoCameLateToABatchIsNamedAndNotWhoCameLastToItsLastPack) {
   std::vector<std::vector<int>> culprits;

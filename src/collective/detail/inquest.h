@@ -26,6 +26,8 @@ namespace crossdevice::detail {
 class Inquest {
  public:
   static constexpr std::chrono::milliseconds kGrace{400};
+  /// Where calls differ: who does not come has not said how its own does.
+  static constexpr std::chrono::milliseconds kGraceOfDifference{2000};
   /// Where the operation has a deadline, so long after that at most: the caller has been promised an end. But kLeast, which who comes needs.
   static constexpr std::chrono::milliseconds kAfterDeadline{150};
   static constexpr std::chrono::milliseconds kLeast{50};
@@ -50,7 +52,7 @@ class Inquest {
                          std::span<const PeerTraffic> traffic = {});
 
  private:
-  [[nodiscard]] Deadline end_of_meeting() const;
+  [[nodiscard]] Deadline end_of_meeting(StatusCode failure) const;
   std::shared_ptr<Cluster> meeting_;
   // Of the operation under way.
   std::uint64_t number_ = 0;
