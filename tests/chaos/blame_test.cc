@@ -336,6 +336,23 @@ TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
   EXPECT_THAT(judged(plan, of_a_call, deaf, of_a_call), Contains(HasSubstr("blames rank 0")));
 }
 
+TEST(BlameTest, AChiefBehindABadLinkTellsOfAConnectionThatEndedThere) {
+  const auto found = [](int victim, const std::string& text) {
+    Plan plan = of(Fault::LINK_LOSS);
+    plan.phase = Phase::JOIN;
+    plan.victim = victim;
+    const auto told = [&](int culprit) {
+      return again(joined().failed("make 1", "UNAVAILABLE", {culprit}, text));
+    };
+    return wrong_blame(plan, {told(1), told(0), told(1), told(1)});
+  };
+  const std::string ended = "rank 1 (host h, pid 2) is gone: its connection ended: End of file";
+  EXPECT_THAT(found(0, ended), IsEmpty());
+  EXPECT_THAT(found(3, ended), Contains(HasSubstr("blames rank 1")));
+  EXPECT_THAT(found(0, "rank 1 (host h, pid 2) is gone: no heartbeat for 2 s"),
+              Contains(HasSubstr("blames rank 1")));
+}
+
 TEST(BlameTest, WhatIsMadeAfterAnOutageDoesNotFail) {
   Plan plan = of(Fault::LINK_OUTAGE);
   plan.lasting_us = 3'000'000;
