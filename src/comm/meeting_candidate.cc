@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kTick{20};
 constexpr std::chrono::milliseconds kRest{100};
 /// For a connection to an address, for the first word of who listens there, and for its answer: a worker that is stopped never gives one.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
+/// Whoever was silent for its time gets twice as much the next time: it may be behind a crowd of strangers, where whoever comes again begins to wait anew.
+constexpr std::chrono::seconds kLongestAnswerTime{8};
 /// So long whoever has come lets the others end what they do in the epoch that is to be succeeded.
 constexpr std::chrono::seconds kCourtesy{1};
 /// How much longer than its deadline a member waits for the candidate's word, whose deadline is about the same.
@@ -30,6 +32,13 @@ constexpr std::chrono::seconds kCandidatesAnswer{1};
 constexpr std::chrono::milliseconds kWantTime = kAnswerTime;
 /// What it lacks may be there in between, while somebody else has just gone.
 constexpr std::chrono::milliseconds kWantPause = kWantTime / 2;
+
+/// How long one is waited for before the next is asked beside it: each time half as long, so that many that are silent cost all together not much more than the
+/// first of them.
+std::chrono::milliseconds hold_among(std::size_t num_silent) {
+  constexpr std::size_t kMostHalvings = 5;
+  return kAnswerTime / (1 << std::min(num_silent, kMostHalvings));
+}
 
 }  // namespace
 
@@ -43,9 +52,10 @@ void MeetingPlace::State::tick() {
   beat();
   // Where a silent one's vote alone was missing, a list is chosen now that it is dropped, which may leave this worker out.
   if (!is_called()) return;
-  const bool may_ask =
-      !link_.has_value() && !(candidate_.has_value() && candidate_->has_proposed());
-  if (may_ask && !seeker_ && Clock::now() >= next_round_) seek_next();
+  if (may_ask() && Clock::now() >= ask_next_at_) {
+    if (awaited_.has_value()) call_->silent.emplace(*awaited_, kAnswerTime);
+    seek_next();
+  }
   try_to_propose();
   try_to_choose();
   if (!is_called()) return;
@@ -67,23 +77,52 @@ Seek MeetingPlace::State::question(bool only_tells) const {
   return seek;
 }
 
-/// One member after the other: below this rank all, above it those that have not come, once this worker is a candidate.
+bool MeetingPlace::State::may_ask() const {
+  return is_called() && !link_.has_value() &&
+         !(candidate_.has_value() && candidate_->has_proposed());
+}
+
+/// One member after the other: below this rank all, above it those that have not come, once this worker is a candidate. Nobody waits long for one that is
+/// silent, which is asked on beside the others.
 void MeetingPlace::State::seek_next() {
-  while (next_asked_ < epoch_.members.size()) {
+  awaited_.reset();
+  while (may_ask() && next_asked_ < epoch_.members.size()) {
     const int rank = epoch_.members[next_asked_];
     if (rank > rank_ && !candidate_.has_value()) break;
     ++next_asked_;
-    if (rank == rank_ || sessions_.contains(rank)) continue;
-    Seek seek = question(/*only_tells=*/rank > rank_);
-    if (Clock::now() - call_->since >= kCourtesy) seek.rouses = call_->request.call;
-    seeker_ = std::make_shared<Seeker>(
-        io_, SeekerProof{options_.secret, options_.tls}, std::move(seek), rank, addresses_of(rank),
-        kAnswerTime, [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
-    return seeker_->start();
+    if (rank == rank_ || sessions_.contains(rank) || seekers_.contains(rank)) continue;
+    const bool is_silent = call_->silent.contains(rank);
+    if (!is_silent) {
+      awaited_ = rank;
+      ask_next_at_ = Clock::now() + hold_among(call_->silent.size());
+    }
+    ask(rank);
+    if (!is_silent) return;
   }
+  if (!may_ask()) return;
   next_asked_ = 0;
   if (!candidate_.has_value()) return become_candidate();
-  next_round_ = Clock::now() + kRest;
+  ask_next_at_ = Clock::now() + kRest;
+}
+
+void MeetingPlace::State::ask(int rank) {
+  Seek seek = question(/*only_tells=*/rank > rank_);
+  if (Clock::now() - call_->since >= kCourtesy) seek.rouses = call_->request.call;
+  const auto silent = call_->silent.find(rank);
+  const Clock::duration word = silent == call_->silent.end() ? kAnswerTime : silent->second;
+  const auto seeker = std::make_shared<Seeker>(
+      io_, SeekerProof{options_.secret, options_.tls}, std::move(seek), rank, addresses_of(rank),
+      SeekerPatience{.connection = kAnswerTime, .word = word},
+      [this, rank](SeekResult result) { hear_answer(rank, std::move(result)); });
+  seekers_[rank] = seeker;
+  seeker->start();
+}
+
+void MeetingPlace::State::ask_nobody() {
+  // None of them calls back, so none is taken out meanwhile.
+  for (const auto& [rank, seeker] : seekers_) seeker->cancel();
+  seekers_.clear();
+  awaited_.reset();
 }
 
 /// In the name of no epoch, so that nobody hears of one that it is just about to hear of from its candidate.
@@ -110,9 +149,9 @@ std::vector<int> MeetingPlace::State::find_gone(const std::vector<int>& ranks,
         --inquiry->num_open;
         inquiry->changed.notify_all();
       };
-      const auto inquirer =
-          std::make_shared<Seeker>(io_, SeekerProof{options_.secret, options_.tls}, std::move(seek),
-                                   rank, addresses_of(rank), kAnswerTime, hear);
+      const auto inquirer = std::make_shared<Seeker>(
+          io_, SeekerProof{options_.secret, options_.tls}, std::move(seek), rank,
+          addresses_of(rank), SeekerPatience{kAnswerTime, kAnswerTime}, hear);
       inquirers_[rank] = inquirer;
       inquirer->start();
     }
@@ -128,12 +167,25 @@ std::vector<std::string> MeetingPlace::State::addresses_of(int rank) const {
   return index < everyone_.size() ? everyone_[index].addresses : std::vector<std::string>();
 }
 
+void MeetingPlace::State::note_silence(int rank, const SeekResult& result) {
+  if (result.found.has_value() || result.refused.has_value() || result.is_gone ||
+      !result.hearsay.empty()) {
+    call_->silent.erase(rank);
+  } else if (result.want.empty()) {
+    Clock::duration& word = call_->silent.emplace(rank, kAnswerTime).first->second;
+    word = std::min<Clock::duration>(2 * word, kLongestAnswerTime);
+  }
+}
+
 void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
-  seeker_.reset();
+  seekers_.erase(rank);
+  const bool was_awaited = awaited_ == rank;
+  if (was_awaited) awaited_.reset();
   if (!is_called()) {
     if (result.connection) result.connection->close_after_sending();
     return;
   }
+  note_silence(rank, result);
   if (result.is_gone) {
     call_->gone.insert(rank);
   } else {
@@ -148,15 +200,16 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
     return end_call(std::nullopt, failure);
   }
   const bool is_later = result.found.has_value() && result.found->epoch.number > epoch_.number;
-  const bool may_join = !is_later && !(candidate_.has_value() && candidate_->has_proposed());
+  const bool may_join = !is_later && may_ask();
   if (result.connection && may_join) return join(std::move(result));
   if (result.connection) result.connection->close_after_sending();
   if (is_later) return adopt(result.found->epoch);
-  if (may_join) seek_next();
+  if (may_join && was_awaited) seek_next();
 }
 
 void MeetingPlace::State::join(SeekResult result) {
   dissolve();
+  ask_nobody();
   link_ = Link{result.connection, result.found->rank, result.host};
   link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },
                                [this](const std::string&) { leave_candidate(); });
@@ -197,7 +250,7 @@ void MeetingPlace::State::leave_candidate() {
   link_->connection->close_after_sending();
   link_.reset();
   next_asked_ = 0;
-  next_round_ = Clock::now();
+  ask_next_at_ = Clock::now();
 }
 
 // ---------------------------------------------------------------------------------------------- being a candidate
@@ -214,14 +267,14 @@ void MeetingPlace::State::become_candidate() {
     } catch (const std::exception& error) {
       call_->why_not_listening = error.what();
       call_->lacks_means_to_listen = dynamic_cast<const ResourceExhaustedError*>(&error) != nullptr;
-      next_round_ = Clock::now() + kRest;
+      ask_next_at_ = Clock::now() + kRest;
       return;
     }
   }
   call_->why_not_listening.clear();
   call_->lacks_means_to_listen = false;
   candidate_.emplace(epoch_, rank_, enough(), voter_);
-  next_round_ = Clock::now();
+  ask_next_at_ = Clock::now();
 }
 
 /// Asks everybody again, after the ballot has changed.

@@ -43,7 +43,7 @@ Meeting MeetingPlace::State::meet(const MeetingRequest& request) {
     call_ = call;
     if (!epoch_.has(rank_)) return end_call(std::nullopt, left_out());
     next_asked_ = 0;
-    next_round_ = Clock::now();
+    ask_next_at_ = Clock::now();
     tick();
   });
   is_calling_ = true;  // only now: that may have thrown
@@ -75,8 +75,7 @@ void MeetingPlace::State::end_call(std::optional<Meeting> meeting,
   if (!is_called()) return;
   dissolve();
   leave_candidate();
-  if (seeker_) seeker_->cancel();
-  seeker_.reset();
+  ask_nobody();
   const std::shared_ptr<Call> call = std::move(call_);
   call_ = nullptr;
   const std::lock_guard lock(mutex_);
@@ -195,11 +194,10 @@ void MeetingPlace::State::adopt(const Epoch& epoch) {
   if (epoch.number <= epoch_.number) return;
   dissolve();
   leave_candidate();
-  if (seeker_) seeker_->cancel();
-  seeker_.reset();
+  ask_nobody();
   voter_ = {};
   next_asked_ = 0;
-  next_round_ = Clock::now();
+  ask_next_at_ = Clock::now();
   {
     const std::lock_guard lock(mutex_);
     epoch_ = epoch;

@@ -22,6 +22,8 @@ constexpr std::chrono::seconds kHandshakeTime{5};
 constexpr std::chrono::milliseconds kPause{20};
 /// So many at a time are no crowd.
 constexpr std::size_t kFew = 16;
+/// So many are taken in at once; then what those who are here have said is heard, before more are taken in or somebody is sent away for having said nothing.
+constexpr std::size_t kAtOnce = 16;
 
 }  // namespace
 
@@ -133,16 +135,18 @@ void Reception::go_on() {
 /// A timer that is cancelled may have ended already.
 void Reception::look_at(Clock::time_point when) {
   look_timer_.expires_at(when);
-  look_timer_.async_wait([this](std::error_code stopped) {
+  look_timer_.async_wait([this, when](std::error_code stopped) {
     is_waiting_ = false;
-    if (!stopped && acceptor_->is_open()) look();
+    if (stopped || !acceptor_->is_open()) return;
+    stranger_places_.note_delay(Clock::now() - when);
+    look();
   });
   is_waiting_ = true;
 }
 
 /// Takes in who waits, as far as there is room.
 void Reception::look() {
-  for (;;) {
+  for (std::size_t i = 0; i < kAtOnce; ++i) {
     if (const std::optional<Clock::time_point> until = make_room()) return look_at(*until);
     tcp::socket socket(io_);
     tcp::endpoint from;
@@ -157,6 +161,7 @@ void Reception::look() {
       return look_at(Clock::now() + kPause);
     }
   }
+  look_at(Clock::now());
 }
 
 /// Where nobody is behind it to hear of an error, a stranger is turned away, and may come again.
@@ -171,7 +176,7 @@ void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
 
 void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
   const Nonce challenge = make_nonce();  // first: it may throw
-  const Clock::duration stay = stay_of(socket.native_handle(), tls_ != nullptr);
+  const Clock::duration stay = stranger_places_.stay_of(socket.native_handle(), tls_ != nullptr);
   auto connection =
       std::make_shared<ControlConnection>(std::move(socket), tls_, TlsChannel::Role::LISTENER);
   connection->set_max_frame_bytes(max_frame_bytes_);

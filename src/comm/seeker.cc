@@ -14,8 +14,8 @@ namespace crossdevice::detail {
 using asio::ip::tcp;
 
 Seeker::Seeker(asio::io_context& io, SeekerProof proof, Seek question, int rank,
-               std::vector<std::string> addresses,
-               std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done)
+               std::vector<std::string> addresses, std::optional<SeekerPatience> patience,
+               OnDone on_done)
     : io_(io),
       proof_(std::move(proof)),
       question_(std::move(question)),
@@ -72,7 +72,7 @@ void Seeker::try_next() {
     return try_next();
   }
   socket_ = socket;
-  begin_to_wait();
+  begin_to_wait(&SeekerPatience::connection);
   socket->async_connect(*endpoint, [self = shared_from_this(), socket](std::error_code failed) {
     if (!self->on_done_) return;
     if (!failed && socket->is_open()) return self->greet(std::move(*socket));
@@ -83,9 +83,9 @@ void Seeker::try_next() {
 
 /// Of a stopped process's address nothing comes but the connection, which its system makes. What is heard from a living one begins the time anew, as does that there
 /// is a connection: on a slow link each word takes long, and with TLS there are two before the first that is heard.
-void Seeker::begin_to_wait() {
+void Seeker::begin_to_wait(std::chrono::steady_clock::duration SeekerPatience::*patience) {
   if (!patience_.has_value()) return;
-  timer_.expires_after(*patience_);
+  timer_.expires_after(*patience_.*patience);
   timer_.async_wait([self = shared_from_this(), socket = socket_](std::error_code stopped) {
     // Not of a later address, or of what has been heard since, whose time has begun while this was on its way.
     if (stopped || self->socket_ != socket) return;
@@ -100,7 +100,7 @@ void Seeker::begin_to_wait() {
 void Seeker::greet(tcp::socket socket) {
   all_refuse_ = false;
   has_asked_ = false;
-  begin_to_wait();
+  begin_to_wait(&SeekerPatience::word);
   connection_ =
       std::make_shared<ControlConnection>(std::move(socket), proof_.tls, TlsChannel::Role::DIALLER);
   connection_->set_max_frame_bytes(kMaxSeekFrameBytes);
@@ -140,7 +140,7 @@ void Seeker::hear_refusal(const Refused& refused) {
 void Seeker::say_who_asks(const Frame& frame) {
   const Challenge challenge = Challenge::decode(frame.payload);
   if (challenge.protocol != kControlProtocol) throw WireError("it speaks another protocol");
-  begin_to_wait();
+  begin_to_wait(&SeekerPatience::word);
   if (proof_.secret.empty() && !connection_->is_from_this_machine()) {
     throw WireError("without a secret only this machine is believed");
   }

@@ -25,14 +25,15 @@ asio::ip::address counted(const asio::ip::address& from) {
 
 }  // namespace
 
-std::chrono::steady_clock::duration stay_of(int socket, bool is_encrypted) {
+StrangerPlaces::Clock::duration StrangerPlaces::stay_of(int socket, bool is_encrypted) const {
   tcp_info info{};
   socklen_t size = sizeof info;
   const bool is_known = ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
   const std::chrono::microseconds round_trip(is_known ? info.tcpi_rtt : 0);
-  return std::clamp<std::chrono::steady_clock::duration>(
-      kAllowance * (is_encrypted ? 2 : 1) * round_trip, StrangerPlaces::kLeastStay,
-      StrangerPlaces::kLongestStay);
+  // Each way there is one that must notice what has come.
+  const Clock::duration turn = round_trip + 2 * delay_;
+  return std::clamp<Clock::duration>(kAllowance * (is_encrypted ? 2 : 1) * turn, kLeastStay,
+                                     kLongestStay);
 }
 
 StrangerPlaces::Place::Place(StrangerPlaces& all, const asio::ip::address& from,

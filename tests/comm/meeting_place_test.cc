@@ -323,6 +323,66 @@ TEST(MeetingPlaceTest, ACandidateThatDiesIsFollowedByTheNext) {
   expect_met(job.meet(others, request_of()), others, others, 2);
 }
 
+/// Of rank 8 and 9: each would wait a second for each of the others in turn, and for all of them again before it asks the other one.
+TEST(MeetingPlaceTest, ManyThatAreSilentHoldNobodyUpForLong) {
+  const std::vector<SpeakersAddress> silent(8);
+  std::map<int, std::string> addresses;
+  for (const SpeakersAddress& each : silent) {
+    addresses.emplace(static_cast<int>(addresses.size()), each.text());
+  }
+  Job job(10, "secret", "127.0.0.1", addresses);
+  MeetingRequest request = request_of(std::chrono::seconds(9));
+  request.min_workers = 2;
+  request.patience = std::chrono::milliseconds(100);
+  expect_met(job.meet({8, 9}, request), {8, 9}, {8, 9}, 2);
+}
+
+/// Carries what is said to it to that port of loopback, but begins each time as late as whoever stands behind a crowd is heard.
+class LateDoor {
+ public:
+  LateDoor(std::chrono::milliseconds late, const std::function<std::uint16_t()>& port)
+      : thread_([this, late, port] {
+          std::vector<std::thread> carriers;
+          for (;;) {
+            const int caller = ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
+            if (caller < 0) break;
+            carriers.emplace_back([caller, late, port] {
+              std::this_thread::sleep_for(late);
+              carry_both_ways(caller, port());
+            });
+          }
+          for (std::thread& each : carriers) each.join();
+        }) {}
+  ~LateDoor() {
+    ::shutdown(listener_.descriptor(), SHUT_RDWR);
+    thread_.join();
+  }
+  LateDoor(const LateDoor&) = delete;
+  LateDoor& operator=(const LateDoor&) = delete;
+  [[nodiscard]] std::string address() const { return listener_.address(); }
+
+ private:
+  static void carry_both_ways(int caller, std::uint16_t port) {
+    const FrameSpeaker one(caller);
+    const std::unique_ptr<FrameSpeaker> other = FrameSpeaker::dial(port);
+    std::thread back([&] { other->carry_to(one); });
+    one.carry_to(*other);
+    back.join();
+  }
+  testing::LoopbackListener listener_{100};
+  std::thread thread_;
+};
+
+TEST(MeetingPlaceTest, WhoIsHeardLateIsHeardAfterAll) {
+  std::atomic<std::uint16_t> port{0};
+  const LateDoor door(std::chrono::milliseconds(1500), [&] { return port.load(); });
+  Job job(2, "secret", "127.0.0.1", {{0, door.address()}});
+  port = parse_host_port(job.place(0).addresses()[0]).port;
+  MeetingRequest request = request_of();
+  request.needs_all = true;
+  expect_met(job.meet({0, 1}, request), {0, 1}, {0, 1}, 2);
+}
+
 TEST(MeetingPlaceTest, WhoHasEndedIsFound) {
   Job job(4);
   const auto find_gone = [&](int rank, const std::vector<int>& ranks) {

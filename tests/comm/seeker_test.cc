@@ -68,7 +68,8 @@ TEST(SeekerTest, ASlowAnswerIsAnAnswerAsLongAsSomethingIsHeard) {
   asio::io_context io(1);
   std::optional<SeekResult> result;
   const std::vector<std::string> tries(5, address.text());
-  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1, tries, kPatience,
+  std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1, tries,
+                           SeekerPatience{kPatience, kPatience},
                            [&](SeekResult found) { result = std::move(found); })
       ->start();
   io.run();
@@ -95,7 +96,8 @@ TEST(SeekerTest, AConnectionThatWasLongInComingGetsTheWholePatienceToo) {
     bool is_found = false;
     const auto begin = std::chrono::steady_clock::now();
     std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
-                             std::vector<std::string>{address.text()}, kPatience,
+                             std::vector<std::string>{address.text()},
+                             SeekerPatience{kPatience, kPatience},
                              [&](const SeekResult& result) { is_found = result.found.has_value(); })
         ->start();
     io.run();
@@ -115,7 +117,8 @@ TEST(SeekerTest, WhoSaysNothingIsGivenUp) {
   asio::io_context io(1);
   std::optional<SeekResult> result;
   std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
-                           std::vector<std::string>{silent.text()}, milliseconds(50),
+                           std::vector<std::string>{silent.text()},
+                           SeekerPatience{milliseconds(50), milliseconds(50)},
                            [&](SeekResult found) { result = std::move(found); })
       ->start();
   io.run();
@@ -137,7 +140,8 @@ SeekResult seek_where(const std::function<void(const FrameSpeaker&)>& answer) {
   asio::io_context io(1);
   std::optional<SeekResult> result;
   std::make_shared<Seeker>(io, SeekerProof{.secret = kSecret}, question(), 1,
-                           std::vector<std::string>{address.text()}, seconds(30),
+                           std::vector<std::string>{address.text()},
+                           SeekerPatience{seconds(30), seconds(30)},
                            [&](SeekResult found) { result = std::move(found); })
       ->start();
   io.run();

@@ -19,6 +19,8 @@ using Place = StrangerPlaces::Place;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kStay{100};
+/// A socket of which the system says nothing.
+constexpr int kUnknown = -1;
 
 class StrangerPlacesTest : public ::testing::Test {
  protected:
@@ -94,8 +96,30 @@ TEST(StayTest, WhoIsNearHasTheLeast) {
   asio::ip::tcp::socket caller(io);
   caller.connect(acceptor.local_endpoint());
   asio::ip::tcp::socket taken_in = acceptor.accept();
-  EXPECT_EQ(stay_of(taken_in.native_handle(), false), StrangerPlaces::kLeastStay);
-  EXPECT_EQ(stay_of(-1, true), StrangerPlaces::kLeastStay) << "of which nothing is known";
+  const StrangerPlaces all;
+  EXPECT_EQ(all.stay_of(taken_in.native_handle(), false), StrangerPlaces::kLeastStay);
+  EXPECT_EQ(all.stay_of(kUnknown, true), StrangerPlaces::kLeastStay);
+}
+
+TEST(StayTest, WhereLooksComeLateItIsLongerForSomeTime) {
+  StrangerPlaces all;
+  all.note_delay(milliseconds(32));
+  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(128));
+  EXPECT_EQ(all.stay_of(kUnknown, true), milliseconds(256));
+  all.note_delay(milliseconds(1));
+  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(112));
+  all.note_delay(milliseconds(32));
+  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(128));
+  for (int i = 0; i < 20; ++i) all.note_delay(milliseconds(0));
+  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLeastStay);
+}
+
+TEST(StayTest, WhoWasStoppedForAnHourIsLateForFewLooks) {
+  StrangerPlaces all;
+  all.note_delay(std::chrono::hours(1));
+  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLongestStay);
+  for (int i = 0; i < 40; ++i) all.note_delay(milliseconds(0));
+  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLeastStay);
 }
 
 }  // namespace

@@ -308,9 +308,10 @@ void check_seeker(fuzz::Input& input, std::size_t how) {
     addresses.push_back(input.text());
     if (is_address(addresses.back())) addresses.pop_back();
   }
-  std::optional<std::chrono::steady_clock::duration> patience;
-  if ((how & 1U) != 0) patience = std::chrono::hours(1);
-  if ((how & 2U) != 0) patience = std::chrono::seconds(0);
+  constexpr std::chrono::hours kLong{1};
+  std::optional<SeekerPatience> patience;
+  if ((how & 1U) != 0) patience = SeekerPatience{kLong, kLong};
+  if ((how & 2U) != 0) patience = SeekerPatience{};
   if ((how & 4U) != 0) addresses.push_back(join_host_port("127.0.0.1", deaf.port()));
   if ((how & 8U) != 0) addresses.emplace_back("127.0.0.1:1");
   if ((how & 16U) == 0) addresses.push_back(join_host_port("127.0.0.1", host.port()));

@@ -66,6 +66,15 @@ class FrameSpeaker {
     }
     return true;
   }
+  /// Says to `other` all that it hears, until one of the connections ends, which then says nothing more to the other.
+  void carry_to(const FrameSpeaker& other) const {
+    std::array<char, 4096> bytes{};
+    for (;;) {
+      const ssize_t count = ::recv(fd_, bytes.data(), bytes.size(), 0);
+      if (count <= 0 || !other.say({bytes.data(), static_cast<std::size_t>(count)})) break;
+    }
+    (void)::shutdown(other.fd_, SHUT_WR);
+  }
   /// Neither says anything any more: who hears finds the end. On any thread.
   void hang_up() const { (void)::shutdown(fd_, SHUT_RDWR); }
   /// The next frame; nothing: the connection has ended.

@@ -6,7 +6,8 @@
 ///
 /// What a worker that calls meet() does, and when it stops:
 ///   1. It asks the members below its rank, the lowest first. The first that takes it in is its candidate; it promises, votes and is told there. When that
-///      connection ends, or is silent for the heartbeat's time, it begins anew.
+///      connection ends, or is silent for the heartbeat's time, it begins anew. One that does not answer for some time is asked on beside the next ones, for longer
+///      each time; if it is the one that takes this worker in after all, all others that are asked are let go, as by a connection that breaks.
 ///   2. Nobody below takes it in: it is a candidate itself, once it listens where the next epoch would meet, takes in members above, and goes on asking: those below, because one of them may come, and those
 ///      above that have not come, because one of them may be gone for good or in a later epoch. Whoever it still misses after kCourtesy may wait in an
 ///      operation of the epoch for somebody who is here: it is told to stop, by the same question, whatever has become of that epoch's chief.
@@ -72,7 +73,7 @@ class MeetingPlace::State {
     io_.stop();
     if (thread_.joinable()) thread_.join();
     // Who asks and its connection hold each other until it is done.
-    if (seeker_) seeker_->cancel();
+    ask_nobody();
     for (const auto& [rank, messenger] : messengers_) messenger->cancel();
     for (const auto& [rank, inquirer] : inquirers_) inquirer->cancel();
   }
@@ -117,6 +118,8 @@ class MeetingPlace::State {
     std::optional<Clock::time_point> quorum_since{};
     std::set<int> gone{};                  // nobody listens there any more
     std::map<int, std::string> hearsay{};  // of who is not believed; empty: of nobody
+    std::map<int, Clock::duration>
+        silent{};  // of whom nothing was heard: how long their word is waited for the next time
     // Where the next epoch meets, if this worker is its chief.
     std::shared_ptr<ListeningSocket> listener{};
     std::string chief_address{};
@@ -137,7 +140,11 @@ class MeetingPlace::State {
   void hear_member(int rank, const Frame& frame);
   void drop_member(int rank);
   void tick();
+  [[nodiscard]] bool may_ask() const;
   void seek_next();
+  void ask(int rank);
+  void ask_nobody();
+  void note_silence(int rank, const SeekResult& result);
   void hear_answer(int rank, SeekResult result);
   void join(SeekResult result);
   void hear_candidate(const Frame& frame);
@@ -188,9 +195,10 @@ class MeetingPlace::State {
   std::optional<SuccessionCandidate> candidate_;
   std::map<int, Session> sessions_;
   std::optional<Link> link_;
-  std::shared_ptr<Seeker> seeker_;  // asks now
-  std::size_t next_asked_ = 0;      // position in the epoch's members
-  Clock::time_point next_round_{};
+  std::map<int, std::shared_ptr<Seeker>> seekers_;  // ask members
+  std::optional<int> awaited_;  // the one of them whose answer comes before the next one is asked
+  std::size_t next_asked_ = 0;  // position in the epoch's members
+  Clock::time_point ask_next_at_{};                    // at the latest, where one is awaited
   std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out, which is once
   std::map<int, std::shared_ptr<Seeker>> inquirers_;   // ask whether anybody is there
   Clock::time_point last_beat_{};

@@ -36,6 +36,12 @@ struct SeekerProof {
   std::shared_ptr<const TlsKey> tls{};
 };
 
+/// How long it waits at each address: for a connection; for whoever listens there to say something, and then for its answer.
+struct SeekerPatience {
+  std::chrono::steady_clock::duration connection{};
+  std::chrono::steady_clock::duration word{};
+};
+
 /// Tries a worker's addresses in turn. Addresses are digits; at some of them somebody else may live, who is not believed.
 ///
 /// Memory   keeps itself alive until it is done.
@@ -44,11 +50,10 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
  public:
   using OnDone = std::function<void(SeekResult)>;
 
-  /// `question`: without nonce and proof. `patience`: for a connection to an address, for whoever listens there to say something, and then for its answer; nothing:
-  /// as long as it takes.
+  /// `question`: without nonce and proof. `patience`: nothing: as long as it takes.
   Seeker(asio::io_context& io, SeekerProof proof, Seek question, int rank,
-         std::vector<std::string> addresses,
-         std::optional<std::chrono::steady_clock::duration> patience, OnDone on_done);
+         std::vector<std::string> addresses, std::optional<SeekerPatience> patience,
+         OnDone on_done);
 
   void start() { try_next(); }
   /// on_done is not called any more.
@@ -57,7 +62,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
 
  private:
   void try_next();
-  void begin_to_wait();
+  void begin_to_wait(std::chrono::steady_clock::duration SeekerPatience::*patience);
   void greet(asio::ip::tcp::socket socket);
   void hear(const Frame& frame);
   void hear_refusal(const Refused& refused);
@@ -69,7 +74,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   Seek question_;
   int rank_;
   std::vector<std::string> addresses_;
-  std::optional<std::chrono::steady_clock::duration> patience_;
+  std::optional<SeekerPatience> patience_;
   OnDone on_done_;
   asio::steady_timer timer_;
   std::size_t next_ = 0;

@@ -3,7 +3,8 @@
 ///
 /// One of the job says who it is as soon as the challenge has reached it: its answer comes one round trip after it was taken in, with TLS two. So nobody makes room
 /// before a stay is over that is twice as long, as the system has measured the round trip while it connected, within bounds: what is close is not held up by
-/// what is far, and who is far gets the time that it needs. And it is always one from the address that has most places who goes, though others are there longer:
+/// what is far, and who is far gets the time that it needs. Where this process itself comes late to look, its machine is busy, and perhaps the other one's is:
+/// that time counts like the link's. And it is always one from the address that has most places who goes, though others are there longer:
 /// a flood from one address crowds out itself alone. Of IPv6 the first 64 bits are the address, as whoever has one has the others, too.
 #pragma once
 
@@ -17,9 +18,6 @@
 #include <asio/ip/tcp.hpp>
 
 namespace crossdevice::detail {
-
-/// How long who has come may stay where others wait; `socket`: connected.
-[[nodiscard]] std::chrono::steady_clock::duration stay_of(int socket, bool is_encrypted);
 
 /// Counts the places of each address. Outlives its places.
 ///
@@ -64,8 +62,16 @@ class StrangerPlaces {
     Clock::time_point until_;
   };
 
+  /// How long who has come may stay where others wait; `socket`: connected.
+  [[nodiscard]] Clock::duration stay_of(int socket, bool is_encrypted) const;
+  /// Whoever hands out places was to look at them that long ago.
+  void note_delay(Clock::duration delay) {
+    delay_ = std::max(std::min<Clock::duration>(delay, kLongestStay), delay_ - delay_ / 8);
+  }
+
  private:
   std::map<asio::ip::address, std::size_t> num_taken_;  // of each address that has any
+  Clock::duration delay_{};                             // of late
 };
 
 /// Which of `places`, of which there are some, makes room next, at its until() or later: of those from the address that has most, the one whose stay is over first.
