@@ -36,9 +36,9 @@ void RecursiveDoubling::receive(std::size_t from, std::byte* into, const Doublin
 
 void RecursiveDoubling::exchange(std::size_t with, std::byte* into, const DoublingRow& row,
                                  const Deadline& deadline) {
-  transport_.send(static_cast<int>(with), {row.elements, size_of(row)}, transfers_[0]);
-  receive(with, into, row, deadline);
-  transport_.wait(transfers_[0], deadline);
+  const std::size_t size = size_of(row);
+  transport_.exchange(static_cast<int>(with), {row.elements, size}, transfers_[0], {into, size},
+                      transfers_[1], deadline);
 }
 
 void RecursiveDoubling::run(const DoublingRow& row, const Deadline& deadline) {

@@ -2,6 +2,7 @@
 #include "collective/detail/row_batch.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -14,6 +15,8 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+/// Up to here a copy takes no longer than to find out how the threads of a pool would best make it.
+constexpr std::size_t kPlainCopyBytes = std::size_t{32} << 10;
 
 constexpr std::size_t aligned(std::size_t size_bytes) {
   return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -58,28 +61,35 @@ std::size_t RowBatch::lay_out(ReduceOp op, std::span<const CollectiveValue> valu
   return taken;
 }
 
-/// Rows of values of one dtype each, in order.
+/// Rows of values that travel alike, in order.
 void RowBatch::add_staged_rows(std::span<const std::size_t> staged,
                                std::span<const CollectiveValue> values) {
   const std::size_t first_row = rows_.size();
-  const auto travels_as = [&](std::size_t index) {
-    return is_integer_mean(values[index]) ? kIntegerSumDType : values[index].inputs[0].dtype();
+  // Twice the dtype, plus 1 where a mean is made of it: integer sums and unsigned integers of 64 bits travel alike, but not in one row, as only the former are
+  // divided.
+  const auto kind_of = [&](std::size_t index) {
+    const bool is_mean = is_integer_mean(values[index]);
+    const DType dtype = is_mean ? kIntegerSumDType : values[index].inputs[0].dtype();
+    return 2 * static_cast<unsigned>(dtype) + (is_mean ? 1 : 0);
   };
-  for (const DType dtype : kAllDTypes) {
-    // Integer sums and unsigned integers of 64 bits travel alike, but not in one row: only the former are divided.
-    for (const bool is_mean : {false, true}) {
-      bool is_open = false;
-      for (const std::size_t index : staged) {
-        if (travels_as(index) != dtype || is_integer_mean(values[index]) != is_mean) continue;
-        if (!is_open) {
-          rows_.push_back({.dtype = dtype, .is_staged = true, .first_member = members_.size()});
-        }
-        BatchRow& row = rows_.back();
-        members_.push_back({.value = &values[index], .offset = row.num_elements});
-        ++row.num_members;
-        row.num_elements += values[index].inputs[0].num_elements();
-        is_open = row.size_bytes() <= kRowBytes;
+  static_assert(2 * kNumDTypes <= 64);
+  std::uint64_t kinds = 0;  // those that there are: mostly one
+  for (const std::size_t index : staged) kinds |= std::uint64_t{1} << kind_of(index);
+  for (; kinds != 0; kinds &= kinds - 1) {
+    const auto kind = static_cast<unsigned>(std::countr_zero(kinds));
+    bool is_open = false;
+    for (const std::size_t index : staged) {
+      if (kind_of(index) != kind) continue;
+      if (!is_open) {
+        rows_.push_back({.dtype = static_cast<DType>(kind / 2),
+                         .is_staged = true,
+                         .first_member = members_.size()});
       }
+      BatchRow& row = rows_.back();
+      members_.push_back({.value = &values[index], .offset = row.num_elements});
+      ++row.num_members;
+      row.num_elements += values[index].inputs[0].num_elements();
+      is_open = row.size_bytes() <= kRowBytes;
     }
   }
   std::size_t total = 0;
@@ -99,10 +109,15 @@ std::byte* RowBatch::place(const BatchRow& row, const Member& member) const {
 }
 
 void RowBatch::combine(const CollectiveValue& value, std::byte* result) const {
+  const Tensor& first = value.inputs[0];
+  if (value.inputs.size() == 1 && first.size_bytes() <= kPlainCopyBytes &&
+      !is_integer_mean(value)) {
+    if (first.size_bytes() != 0) std::memcpy(result, first.data(), first.size_bytes());
+    return;
+  }
   InlineVector<const void*, 8> inputs;
   for (const Tensor& input : value.inputs) inputs.push_back(input.data());
   const std::span<const void* const> all(inputs.data(), inputs.size());
-  const Tensor& first = value.inputs[0];
   if (is_integer_mean(value)) {
     add_integers(first.dtype(), all, first.num_elements(),
                  reinterpret_cast<std::uint64_t*>(result));

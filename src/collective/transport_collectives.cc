@@ -87,6 +87,12 @@ struct TransportCollectives::State final : OperationObserver {
   bool is_mesh;
 
   const AllReduceTuning& tuning;
+  /// The last choice, which mostly is the next one: to make it takes as long as much of a small call.
+  struct Chosen {
+    std::size_t bytes = SIZE_MAX;
+    AllReduceAlgorithm algorithm = AllReduceAlgorithm::RING;
+  };
+  mutable Chosen chosen;
   detail::ConnectedPrograms programs;
   std::vector<std::shared_ptr<const ScheduleProgram>> running;
   std::vector<ScheduleJob> jobs;
@@ -123,6 +129,7 @@ struct TransportCollectives::State final : OperationObserver {
   [[nodiscard]] std::optional<AllReduceAlgorithm> small_algorithm(
       const CollectiveRequest& request, std::span<const CollectiveValue> values,
       std::size_t inline_bytes) const;
+  [[nodiscard]] AllReduceAlgorithm choose(std::size_t bytes) const;
   [[nodiscard]] Kind all_reduce_kind(const CollectiveRequest& request, std::size_t bytes) const;
   void reduce_inline(const CollectiveRequest& request, std::span<const CollectiveValue> values,
                      std::size_t block_bytes);
@@ -153,10 +160,17 @@ void TransportCollectives::State::run(const CollectiveRequest& request,
   });
 }
 
+AllReduceAlgorithm TransportCollectives::State::choose(std::size_t bytes) const {
+  if (chosen.bytes != bytes) {
+    chosen = {bytes, choose_all_reduce(num_ranks, bytes, is_mesh, tuning)};
+  }
+  return chosen.algorithm;
+}
+
 Kind TransportCollectives::State::all_reduce_kind(const CollectiveRequest& request,
                                                   std::size_t bytes) const {
   if (request.deterministic) return Kind::ALL_REDUCE_SHUFFLE;
-  return detail::kind_of(choose_all_reduce(num_ranks, bytes, is_mesh, tuning));
+  return detail::kind_of(choose(bytes));
 }
 
 /// EXCHANGE or DOUBLING, where a whole batch takes one of them; equal on all workers. Nothing: row by row.
@@ -164,7 +178,7 @@ std::optional<AllReduceAlgorithm> TransportCollectives::State::small_algorithm(
     const CollectiveRequest& request, std::span<const CollectiveValue> values,
     std::size_t inline_bytes) const {
   if (inline_bytes > kMaxExchangeBytes) return std::nullopt;
-  const AllReduceAlgorithm choice = choose_all_reduce(num_ranks, inline_bytes, is_mesh, tuning);
+  const AllReduceAlgorithm choice = choose(inline_bytes);
   const bool doubles = choice == AllReduceAlgorithm::DOUBLING;
   if (doubles && may_double(request, values)) return choice;
   // Each worker's own values are combined before, where that decides the bits.

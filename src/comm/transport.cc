@@ -31,6 +31,10 @@ void Transport::send(int to, std::span<const std::byte> bytes, Transfer& transfe
 void Transport::receive(int from, std::span<std::byte> bytes, Transfer& transfer) {
   kind_->receive(from, bytes, transfer);
 }
+void Transport::exchange(int with, std::span<const std::byte> out, Transfer& sending,
+                         std::span<std::byte> in, Transfer& receiving, const Deadline& deadline) {
+  kind_->exchange(with, out, sending, in, receiving, deadline);
+}
 
 bool Transport::poll() { return kind_->poll(); }
 void Transport::look() { kind_->look(); }

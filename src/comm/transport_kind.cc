@@ -146,18 +146,7 @@ void TransportKind::send(int to, std::span<const std::byte> bytes, Transfer& tra
   require_whole();
   Peer& peer = require_connected(to);
   require_free(transfer);
-  TransferState& state = state_of(transfer);
-  state = TransferState();
-  state.out = bytes.data();
-  state.size = bytes.size();
-  state.number = peer.num_sends++;
-  state.transport = serial_;
-  state.peer = to;
-  state.is_send = true;
-  state.is_under_way = true;
-  ++num_under_way_;
-  activate(to);
-  start_send(peer, transfer);
+  begin_send(peer, bytes, transfer);
 }
 
 void TransportKind::receive(int from, std::span<std::byte> bytes, Transfer& transfer) {
@@ -165,17 +154,52 @@ void TransportKind::receive(int from, std::span<std::byte> bytes, Transfer& tran
   require_whole();
   Peer& peer = require_connected(from);
   require_free(transfer);
+  begin_receive(peer, bytes, transfer);
+}
+
+void TransportKind::exchange(int with, std::span<const std::byte> out, Transfer& sending,
+                             std::span<std::byte> in, Transfer& receiving,
+                             const Deadline& deadline) {
+  Turn turn(*this);
+  require_whole();
+  Peer& peer = require_connected(with);
+  require_free(sending);
+  require_free(receiving);
+  if (&sending == &receiving) throw ValueError("an exchange takes two transfers, not one twice");
+  begin_send(peer, out, sending);
+  begin_receive(peer, in, receiving);
+  wait_until(
+      turn, [&] { return state_of(receiving).is_done && state_of(sending).is_done; }, deadline);
+  take(sending);
+  take(receiving);
+}
+
+void TransportKind::begin_send(Peer& peer, std::span<const std::byte> bytes, Transfer& transfer) {
+  TransferState& state = begin_transfer(peer, bytes.size(), transfer);
+  state.out = bytes.data();
+  state.number = peer.num_sends++;
+  state.is_send = true;
+  start_send(peer, transfer);
+}
+
+void TransportKind::begin_receive(Peer& peer, std::span<std::byte> bytes, Transfer& transfer) {
+  TransferState& state = begin_transfer(peer, bytes.size(), transfer);
+  state.in = bytes.data();
+  state.number = peer.num_receives++;
+  start_receive(peer, transfer);
+}
+
+TransferState& TransportKind::begin_transfer(const Peer& peer, std::size_t size,
+                                             Transfer& transfer) {
   TransferState& state = state_of(transfer);
   state = TransferState();
-  state.in = bytes.data();
-  state.size = bytes.size();
-  state.number = peer.num_receives++;
+  state.size = size;
   state.transport = serial_;
-  state.peer = from;
+  state.peer = peer.info.rank;
   state.is_under_way = true;
   ++num_under_way_;
-  activate(from);
-  start_receive(peer, transfer);
+  activate(peer.info.rank);
+  return state;
 }
 
 bool TransportKind::poll() {
@@ -227,7 +251,11 @@ void TransportKind::wait(Transfer& transfer, const Deadline& deadline) {
   Turn turn(*this);
   wait_until(
       turn, [&state] { return state.is_done; }, deadline);
-  if (std::exchange(state.is_untaken, false)) completed_.remove(transfer);
+  take(transfer);
+}
+
+void TransportKind::take(Transfer& transfer) {
+  if (std::exchange(state_of(transfer).is_untaken, false)) completed_.remove(transfer);
 }
 
 Transfer* TransportKind::take_completed() {

@@ -56,6 +56,8 @@ class TransportKind {
   void begin(const GroupOperationInfo& operation);
   void send(int to, std::span<const std::byte> bytes, Transfer& transfer);
   void receive(int from, std::span<std::byte> bytes, Transfer& transfer);
+  void exchange(int with, std::span<const std::byte> out, Transfer& sending,
+                std::span<std::byte> in, Transfer& receiving, const Deadline& deadline);
   bool poll();
   void look();
   void require_time_left(const Deadline& deadline);
@@ -173,6 +175,10 @@ class TransportKind {
   void require_whole();
   Peer& require_connected(int rank);
   void require_free(Transfer& transfer) const;
+  void begin_send(Peer& peer, std::span<const std::byte> bytes, Transfer& transfer);
+  void begin_receive(Peer& peer, std::span<std::byte> bytes, Transfer& transfer);
+  TransferState& begin_transfer(const Peer& peer, std::size_t size, Transfer& transfer);
+  void take(Transfer& transfer);
   void give_back_turn();
   void note_traffic() noexcept;
   void end() noexcept;
