@@ -33,11 +33,14 @@ constexpr std::chrono::milliseconds kWantTime = kAnswerTime;
 /// What it lacks may be there in between, while somebody else has just gone.
 constexpr std::chrono::milliseconds kWantPause = kWantTime / 2;
 
-/// How long one is waited for before the next is asked beside it: each time half as long, so that many that are silent cost all together not much more than the
-/// first of them.
+/// So many are asked at a time: each takes a descriptor.
+constexpr std::size_t kMostAsked = 128;
+
+/// How long one is waited for before the next is asked beside it: half as long for each that is silent, and soon not at all, so that all of them cost twice as
+/// much as the first.
 std::chrono::milliseconds hold_among(std::size_t num_silent) {
-  constexpr std::size_t kMostHalvings = 5;
-  return kAnswerTime / (1 << std::min(num_silent, kMostHalvings));
+  constexpr std::size_t kMostHeldFor = 6;
+  return num_silent < kMostHeldFor ? kAnswerTime / (1 << num_silent) : std::chrono::milliseconds(0);
 }
 
 }  // namespace
@@ -52,7 +55,7 @@ void MeetingPlace::State::tick() {
   beat();
   // Where a silent one's vote alone was missing, a list is chosen now that it is dropped, which may leave this worker out.
   if (!is_called()) return;
-  if (may_ask() && Clock::now() >= ask_next_at_) {
+  if (Clock::now() >= ask_next_at_) {
     if (awaited_.has_value()) call_->silent.emplace(*awaited_, kAnswerTime);
     seek_next();
   }
@@ -77,32 +80,62 @@ Seek MeetingPlace::State::question(bool only_tells) const {
   return seek;
 }
 
-bool MeetingPlace::State::may_ask() const {
-  return is_called() && !link_.has_value() &&
-         !(candidate_.has_value() && candidate_->has_proposed());
+/// Whoever is in a candidate's hands may go to a lower one, until there is a proposal: where a candidate that all will go to is slow to answer, each of them waits
+/// for it, and not only those that have no other.
+bool MeetingPlace::State::may_ask(int rank) const {
+  if (!is_called() || rank == rank_) return false;
+  if (link_.has_value()) return rank < link_->rank && !link_->has_proposed;
+  if (!candidate_.has_value()) return rank < rank_;
+  return !candidate_->has_proposed();
 }
 
-/// One member after the other: below this rank all, above it those that have not come, once this worker is a candidate. Nobody waits long for one that is
-/// silent, which is asked on beside the others.
+bool MeetingPlace::State::is_to_be_asked(int rank) const {
+  return may_ask(rank) && !sessions_.contains(rank) && !seekers_.contains(rank);
+}
+
+/// Below this rank all, above it those that have not come, once this worker is a candidate: first those that are silent, for which nobody waits, then one after
+/// the other.
 void MeetingPlace::State::seek_next() {
   awaited_.reset();
-  while (may_ask() && next_asked_ < epoch_.members.size()) {
+  if (next_asked_ == 0) ask_silent();
+  while (is_called() && !link_.has_value() && next_asked_ < epoch_.members.size()) {
     const int rank = epoch_.members[next_asked_];
-    if (rank > rank_ && !candidate_.has_value()) break;
+    if (!is_to_be_asked(rank) || call_->silent.contains(rank)) {
+      ++next_asked_;
+      continue;
+    }
+    if (seekers_.size() >= kMostAsked) {
+      ask_next_at_ = Clock::now() + kTick;
+      return;
+    }
     ++next_asked_;
-    if (rank == rank_ || sessions_.contains(rank) || seekers_.contains(rank)) continue;
-    const bool is_silent = call_->silent.contains(rank);
-    if (!is_silent) {
+    const std::chrono::milliseconds hold = hold_among(call_->silent.size());
+    if (hold > std::chrono::milliseconds(0)) {
       awaited_ = rank;
-      ask_next_at_ = Clock::now() + hold_among(call_->silent.size());
+      ask_next_at_ = Clock::now() + hold;
+      return ask(rank);
     }
     ask(rank);
-    if (!is_silent) return;
   }
-  if (!may_ask()) return;
+  if (!is_called()) return;
   next_asked_ = 0;
-  if (!candidate_.has_value()) return become_candidate();
+  if (!link_.has_value() && !candidate_.has_value()) return become_candidate();
   ask_next_at_ = Clock::now() + kRest;
+}
+
+/// In turn, where they are more than can be asked at a time.
+void MeetingPlace::State::ask_silent() {
+  std::vector<int> ranks;
+  for (const auto& [rank, word] : call_->silent) {
+    if (is_to_be_asked(rank)) ranks.push_back(rank);
+  }
+  const auto next = std::upper_bound(ranks.begin(), ranks.end(), last_silent_asked_);
+  std::rotate(ranks.begin(), next, ranks.end());
+  for (const int rank : ranks) {
+    if (!is_to_be_asked(rank) || seekers_.size() >= kMostAsked) return;
+    last_silent_asked_ = rank;
+    ask(rank);
+  }
 }
 
 void MeetingPlace::State::ask(int rank) {
@@ -173,7 +206,7 @@ void MeetingPlace::State::note_silence(int rank, const SeekResult& result) {
     call_->silent.erase(rank);
   } else if (result.want.empty()) {
     Clock::duration& word = call_->silent.emplace(rank, kAnswerTime).first->second;
-    word = std::min<Clock::duration>(2 * word, kLongestAnswerTime);
+    if (result.is_silent) word = std::min<Clock::duration>(2 * word, kLongestAnswerTime);
   }
 }
 
@@ -200,16 +233,25 @@ void MeetingPlace::State::hear_answer(int rank, SeekResult result) {
     return end_call(std::nullopt, failure);
   }
   const bool is_later = result.found.has_value() && result.found->epoch.number > epoch_.number;
-  const bool may_join = !is_later && may_ask();
-  if (result.connection && may_join) return join(std::move(result));
+  if (result.connection && !is_later && may_ask(rank)) return join(std::move(result));
   if (result.connection) result.connection->close_after_sending();
   if (is_later) return adopt(result.found->epoch);
-  if (may_join && was_awaited) seek_next();
+  if (was_awaited) seek_next();
 }
 
+/// Questions to those below the candidate stay open.
 void MeetingPlace::State::join(SeekResult result) {
   dissolve();
-  ask_nobody();
+  leave_candidate();
+  awaited_.reset();
+  for (auto entry = seekers_.begin(); entry != seekers_.end();) {
+    if (entry->first > result.found->rank) {
+      entry->second->cancel();
+      entry = seekers_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
   link_ = Link{result.connection, result.found->rank, result.host};
   link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },
                                [this](const std::string&) { leave_candidate(); });
@@ -224,6 +266,7 @@ void MeetingPlace::State::hear_candidate(const Frame& frame) {
     reply(ControlKind::PROMISE, PromiseMessage{voter_.promise(ballot)}.encode());
   } else if (frame.kind == ControlKind::PROPOSE) {
     const Vote proposal = VoteMessage::decode(frame.payload).vote;
+    link_->has_proposed = true;
     reply(ControlKind::ACCEPT, BallotMessage{voter_.vote(proposal)}.encode());
   } else if (frame.kind == ControlKind::CHOSEN) {
     hear_chosen(Chosen::decode(frame.payload));

@@ -210,6 +210,7 @@ void MeetingPlace::State::adopt(const Epoch& epoch) {
   if (!is_called()) return;
   call_->quorum_since.reset();
   call_->gone.clear();
+  std::erase_if(call_->silent, [&epoch](const auto& each) { return !epoch.has(each.first); });
   if (!epoch.has(rank_)) end_call(std::nullopt, left_out());
 }
 

@@ -138,7 +138,11 @@ void Reception::look_at(Clock::time_point when) {
   look_timer_.async_wait([this, when](std::error_code stopped) {
     is_waiting_ = false;
     if (stopped || !acceptor_->is_open()) return;
-    stranger_places_.note_delay(Clock::now() - when);
+    const Clock::time_point now = Clock::now();
+    stranger_places_.note_delay(now - when, now);
+    // After a standstill what has come meanwhile is heard before somebody is sent away for having said nothing.
+    if (now - when >= kBunch && !std::exchange(has_put_off_, true)) return look_at(now);
+    has_put_off_ = false;
     look();
   });
   is_waiting_ = true;
@@ -176,7 +180,8 @@ void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
 
 void Reception::greet(tcp::socket socket, const tcp::endpoint& from) {
   const Nonce challenge = make_nonce();  // first: it may throw
-  const Clock::duration stay = stranger_places_.stay_of(socket.native_handle(), tls_ != nullptr);
+  const Clock::duration stay =
+      stranger_places_.stay_of(socket.native_handle(), tls_ != nullptr, Clock::now());
   auto connection =
       std::make_shared<ControlConnection>(std::move(socket), tls_, TlsChannel::Role::LISTENER);
   connection->set_max_frame_bytes(max_frame_bytes_);

@@ -62,8 +62,10 @@ void Seeker::try_next() {
     host_ = address.host;
   }
   if (!endpoint.has_value()) {
-    return done(
-        {.is_gone = all_refuse_ && !addresses_.empty(), .hearsay = hearsay_, .want = want_});
+    return done({.is_silent = is_silent_,
+                 .is_gone = all_refuse_ && !addresses_.empty(),
+                 .hearsay = hearsay_,
+                 .want = want_});
   }
   auto socket = std::make_shared<tcp::socket>(io_);
   if (const std::error_code failed = open_socket(*socket, endpoint->protocol())) {
@@ -92,7 +94,10 @@ void Seeker::begin_to_wait(std::chrono::steady_clock::duration SeekerPatience::*
     if (self->timer_.expiry() > std::chrono::steady_clock::now()) return;
     self->all_refuse_ = false;
     std::error_code ignored;
-    if (self->connection_) return self->try_next();
+    if (self->connection_) {
+      self->is_silent_ = true;
+      return self->try_next();
+    }
     socket->close(ignored);
   });
 }

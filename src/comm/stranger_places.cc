@@ -2,6 +2,7 @@
 #include "comm/detail/stranger_places.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,13 +26,25 @@ asio::ip::address counted(const asio::ip::address& from) {
 
 }  // namespace
 
-StrangerPlaces::Clock::duration StrangerPlaces::stay_of(int socket, bool is_encrypted) const {
+StrangerPlaces::Clock::duration StrangerPlaces::delay_at(Clock::time_point now) const {
+  const double half_lives = std::chrono::duration<double>(now - noted_at_) / kHalfLife;
+  return std::chrono::duration_cast<Clock::duration>(delay_ *
+                                                     std::exp2(-std::max(half_lives, 0.0)));
+}
+
+void StrangerPlaces::note_delay(Clock::duration delay, Clock::time_point now) {
+  delay_ = std::max(std::min<Clock::duration>(delay, kLongestStay), delay_at(now));
+  noted_at_ = now;
+}
+
+StrangerPlaces::Clock::duration StrangerPlaces::stay_of(int socket, bool is_encrypted,
+                                                        Clock::time_point now) const {
   tcp_info info{};
   socklen_t size = sizeof info;
   const bool is_known = ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
   const std::chrono::microseconds round_trip(is_known ? info.tcpi_rtt : 0);
   // Each way there is one that must notice what has come.
-  const Clock::duration turn = round_trip + 2 * delay_;
+  const Clock::duration turn = round_trip + 2 * delay_at(now);
   return std::clamp<Clock::duration>(kAllowance * (is_encrypted ? 2 : 1) * turn, kLeastStay,
                                      kLongestStay);
 }

@@ -209,8 +209,9 @@ void TcpMeeting::accept_next() {
 void TcpMeeting::accept_at(Clock::time_point when) {
   accept_timer_.expires_at(when);
   accept_timer_.async_wait([this, when](std::error_code stopped) {
-    if (stopped || is_accepting_) return;
-    places_.note_delay(Clock::now() - when);
+    if (stopped || is_accepting_ || accept_timer_.expiry() != when) return;
+    const Clock::time_point now = Clock::now();
+    places_.note_delay(now - when, now);
     accept_next();
   });
 }
@@ -235,7 +236,8 @@ void TcpMeeting::greet(tcp::socket socket, const tcp::endpoint& from) {
   }
   std::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  const Clock::duration stay = places_.stay_of(socket.native_handle(), options_.tls != nullptr);
+  const Clock::duration stay =
+      places_.stay_of(socket.native_handle(), options_.tls != nullptr, Clock::now());
   auto stranger = std::make_shared<Stranger>(
       std::move(socket), from, StrangerPlaces::Place(places_, from.address(), Clock::now(), stay));
   strangers_.push_back(stranger);

@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kStay{100};
 /// A socket of which the system says nothing.
 constexpr int kUnknown = -1;
+const StrangerPlaces::Clock::time_point kNow = StrangerPlaces::Clock::now();
 
 class StrangerPlacesTest : public ::testing::Test {
  protected:
@@ -97,29 +98,30 @@ TEST(StayTest, WhoIsNearHasTheLeast) {
   caller.connect(acceptor.local_endpoint());
   asio::ip::tcp::socket taken_in = acceptor.accept();
   const StrangerPlaces all;
-  EXPECT_EQ(all.stay_of(taken_in.native_handle(), false), StrangerPlaces::kLeastStay);
-  EXPECT_EQ(all.stay_of(kUnknown, true), StrangerPlaces::kLeastStay);
+  EXPECT_EQ(all.stay_of(taken_in.native_handle(), false, kNow), StrangerPlaces::kLeastStay);
+  EXPECT_EQ(all.stay_of(kUnknown, true, kNow), StrangerPlaces::kLeastStay);
 }
 
 TEST(StayTest, WhereLooksComeLateItIsLongerForSomeTime) {
   StrangerPlaces all;
-  all.note_delay(milliseconds(32));
-  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(128));
-  EXPECT_EQ(all.stay_of(kUnknown, true), milliseconds(256));
-  all.note_delay(milliseconds(1));
-  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(112));
-  all.note_delay(milliseconds(32));
-  EXPECT_EQ(all.stay_of(kUnknown, false), milliseconds(128));
-  for (int i = 0; i < 20; ++i) all.note_delay(milliseconds(0));
-  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLeastStay);
+  all.note_delay(milliseconds(32), kNow);
+  EXPECT_EQ(all.stay_of(kUnknown, false, kNow), milliseconds(128));
+  EXPECT_EQ(all.stay_of(kUnknown, true, kNow), milliseconds(256));
+  const auto later = kNow + StrangerPlaces::kHalfLife;
+  EXPECT_EQ(all.stay_of(kUnknown, true, later), milliseconds(128));
+  all.note_delay(milliseconds(1), later);
+  EXPECT_EQ(all.stay_of(kUnknown, true, later), milliseconds(128));
+  all.note_delay(milliseconds(64), later);
+  EXPECT_EQ(all.stay_of(kUnknown, true, later), milliseconds(512));
+  EXPECT_EQ(all.stay_of(kUnknown, true, later + std::chrono::hours(1)), StrangerPlaces::kLeastStay);
 }
 
-TEST(StayTest, WhoWasStoppedForAnHourIsLateForFewLooks) {
+TEST(StayTest, WhoWasStoppedForAnHourIsLateForSomeSeconds) {
   StrangerPlaces all;
-  all.note_delay(std::chrono::hours(1));
-  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLongestStay);
-  for (int i = 0; i < 40; ++i) all.note_delay(milliseconds(0));
-  EXPECT_EQ(all.stay_of(kUnknown, false), StrangerPlaces::kLeastStay);
+  all.note_delay(std::chrono::hours(1), kNow);
+  EXPECT_EQ(all.stay_of(kUnknown, false, kNow), StrangerPlaces::kLongestStay);
+  EXPECT_EQ(all.stay_of(kUnknown, false, kNow + std::chrono::seconds(3)),
+            StrangerPlaces::kLeastStay);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
  *
  * What is the same: who asks whom, who takes whom in, promises, votes, what a candidate proposes and when, CHOSEN, epochs and who adopts them, joining the
  * new cluster, the order of messages on a connection, and that its two ends notice its end separately. What is freer, so that more can happen here than
- * there: patience is over whenever it likes, nobody need ask before it is a candidate; who waits in an operation of the first epoch for somebody who has left
+ * there: patience is over whenever it likes, nobody need ask before it is a candidate; with CHANGES, whoever is in a candidate's hands may go to any lower one that
+ * takes it in, as long as it has heard no proposal; who waits in an operation of the first epoch for somebody who has left
  * it is told to stop at once. What is left out: numbers of bytes, proofs of identity, time.
  *
  * How many are enough: a majority; or MIN_WORKERS; or, with NEEDS_ALL, all. Fewer than a majority are safe only where nobody's patience is over before
@@ -105,6 +106,7 @@ byte votes[N];
 byte sessions[N];
 byte link[N];
 byte answer[N];
+bit has_heard[N];  /* a proposal, on the link */
 byte gone[N];
 /* Who was left out is told by these. */
 byte told_epoch[N];
@@ -152,7 +154,7 @@ inline dissolve(r) {
 
 inline leave_candidate(r) {
   if
-  :: link[r] != 0 -> flush(DOWN(link[r] - 1, r)); flush(UP(r, link[r] - 1)); link[r] = 0
+  :: link[r] != 0 -> flush(DOWN(link[r] - 1, r)); flush(UP(r, link[r] - 1)); link[r] = 0; has_heard[r] = 0
   :: else
   fi
 }
@@ -319,10 +321,17 @@ inline give_up(r) {
 /* What worker r may do with worker q. */
 #define ASKS(q) \
   (MAY_ASK(r) && q != r && HAS(members[r], q) && (q < r || IS_CANDIDATE(r)))
+/* In a candidate's hands, with a question to a lower one open. */
+#ifdef CHANGES
+#define MAY_CHANGE_TO(q) \
+  (phase[r] == MEETING && link[r] != 0 && answer[r] == 0 && !has_heard[r] && HAS(members[r], q) && (q) + 1 < link[r])
+#else
+#define MAY_CHANGE_TO(q) 0
+#endif
 #define FIND_DEAD(q) \
   :: atomic { ASKS(q) && !IS_ALIVE(q) && !HAS(gone[r], q) -> gone[r] = gone[r] | BIT(q) }
 #define BE_TAKEN_IN(q) \
-  :: atomic { ASKS(q) && q < r && TAKES_IN(q, r) -> \
+  :: atomic { (ASKS(q) || MAY_CHANGE_TO(q)) && q < r && TAKES_IN(q, r) -> \
       flush(UP(r, q)); flush(DOWN(q, r)); sessions[q] = sessions[q] | BIT(r); absent[q] = absent[q] | BIT(r); \
       DOWN(q, r)!PREPARE, ballot[q], 0, 0; gone[r] = gone[r] & ~BIT(q); answer[r] = q + 1 }
 #define HEAR_OF_LATER_EPOCH(q) \
@@ -368,6 +377,7 @@ inline hear_candidate(r) {
     fi;
     UP(r, link[r] - 1)!PROMISE, promised[r], voted[r], voted_for[r]
   :: kind == PROPOSE ->
+    has_heard[r] = 1;
     /* A vote below the promise is not counted: on its connection the promise comes first, and the candidate begins anew. The harm is that it takes the place of
      * a later one. With three workers that needs three broken connections in one epoch (CUTS=3): candidate b has this member's promise and loses it before it
      * proposes; the member votes for the list of candidate a, whose ballot is higher, and loses a, which chooses it, before it hears so; and b proposes when
@@ -427,7 +437,7 @@ end:
   :: atomic {
       answer[r] != 0 ->
       if
-      :: phase[r] == MEETING && proposal[r] == 0 -> dissolve(r); link[r] = answer[r]
+      :: phase[r] == MEETING && proposal[r] == 0 && !has_heard[r] -> dissolve(r); leave_candidate(r); link[r] = answer[r]
       :: else -> flush(DOWN(answer[r] - 1, r))
       fi;
       answer[r] = 0
@@ -482,7 +492,7 @@ end:
       deaths--;
       phase[r] = DEAD;  /* what it has said may still arrive */
       dissolve(r);
-      link[r] = 0; answer[r] = 0; gone[r] = 0;
+      link[r] = 0; has_heard[r] = 0; answer[r] = 0; gone[r] = 0;
       promised[r] = 0; voted[r] = 0; voted_for[r] = 0; told_epoch[r] = 0; told_members[r] = 0; epoch[r] = 0; members[r] = 0;
       break
     }

@@ -7,7 +7,7 @@
 /// What a worker that calls meet() does, and when it stops:
 ///   1. It asks the members below its rank, the lowest first. The first that takes it in is its candidate; it promises, votes and is told there. When that
 ///      connection ends, or is silent for the heartbeat's time, it begins anew. One that does not answer for some time is asked on beside the next ones, for longer
-///      each time; if it is the one that takes this worker in after all, all others that are asked are let go, as by a connection that breaks.
+///      each time, also by whoever is in a higher candidate's hands: if it takes this worker in after all, before there is a proposal, the other one is left.
 ///   2. Nobody below takes it in: it is a candidate itself, once it listens where the next epoch would meet, takes in members above, and goes on asking: those below, because one of them may come, and those
 ///      above that have not come, because one of them may be gone for good or in a later epoch. Whoever it still misses after kCourtesy may wait in an
 ///      operation of the epoch for somebody who is here: it is told to stop, by the same question, whatever has become of that epoch's chief.
@@ -102,6 +102,7 @@ class MeetingPlace::State {
     Connection connection;
     int rank = -1;
     std::string host;
+    bool has_proposed = false;
   };
   struct Listener {
     OnEpoch on_epoch;
@@ -140,8 +141,10 @@ class MeetingPlace::State {
   void hear_member(int rank, const Frame& frame);
   void drop_member(int rank);
   void tick();
-  [[nodiscard]] bool may_ask() const;
+  [[nodiscard]] bool may_ask(int rank) const;
+  [[nodiscard]] bool is_to_be_asked(int rank) const;
   void seek_next();
+  void ask_silent();
   void ask(int rank);
   void ask_nobody();
   void note_silence(int rank, const SeekResult& result);
@@ -198,6 +201,7 @@ class MeetingPlace::State {
   std::map<int, std::shared_ptr<Seeker>> seekers_;  // ask members
   std::optional<int> awaited_;  // the one of them whose answer comes before the next one is asked
   std::size_t next_asked_ = 0;  // position in the epoch's members
+  int last_silent_asked_ = -1;
   Clock::time_point ask_next_at_{};                    // at the latest, where one is awaited
   std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out, which is once
   std::map<int, std::shared_ptr<Seeker>> inquirers_;   // ask whether anybody is there

@@ -102,6 +102,7 @@ class Reception {
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does
   bool is_waiting_ = false;        // one of them
+  bool has_put_off_ = false;       // a look that came late
 };
 
 }  // namespace crossdevice::detail

@@ -23,6 +23,7 @@ namespace crossdevice::detail {
 struct SeekResult {
   std::optional<Found> found{};      ///< its answer
   std::optional<Refused> refused{};  ///< it does not want this worker, and is of the job
+  bool is_silent = false;            ///< there was a connection, but no word came in time
   bool is_gone = false;  ///< nobody listens at any of its addresses: the process has ended
   std::shared_ptr<ControlConnection> connection{};  ///< where it takes this worker in
   std::string host{};                               ///< under which it was reached
@@ -79,6 +80,7 @@ class Seeker : public std::enable_shared_from_this<Seeker> {
   asio::steady_timer timer_;
   std::size_t next_ = 0;
   bool all_refuse_ = true;  // connections, so far
+  bool is_silent_ = false;  // somebody was, so far
   bool has_asked_ = false;  // on this connection: no answer is older than its question
   std::string hearsay_;
   std::string want_;

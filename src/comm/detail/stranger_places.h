@@ -63,15 +63,16 @@ class StrangerPlaces {
   };
 
   /// How long who has come may stay where others wait; `socket`: connected.
-  [[nodiscard]] Clock::duration stay_of(int socket, bool is_encrypted) const;
-  /// Whoever hands out places was to look at them that long ago.
-  void note_delay(Clock::duration delay) {
-    delay_ = std::max(std::min<Clock::duration>(delay, kLongestStay), delay_ - delay_ / 8);
-  }
+  [[nodiscard]] Clock::duration stay_of(int socket, bool is_encrypted, Clock::time_point now) const;
+  /// Whoever hands out places was to look at them that long ago. It counts half as much after each kHalfLife.
+  void note_delay(Clock::duration delay, Clock::time_point now);
+  static constexpr std::chrono::milliseconds kHalfLife{250};
 
  private:
   std::map<asio::ip::address, std::size_t> num_taken_;  // of each address that has any
-  Clock::duration delay_{};                             // of late
+  [[nodiscard]] Clock::duration delay_at(Clock::time_point now) const;
+  Clock::duration delay_{};  // at noted_at_
+  Clock::time_point noted_at_{};
 };
 
 /// Which of `places`, of which there are some, makes room next, at its until() or later: of those from the address that has most, the one whose stay is over first.
