@@ -15,7 +15,7 @@ namespace crossdevice::detail {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-/// Up to here a copy takes no longer than to find out how the threads of a pool would best make it.
+/// Up to here a copy takes less time than to find a kernel for it.
 constexpr std::size_t kPlainCopyBytes = std::size_t{32} << 10;
 
 constexpr std::size_t aligned(std::size_t size_bytes) {
@@ -61,7 +61,7 @@ std::size_t RowBatch::lay_out(ReduceOp op, std::span<const CollectiveValue> valu
   return taken;
 }
 
-/// Rows of values that travel alike, in order.
+/// Rows of values that travel alike, in the order of their dtypes, which is everybody's.
 void RowBatch::add_staged_rows(std::span<const std::size_t> staged,
                                std::span<const CollectiveValue> values) {
   const std::size_t first_row = rows_.size();

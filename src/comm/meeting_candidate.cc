@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kLongestAnswerTime{8};
 constexpr std::chrono::seconds kCourtesy{1};
 /// How much longer than its deadline a member waits for the candidate's word, whose deadline is about the same.
 constexpr std::chrono::seconds kCandidatesAnswer{1};
-/// So long whoever asks waits for a word of one that lacks descriptors for it, and so long that one hopes for some.
+/// So long one that lacks descriptors hopes for some: as long as others wait for its word, before they ask the next beside it.
 constexpr std::chrono::milliseconds kWantTime = kAnswerTime;
 /// What it lacks may be there in between, while somebody else has just gone.
 constexpr std::chrono::milliseconds kWantPause = kWantTime / 2;
@@ -244,13 +244,9 @@ void MeetingPlace::State::join(SeekResult result) {
   dissolve();
   leave_candidate();
   awaited_.reset();
-  for (auto entry = seekers_.begin(); entry != seekers_.end();) {
-    if (entry->first > result.found->rank) {
-      entry->second->cancel();
-      entry = seekers_.erase(entry);
-    } else {
-      ++entry;
-    }
+  for (auto each = seekers_.upper_bound(result.found->rank); each != seekers_.end();) {
+    each->second->cancel();
+    each = seekers_.erase(each);
   }
   link_ = Link{result.connection, result.found->rank, result.host};
   link_->connection->take_over([this](const Frame& frame) { hear_candidate(frame); },

@@ -119,8 +119,8 @@ class MeetingPlace::State {
     std::optional<Clock::time_point> quorum_since{};
     std::set<int> gone{};                  // nobody listens there any more
     std::map<int, std::string> hearsay{};  // of who is not believed; empty: of nobody
-    std::map<int, Clock::duration>
-        silent{};  // of whom nothing was heard: how long their word is waited for the next time
+    // Of whom nothing was heard: how long their word is waited for the next time.
+    std::map<int, Clock::duration> silent{};
     // Where the next epoch meets, if this worker is its chief.
     std::shared_ptr<ListeningSocket> listener{};
     std::string chief_address{};
@@ -201,7 +201,7 @@ class MeetingPlace::State {
   std::map<int, std::shared_ptr<Seeker>> seekers_;  // ask members
   std::optional<int> awaited_;  // the one of them whose answer comes before the next one is asked
   std::size_t next_asked_ = 0;  // position in the epoch's members
-  int last_silent_asked_ = -1;
+  int last_silent_asked_ = -1;  // the next one above is the first in the next round
   Clock::time_point ask_next_at_{};                    // at the latest, where one is awaited
   std::map<int, std::shared_ptr<Seeker>> messengers_;  // tell who was left out, which is once
   std::map<int, std::shared_ptr<Seeker>> inquirers_;   // ask whether anybody is there

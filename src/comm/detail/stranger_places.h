@@ -69,9 +69,10 @@ class StrangerPlaces {
   static constexpr std::chrono::milliseconds kHalfLife{250};
 
  private:
-  std::map<asio::ip::address, std::size_t> num_taken_;  // of each address that has any
   [[nodiscard]] Clock::duration delay_at(Clock::time_point now) const;
-  Clock::duration delay_{};  // at noted_at_
+
+  std::map<asio::ip::address, std::size_t> num_taken_;  // of each address that has any
+  Clock::duration delay_{};                             // at noted_at_
   Clock::time_point noted_at_{};
 };
 
