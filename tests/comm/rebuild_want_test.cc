@@ -23,7 +23,7 @@ constexpr int kNumWorkers = 6;
 /// Nobody is left out for being slow.
 constexpr RebuildOptions kOptions{.timeout_seconds = 60, .patience_seconds = 30};
 
-/// While it lives this process may open so many more descriptors.
+/// While it lives this process may open so many more descriptors; what closes meanwhile would come on top.
 class FewDescriptors {
  public:
   explicit FewDescriptors(std::size_t more) {
@@ -48,6 +48,7 @@ class FewDescriptors {
 /// Whether it is its own error; the others wait meanwhile, of whom none ends up with an error.
 bool lacks_descriptors(Cluster& cluster, std::size_t more) {
   const FewDescriptors few(more);
+  cluster.barrier();  // only now do the others call, and ask whoever they find
   try {
     (void)cluster.rebuild(Survivors::ONLY, kOptions);
     std::cerr << "with " << more << " descriptors: no error\n";
@@ -67,8 +68,12 @@ bool lacks_descriptors(Cluster& cluster, std::size_t more) {
 }
 
 int lack(Cluster& cluster, int who, std::size_t more) {
-  cluster.barrier();
-  if (cluster.rank() == who && !lacks_descriptors(cluster, more)) return 1;
+  cluster.barrier();  // whatever was open for a moment while they joined is closed
+  if (cluster.rank() != who) {
+    cluster.barrier();
+  } else if (!lacks_descriptors(cluster, more)) {
+    return 1;
+  }
   const Rebuilt rebuilt = cluster.rebuild(Survivors::ONLY, kOptions);
   if (rebuilt.cluster->num_workers() != kNumWorkers) {
     std::cerr << "rank " << cluster.rank() << " is one of " << rebuilt.cluster->num_workers()
