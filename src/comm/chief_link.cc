@@ -45,6 +45,7 @@ struct ChiefLink::Attempt {
   explicit Attempt(asio::io_context& io) : socket(io), timer(io) {}
   std::vector<tcp::endpoint> endpoints;
   std::size_t next = 0;
+  std::size_t num_refused = 0;
   bool is_over = false;
   tcp::socket socket;
   asio::steady_timer timer;
@@ -94,7 +95,9 @@ void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::str
                          Fault fault) {
   if (is_leaving_ || attempt->is_over || attempt->next == attempt->endpoints.size()) {
     attempt->timer.cancel();
-    if (!is_leaving_) retry(why, fault);
+    const bool is_refused =
+        !attempt->endpoints.empty() && attempt->num_refused == attempt->endpoints.size();
+    if (!is_leaving_) retry(why, is_refused ? Fault::REFUSED : fault);
     return;
   }
   const tcp::endpoint& endpoint = attempt->endpoints[attempt->next++];
@@ -106,6 +109,7 @@ void ChiefLink::try_next(const std::shared_ptr<Attempt>& attempt, const std::str
     if (failed || is_leaving_ || !attempt->socket.is_open()) {
       std::error_code ignored;
       attempt->socket.close(ignored);
+      if (failed == asio::error::connection_refused) ++attempt->num_refused;
       // That of an attempt whose time is over is our own doing.
       return try_next(attempt, failed && !attempt->is_over ? failed.message() : kNoAnswer);
     }

@@ -109,6 +109,7 @@ ControlPlaneOptions Cluster::State::options_of(const detail::Meeting& meeting) c
   next.more_chief_addresses.clear();
   next.addresses_by_rank.clear();
   next.listener = meeting.listener;
+  next.is_chief_listening = place != nullptr && next.rank != 0;
   next.epoch = meeting.epoch.number;
   next.job = place ? place->job() : 0;
   next.find_gone = nullptr;

@@ -42,6 +42,8 @@ constexpr std::chrono::milliseconds kFarewellTime{500};
 constexpr std::chrono::seconds kVerdictTime{1};
 /// After how long without the others a worker looks whether they have ended. Whoever lives comes sooner.
 constexpr std::chrono::milliseconds kLookTime{300};
+/// For how long nobody listens where the chief did before it counts as gone.
+constexpr std::chrono::seconds kRefusedTime{1};
 
 }  // namespace
 
@@ -74,6 +76,11 @@ ChiefLink::Events ControlPlane::State::link_events() {
                 has_connection_ = false;
                 last_connection_error_ = why;
                 lacks_means_ = fault == ChiefLink::Fault::OWN;
+                if (fault != ChiefLink::Fault::REFUSED) {
+                  refused_since_.reset();
+                } else if (!refused_since_.has_value()) {
+                  refused_since_ = Clock::now();
+                }
               },
           .on_lost = [this](const std::string& why) { membership_.lose_chief(why); }};
 }
@@ -120,6 +127,7 @@ void ControlPlane::State::meet(const Deadline& deadline) {
     const auto look = options_.find_gone ? Clock::now() + kLookTime : limit;
     if (membership_.await_meeting(std::min(limit, look)) || look >= limit) break;
     gone = options_.find_gone(limit);
+    if (gone.empty() && has_chief_given_up()) gone = {0};
   }
   if (!membership_.await_meeting(Clock::now())) end_meeting(gone);
   // What has ended the job since all met is the next call's to say, as for those who have seen that a moment earlier: they may meet anew, with this one.
@@ -128,6 +136,13 @@ void ControlPlane::State::meet(const Deadline& deadline) {
     throw_op_error(reason->code, reason->text,
                    {.operation = {}, .culprits = reason->culprits, .inputs_intact = true});
   }
+}
+
+/// Whose process lives, or find_gone would say so, and which has ended this meeting: for want of descriptors, for instance.
+bool ControlPlane::State::has_chief_given_up() {
+  const std::lock_guard lock(mutex_);
+  return options_.is_chief_listening && refused_since_.has_value() &&
+         Clock::now() - *refused_since_ >= kRefusedTime;
 }
 
 /// Who has not come is the chief's to say, unless the last one came just now. The others' deadline is about the chief's.
@@ -151,9 +166,9 @@ void ControlPlane::State::end_meeting(const std::vector<int>& gone) {
         {code(), fmt::format("not all of {} workers came in time to the chief at {}",
                              options_.num_workers, options_.chief_address)});
   }
-  const std::string text =
-      fmt::format("the chief (rank 0) at {} {}: {}", options_.chief_address,
-                  gone.empty() ? "did not answer in time" : "has ended", last_connection_error_);
+  const std::string text = fmt::format(
+      "the chief (rank 0) at {} {}: {}", options_.chief_address,
+      gone.empty() ? "did not answer in time" : "has ended or given up", last_connection_error_);
   lock.unlock();
   membership_.end_meeting({code(), text, {{.rank = lacks_means_ ? options_.rank : 0}}});
 }

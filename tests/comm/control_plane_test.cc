@@ -215,11 +215,27 @@ TEST(ControlPlaneTest, AChiefThatHasEndedIsNotWaitedFor) {
     (void)ControlPlane::join(options, Deadline::never());
     ADD_FAILURE() << "met without a chief";
   } catch (const UnavailableError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("has ended: Connection refused"));
+    EXPECT_THAT(error.what(), HasSubstr("has ended or given up: Connection refused"));
     ASSERT_EQ(error.culprits().size(), 1U);
     EXPECT_EQ(error.culprits()[0].rank, 0);
   }
   EXPECT_EQ(looks, 3);
+}
+
+/// Its process lives, as far as anybody can tell.
+TEST(ControlPlaneTest, AChiefThatListensNoMoreIsNotWaitedFor) {
+  const ReservedPort reserved;
+  ControlPlaneOptions options = options_of(1, 2, reserved.number());
+  options.is_chief_listening = true;
+  options.find_gone = [](auto) { return std::vector<int>(); };
+  try {
+    (void)ControlPlane::join(options, Deadline::never());
+    ADD_FAILURE() << "met without a chief";
+  } catch (const UnavailableError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has ended or given up: Connection refused"));
+    ASSERT_EQ(error.culprits().size(), 1U);
+    EXPECT_EQ(error.culprits()[0].rank, 0);
+  }
 }
 
 TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {

@@ -24,10 +24,11 @@ namespace crossdevice::detail {
 /// Threads  the io_context's alone.
 class ChiefLink {
  public:
-  enum class Fault : bool {
+  enum class Fault {
     THEIRS,
-    OWN
-  };  // OWN: this process lacks descriptors, memory or threads
+    REFUSED,  // theirs: nobody listens at any address of the chief's host
+    OWN       // this process lacks descriptors, memory or threads
+  };
   struct Events {
     std::function<void(std::uint64_t cluster_id)> on_welcome;
     /// The chief does not want this worker, or this worker does not want the chief, or whoever is there will not do; see hear_of_misfit().

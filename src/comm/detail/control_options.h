@@ -48,6 +48,8 @@ struct ControlPlaneOptions {
   std::vector<std::string> more_chief_addresses{};
   /// The chief's, where it listens already.
   std::shared_ptr<ListeningSocket> listener{};
+  /// The others': it listens already, so whoever finds nobody there finds a chief that has ended or given up.
+  bool is_chief_listening = false;
   /// Which of the others that this worker meets have ended: the chief asks for all of them, the others for the chief. Asked again and again until all have come; may
   /// wait a moment, until `latest`. Empty: nobody can say, as of the first cluster, where another process may come in place of one that has ended.
   std::function<std::vector<int>(std::chrono::steady_clock::time_point latest)> find_gone{};

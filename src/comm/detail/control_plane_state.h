@@ -52,6 +52,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
 
  private:
   [[nodiscard]] bool is_chief() const { return options_.rank == 0; }
+  bool has_chief_given_up();
   void end_meeting(const std::vector<int>& gone);
 
   // The control thread's.
@@ -93,6 +94,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   bool has_left_ = false;
   bool has_connection_ = false;
   std::string last_connection_error_ = "no attempt to connect has begun yet";
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;  // by the chief's host
   std::string operation_;
 };
 
