@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +19,26 @@
 
 namespace crossdevice::testing {
 
+/// Memory for a message, between edges that nobody may write to. What is in it at first is no message's.
+class EdgedMemory {
+ public:
+  explicit EdgedMemory(std::size_t size) : bytes_(size + 2 * kEdge, kUnwritten) {}
+  [[nodiscard]] std::span<std::byte> inside() {
+    return std::span(bytes_).subspan(kEdge, bytes_.size() - 2 * kEdge);
+  }
+  [[nodiscard]] bool holds(const Bytes& message) const {
+    Bytes expected(kEdge, kUnwritten);
+    expected.insert(expected.end(), message.begin(), message.end());
+    expected.insert(expected.end(), kEdge, kUnwritten);
+    return bytes_ == expected;
+  }
+
+ private:
+  static constexpr std::size_t kEdge = 64;
+  static constexpr std::byte kUnwritten{0xA5};
+  Bytes bytes_;
+};
+
 TEST_P(TransportConformance, AnExchangeIsASendAndAReceive) {
   expect_well(3, [&](Transport& transport) {
     Transfer sending;
@@ -29,23 +51,24 @@ TEST_P(TransportConformance, AnExchangeIsASendAndAReceive) {
         const Bytes first = pattern(size + 1, rank);
         const Bytes second = pattern(size, rank + 10);
         const auto from = static_cast<std::uint64_t>(other);
-        Bytes received(size);
+        EdgedMemory received(size);
         if (transport.rank() < other) {
           send(transport, other, first);
-          transport.exchange(other, second, sending, received, receiving, soon());
-          EXPECT_TRUE(received == pattern(size, from + 10));
+          transport.exchange(other, second, sending, received.inside(), receiving, soon());
+          EXPECT_TRUE(received.holds(pattern(size, from + 10)));
         } else {
           EXPECT_TRUE(receive(transport, other, size + 1) == pattern(size + 1, from));
           transport.send(other, second, sending);
-          transport.receive(other, received, receiving);
-          EXPECT_THROW(transport.exchange(other, second, sending, received, receiving, soon()),
-                       ValueError);
+          transport.receive(other, received.inside(), receiving);
+          EXPECT_THROW(
+              transport.exchange(other, second, sending, received.inside(), receiving, soon()),
+              ValueError);
           transport.wait(sending, soon());
           transport.wait(receiving, soon());
-          EXPECT_TRUE(received == pattern(size, from + 10));
+          EXPECT_TRUE(received.holds(pattern(size, from + 10)));
         }
         EXPECT_EQ(transport.take_completed(), nullptr);
-        EXPECT_THROW(transport.exchange(other, second, sending, received, sending, soon()),
+        EXPECT_THROW(transport.exchange(other, second, sending, received.inside(), sending, soon()),
                      ValueError);
       }
     }
