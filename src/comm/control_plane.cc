@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -34,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLinger{5};          // twice where there is no memory for its end
+constexpr std::chrono::seconds kLinger{5};          // twice where its end is not noticed
 constexpr std::chrono::seconds kLongestLinger{60};  // for who takes a large round in slowly
 /// How long the chief of a meeting that was cancelled stays for the others' farewells once it has told them: who is stopped says none.
 constexpr std::chrono::milliseconds kFarewellTime{500};
@@ -102,6 +103,10 @@ Membership::Events ControlPlane::State::membership_events() {
               }};
 }
 
+Refused ControlPlane::State::want_of(const std::string& what) const {
+  return {StatusCode::RESOURCE_EXHAUSTED, what, {membership_.info_of(options_.rank)}};
+}
+
 // ---------------------------------------------------------------------------------------------- meeting
 
 void ControlPlane::State::meet(const Deadline& deadline) {
@@ -111,13 +116,18 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   } else {
     asio::post(io_, [this] { link_->connect(); });
   }
+  want_of_memory_ = want_of(std::bad_alloc().what());
   last_beat_ = Clock::now();
   asio::post(io_, [this] { beat(); });
   thread_ = start_service_thread("xdev-control", [this, work = asio::make_work_guard(io_)] {
     run_service(io_, "control plane", [this](const std::string& what) {
-      lacks_means_ = true;  // where there is no memory even for what follows
+      lacks_means_ = true;
       if (chief_.has_value()) chief_->end_for_want();
-      membership_.end({StatusCode::RESOURCE_EXHAUSTED, what, {membership_.info_of(options_.rank)}});
+      try {
+        membership_.end(want_of(what));
+      } catch (const std::bad_alloc&) {
+        membership_.end(std::move(want_of_memory_));  // whoever waits here need not wait for memory
+      }
     });
   });
   const Clock::time_point limit =
@@ -132,7 +142,6 @@ void ControlPlane::State::meet(const Deadline& deadline) {
   if (!membership_.await_meeting(Clock::now())) end_meeting(gone);
   // What has ended the job since all met is the next call's to say, as for those who have seen that a moment earlier: they may meet anew, with this one.
   if (const std::optional<Refused> reason = membership_.meeting_failure()) {
-    leave();
     throw_op_error(reason->code, reason->text,
                    {.operation = {}, .culprits = reason->culprits, .inputs_intact = true});
   }
@@ -267,15 +276,11 @@ void ControlPlane::State::leave() {
   }
   if (!thread_.joinable()) return;
   leave_by_ = Clock::now() + kLinger;
-  asio::post(io_, [this] {
-    beat_timer_.cancel();
-    if (chief_.has_value()) {
-      chief_->say_goodbye();
-    } else {
-      link_->leave();
-    }
-    await_farewells(Clock::now());
-  });
+  try {
+    asio::post(io_, [this] { say_farewell(); });
+  } catch (const std::bad_alloc&) {
+    end_farewells();
+  }
   std::unique_lock lock(mutex_);
   while (!has_left_ && Clock::now() < leave_by_.load() + kLinger) changed_.wait_for(lock, kLinger);
   lock.unlock();
@@ -283,10 +288,29 @@ void ControlPlane::State::leave() {
   thread_.join();
 }
 
+/// Where there is no memory for it the others hear it from the end of their connections.
+void ControlPlane::State::say_farewell() try {
+  beat_timer_.cancel();
+  if (chief_.has_value()) {
+    chief_->say_goodbye();
+  } else {
+    link_->leave();
+  }
+  await_farewells(Clock::now());
+} catch (const std::bad_alloc&) {
+  end_farewells();
+}
+
+void ControlPlane::State::end_farewells() {
+  const std::lock_guard lock(mutex_);
+  has_left_ = true;
+  changed_.notify_all();
+}
+
 /// Until what was said last has been sent. The chief stays until the others have left, so that it reaches them; unless they have another one. Of a meeting that
 /// was cancelled it stays for those, too, that have lost their connection and try again, as long as these wait for a verdict; but not long for who was told and is silent.
 /// kLinger is enough for that after what was said last has been sent, or where its sending stands still; a large round's goes on for longer, up to kLongestLinger.
-void ControlPlane::State::await_farewells(Clock::time_point begin) {
+void ControlPlane::State::await_farewells(Clock::time_point begin) try {
   const bool has_told = chief_.has_value() && chief_->has_sent_all();
   if (has_told && chief_->is_cancelled() && !told_all_.has_value()) told_all_ = Clock::now();
   const bool is_farewell_late = told_all_.has_value() && Clock::now() >= *told_all_ + kFarewellTime;
@@ -298,13 +322,11 @@ void ControlPlane::State::await_farewells(Clock::time_point begin) {
   Clock::time_point sent = begin;
   if (!is_done && !is_superseded_) sent = chief_ ? chief_->last_sent() : link_->last_sent();
   leave_by_ = std::min(std::max(begin, sent) + kLinger, begin + kLongestLinger);
-  if (is_done || Clock::now() >= leave_by_.load()) {
-    const std::lock_guard lock(mutex_);
-    has_left_ = true;
-    return changed_.notify_all();
-  }
+  if (is_done || Clock::now() >= leave_by_.load()) return end_farewells();
   farewell_timer_.expires_after(std::chrono::milliseconds(1));
   farewell_timer_.async_wait([this, begin](std::error_code) { await_farewells(begin); });
+} catch (const std::bad_alloc&) {
+  end_farewells();
 }
 
 // ---------------------------------------------------------------------------------------------- ControlPlane
@@ -319,9 +341,14 @@ std::shared_ptr<ControlPlane> ControlPlane::join(const ControlPlaneOptions& opti
     throw ValueError(fmt::format("rank {} of {} workers", options.rank, options.num_workers));
   }
   if (options.num_workers > 1) (void)parse_host_port(options.chief_address);
-  auto state = std::make_shared<State>(options);
-  state->meet(deadline);
-  return std::make_shared<ControlPlane>(Passkey(), std::move(state));
+  const auto state = std::make_shared<State>(options);
+  try {
+    state->meet(deadline);
+    return std::make_shared<ControlPlane>(Passkey(), state);
+  } catch (...) {
+    state->leave();
+    throw;
+  }
 }
 
 ControlPlane::~ControlPlane() {

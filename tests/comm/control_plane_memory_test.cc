@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round whose caller runs out of memory half-way: the program's own operator new refuses when it is told to.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -181,6 +182,30 @@ TEST(ControlPlaneMemoryTest, AChiefWithoutMemoryForAMembersPartSaysThatItIsTheCh
     EXPECT_THAT(told,
                 ::testing::AnyOf("it is gone", ::testing::HasSubstr("the chief has no memory")));
   }
+}
+
+/// Also where there is none for the words that say so: the third never comes, and nobody has a deadline.
+TEST(ControlPlaneMemoryTest, WhoHasNoMemoryAtAllWaitsForNobody) {
+  const ReservedPort reserved;
+  std::atomic<int> num_ended{0};
+  std::vector<std::jthread> workers;
+  for (const int rank : {0, 1}) {
+    workers.emplace_back([&, rank] {
+      ControlPlaneOptions options = options_of(rank, 3, reserved.number());
+      options.heartbeat_timeout = std::chrono::milliseconds(400);  // it speaks often
+      try {
+        (void)ControlPlane::join(options, Deadline::never());
+        ADD_FAILURE() << "met without rank 2";
+      } catch (const std::bad_alloc&) {  // none for the error either
+      } catch (const ResourceExhaustedError&) {
+      }
+      ++num_ended;
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // they have found each other
+  max_bytes_anywhere = 0;
+  while (num_ended < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  max_bytes_anywhere = SIZE_MAX;
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
  private:
   [[nodiscard]] bool is_chief() const { return options_.rank == 0; }
   bool has_chief_given_up();
+  void end_farewells();
   void end_meeting(const std::vector<int>& gone);
 
   // The control thread's.
@@ -61,7 +62,9 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   void beat();
   [[nodiscard]] std::string operation();
   void say_operation(std::uint64_t answers);
+  void say_farewell();
   void await_farewells(std::chrono::steady_clock::time_point begin);
+  [[nodiscard]] Refused want_of(const std::string& what) const;
   void to_chief(ControlKind kind, const std::string& payload);
 
   const ControlPlaneOptions options_;
@@ -75,6 +78,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::optional<ChiefService> chief_;  // one of the two
   std::optional<ChiefLink> link_;
   std::chrono::steady_clock::time_point last_beat_;
+  Refused want_of_memory_;  // made while there was some
   std::optional<std::chrono::steady_clock::time_point> told_all_;  // that the meeting was cancelled
 
   // Written before meet() returns, constant afterwards.
