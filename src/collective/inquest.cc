@@ -10,7 +10,8 @@
 /// are compared, and they count from when its deadline began to run: of a batch, that is when its first pack began. Were they counted from when the
 /// last pack began, to which all come at the same time, whoever had used up the others' time in an earlier one would be excused, and whoever came some
 /// milliseconds later than others to the last one blamed. Who is late in this sense has cost the others more than everything else together. It need not
-/// be who was waited for in the last moment, and so the error says by how much it was late. Where nobody is, all wait for each other, round and round, and
+/// be who was waited for in the last moment, and so the error says by how much it was late. Nobody has waited for longer than until its deadline: who looks at it
+/// much later than others was stopped, as the whole process may be, and what it has not taken meanwhile may have been there in time. Where nobody is late, all wait for each other, round and round, and
 /// whom the first one to give up did wait for may wait as well. But where one waits for a message that another has sent, it is between these two that
 /// something is wrong. Where there is no such message either, or most have one on its way, those are named for whom the first one to give up did wait.
 #include "collective/detail/inquest.h"
@@ -41,6 +42,7 @@ struct Head {
   GroupOperation previous;   // the one before
   std::uint64_t number = 0;  // of `operation`
   std::int64_t waited_ns = 0;
+  std::int64_t overslept_ns = 0;
   std::uint32_t code = 0;
   std::uint32_t num_culprits = 0;
   std::uint32_t num_peers = 0;
@@ -58,7 +60,8 @@ struct Statement {
   GroupOperation operation;
   GroupOperation previous;
   std::uint64_t number = 0;
-  std::chrono::nanoseconds waited{};
+  std::chrono::nanoseconds waited{};     // at most until its deadline
+  std::chrono::nanoseconds overslept{};  // after which it has only now seen that
   StatusCode code = StatusCode::INTERNAL;
   std::vector<RankInfo> culprits;
   std::vector<Traffic> traffic;
@@ -116,6 +119,7 @@ Statement decode(std::string_view bytes, const Cluster& cluster) {
                       .previous = head.previous,
                       .number = head.number,
                       .waited = std::chrono::nanoseconds(head.waited_ns),
+                      .overslept = std::chrono::nanoseconds(head.overslept_ns),
                       .code = static_cast<StatusCode>(head.code),
                       .culprits = {},
                       .traffic = {},
@@ -198,6 +202,8 @@ struct Missed {
 
 /// A difference that does not come from the others' having waited.
 constexpr std::chrono::milliseconds kJitter{20};
+/// For so long a busy processor may keep anybody from its deadline.
+constexpr std::chrono::milliseconds kNap{250};
 
 /// Of `ranks`, which are in one operation: who came late to it.
 std::vector<std::size_t> late_ones(const std::vector<Statement>& statements,
@@ -210,6 +216,21 @@ std::vector<std::size_t> late_ones(const std::vector<Statement>& statements,
     late.push_back(rank);
   }
   return late;
+}
+
+/// Who was stopped beyond its deadline, and not all with it: for more than half of what anybody has waited.
+std::vector<std::size_t> sleepers(const std::vector<Statement>& statements) {
+  std::chrono::nanoseconds longest = 2 * kNap;
+  std::chrono::nanoseconds least = std::chrono::nanoseconds::max();
+  for (const Statement& each : statements) {
+    longest = std::max(longest, each.waited);
+    least = std::min(least, each.overslept);
+  }
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    if (statements[rank].overslept - least > longest / 2) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 /// Those with the smallest number.
@@ -260,6 +281,18 @@ std::vector<Missed> missed_ones(const std::vector<Statement>& statements, const 
                                 const Cluster& cluster) {
   std::vector<std::size_t> ranks = hindmost(statements);
   const bool are_all = ranks.size() == statements.size();
+  if (const std::vector<std::size_t> asleep = sleepers(statements); are_all && !asleep.empty()) {
+    std::vector<Missed> missed;
+    missed.reserve(asleep.size());
+    for (const std::size_t rank : asleep) {
+      const std::chrono::duration<double> late = statements[rank].overslept;
+      missed.push_back(
+          {.rank = cluster.worker(static_cast<int>(rank)),
+           .how = fmt::format(", which saw only {:.3g} s later that its deadline had passed",
+                              late.count())});
+    }
+    return missed;
+  }
   const std::vector<std::size_t> late = late_ones(statements, ranks);
   std::vector<Missed> missed;
   if (late.empty()) {
@@ -427,11 +460,14 @@ void Inquest::hold(const std::string& name, const OpError& failure, bool inputs_
                    std::span<const PeerTraffic> traffic) {
   std::vector<std::string> parts;
   try {
-    const auto waited = std::chrono::steady_clock::now() - begun_at_;
+    const auto now = std::chrono::steady_clock::now();
+    const auto waited = std::max(std::min(now, deadline_), begun_at_) - begun_at_;
+    const auto overslept = std::max(now, deadline_) - deadline_;
     const Head head{.operation = operation_,
                     .previous = previous_,
                     .number = number_,
-                    .waited_ns = std::chrono::nanoseconds(waited).count()};
+                    .waited_ns = std::chrono::nanoseconds(waited).count(),
+                    .overslept_ns = std::chrono::nanoseconds(overslept).count()};
     parts = meeting_->all_gather_bytes(encode(head, failure, traffic, details_),
                                        end_of_meeting(failure.code()));
   } catch (const DeadlineExceededError& absent) {

@@ -389,7 +389,7 @@ class Blame : private Hearing {
   void judge_completions() {
     if (plan_.fault != Fault::THROW || plan_.phase != Phase::CALL) return;
     const bool is_without_it = plan_.amount == kInPlaceOfIt || plan_.amount == kInHook;
-    if (!is_without_it || !needs_all(plan_.calls[plan_.call].form) || !has_thrown()) return;
+    if (!is_without_it || !needs_all(plan_.calls[plan_.call]) || !has_thrown()) return;
     const std::string call = fmt::format("call 1 {}", plan_.call);
     for (int rank = 0; rank < plan_.num_workers; ++rank) {
       for (const Step& step : steps(rank)) {
@@ -404,9 +404,10 @@ class Blame : private Hearing {
       return step.failure != nullptr && step.failure->code == "exception";
     });
   }
-  /// Whether no worker has its result without the part of every other one.
-  [[nodiscard]] static bool needs_all(Form form) {
-    return form != Form::BROADCAST && form != Form::ROOTED_REDUCE && form != Form::ROOTED_GATHER;
+  /// Whether no worker has its result without the part of every other one. A result without elements is had at once.
+  [[nodiscard]] static bool needs_all(const Call& call) {
+    return call.count > 0 && call.form != Form::BROADCAST && call.form != Form::ROOTED_REDUCE &&
+           call.form != Form::ROOTED_GATHER;
   }
 };
 

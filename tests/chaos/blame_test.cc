@@ -449,6 +449,7 @@ TEST(BlameTest, LeavingDoesNotFail) {
 
 TEST(BlameTest, NobodyCompletesACallInWhosePlaceOneGivesUp) {
   Plan plan = of(Fault::THROW);
+  plan.calls[1].count = 1;
   const WorkerReport told = fails("ABORTED", {2}, "rank 2 gave up: on purpose");
   const WorkerReport gives_up =
       again(joined().fault().failed("throw 1 1", "exception", {}, "on purpose"));
@@ -460,6 +461,9 @@ TEST(BlameTest, NobodyCompletesACallInWhosePlaceOneGivesUp) {
   plan.calls[1].form = Form::BROADCAST;  // which some complete alone
   EXPECT_THAT(judged(plan, told, gives_up, later), IsEmpty());
   plan.calls[1].form = Form::REDUCE;
+  plan.calls[1].count = 0;  // so that nobody waits for anybody
+  EXPECT_THAT(judged(plan, told, gives_up, later), IsEmpty());
+  plan.calls[1].count = 1;
   plan.amount = kUnderWay;  // perhaps after its part
   EXPECT_THAT(judged(plan, told, gives_up, later), IsEmpty());
 }

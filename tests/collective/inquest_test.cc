@@ -76,6 +76,35 @@ TEST(InquestTest, SeveralMayComeLate) {
   EXPECT_THAT(texts[2], HasSubstr("given up waiting for this worker, rank 2"));
 }
 
+/// What has come to it meanwhile is not late, nor is who has sent it.
+TEST(InquestTest, WhoWasStoppedBeyondItsDeadlineIsNamedItself) {
+  std::vector<std::string> texts(3);
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    Inquest inquest(cluster);
+    const auto rank = static_cast<std::size_t>(cluster->rank());
+    inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
+                  Deadline::after(std::chrono::milliseconds(rank == 1 ? 100 : 60000)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    cluster->barrier();
+    const RankInfo next = cluster->worker((cluster->rank() + 1) % 3);
+    try {
+      inquest.hold("reduce #7",
+                   DeadlineExceededError("timed out: waiting for " + to_string(next),
+                                         {.operation = {}, .culprits = {next}}),
+                   true);
+    } catch (const DeadlineExceededError& error) {
+      texts[rank] = error.what();
+      ASSERT_EQ(error.culprits().size(), 1U) << error.what();
+      EXPECT_EQ(error.culprits()[0].rank, 1) << error.what();
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  EXPECT_THAT(texts[0], HasSubstr("reduce #7 timed out: waiting for rank 1"));
+  EXPECT_THAT(texts[0], HasSubstr(", which saw only 1."));
+  EXPECT_THAT(texts[1], HasSubstr("the others have given up waiting for this worker, rank 1"));
+}
+
 /// A ring, each of which waits for the one before: what rank 1 has sent has not come to rank 2.
 TEST(InquestTest, WhereAllWaitForEachOtherThoseAreNamedBetweenWhomAMessageIsMissing) {
   for (const bool is_missing : {true, false}) {
