@@ -78,7 +78,7 @@ class ControlPlane::State : public std::enable_shared_from_this<ControlPlane::St
   std::optional<ChiefService> chief_;  // one of the two
   std::optional<ChiefLink> link_;
   std::chrono::steady_clock::time_point last_beat_;
-  Refused want_of_memory_;  // made while there was some
+  Refused want_of_memory_;                                         // made while there was some
   std::optional<std::chrono::steady_clock::time_point> told_all_;  // that the meeting was cancelled
 
   // Written before meet() returns, constant afterwards.
