@@ -208,10 +208,14 @@ class Blame : private Hearing {
     return is_at_an_end(rank) || (failure.code == "DEADLINE_EXCEEDED" && !is_silent) ||
            is_word_of_the_deaf(step) || is_word_of_a_chief_at_an_end(step);
   }
-  /// A chief whose link is bad tells the others of what it has seen at this end: of a worker's connection, say, which that worker has given up to come anew.
+  /// A chief whose link is bad tells the others of what it has seen at this end: of a worker's connection, say, which that worker has given up to come anew; or, where
+  /// it hears nothing, of the first one that it misses.
   [[nodiscard]] bool is_word_of_a_chief_at_an_end(const Step& step) const {
+    const std::string& text = step.failure->text;
+    const bool hears_nothing = silences_link(plan_.fault) && plan_.amount == kIsDeaf;
     return is_at_an_end(0) && step.generation() == 1 && step.failure->code == "UNAVAILABLE" &&
-           step.failure->text.find(" is gone: its connection ended") != std::string::npos;
+           (text.find(" is gone: its connection ended") != std::string::npos ||
+            (hears_nothing && text.find(" is gone: no heartbeat") != std::string::npos));
   }
   /// Who hears nothing, but is heard, says at the heartbeat's limit that the chief is gone. Whoever hears that first, while what communicates is made, tells
   /// it on as that worker's word. Of a call all hear from the chief itself that it is there.

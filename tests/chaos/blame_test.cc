@@ -337,8 +337,9 @@ TEST(BlameTest, TheDeafAreQuotedWhereTheySayThatTheChiefIsGone) {
 }
 
 TEST(BlameTest, AChiefBehindABadLinkTellsOfAConnectionThatEndedThere) {
-  const auto found = [](int victim, const std::string& text) {
-    Plan plan = of(Fault::LINK_LOSS);
+  const auto found = [](int victim, const std::string& text, bool is_deaf = false) {
+    Plan plan = of(is_deaf ? Fault::LINK_CUT : Fault::LINK_LOSS);
+    if (is_deaf) plan.amount = kIsDeaf;
     plan.phase = Phase::JOIN;
     plan.victim = victim;
     const auto told = [&](int culprit) {
@@ -349,8 +350,10 @@ TEST(BlameTest, AChiefBehindABadLinkTellsOfAConnectionThatEndedThere) {
   const std::string ended = "rank 1 (host h, pid 2) is gone: its connection ended: End of file";
   EXPECT_THAT(found(0, ended), IsEmpty());
   EXPECT_THAT(found(3, ended), Contains(HasSubstr("blames rank 1")));
-  EXPECT_THAT(found(0, "rank 1 (host h, pid 2) is gone: no heartbeat for 2 s"),
-              Contains(HasSubstr("blames rank 1")));
+  const std::string silent = "rank 1 (host h, pid 2) is gone: no heartbeat for 2 s";
+  EXPECT_THAT(found(0, silent), Contains(HasSubstr("blames rank 1")));
+  EXPECT_THAT(found(0, silent, /*is_deaf=*/true), Not(Contains(HasSubstr("blames rank 1"))));
+  EXPECT_THAT(found(3, silent, /*is_deaf=*/true), Contains(HasSubstr("blames rank 1")));
 }
 
 TEST(BlameTest, WhatIsMadeAfterAnOutageDoesNotFail) {
