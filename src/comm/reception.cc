@@ -12,6 +12,7 @@
 #include "crossdevice/core/log.h"
 
 #include "comm/detail/tcp_socket.h"
+#include "comm/detail/tls_channel.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -154,7 +155,9 @@ void Reception::look() {
     if (const std::optional<Clock::time_point> until = make_room()) return look_at(*until);
     tcp::socket socket(io_);
     tcp::endpoint from;
-    const std::error_code error = accept_waiting(*acceptor_, socket, from);
+    // One of the job speaks when it has heard the challenge; or begins TLS, and hears that it is not spoken here.
+    const std::error_code error =
+        accept_waiting(*acceptor_, socket, from, tls_ == nullptr ? is_tls : nullptr);
     want_ = is_exhaustion(error) ? error.message() : "";
     if (!error) {
       receive(std::move(socket), from);
@@ -171,7 +174,10 @@ void Reception::look() {
 /// Where nobody is behind it to hear of an error, a stranger is turned away, and may come again.
 void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
   try {
-    greet(std::move(socket), from);
+    if (socket.is_open()) return greet(std::move(socket), from);
+    places_.push_back(
+        {.from = from, .place = {stranger_places_, from.address(), Clock::now(), kLeastTime}});
+    log_.note(from, "nonsense", "it did not say who it is: it spoke before it was spoken to");
   } catch (const std::exception& error) {
     log_once("reception", LogSeverity::WARNING,
              std::string("somebody who wanted to connect was turned away: ") + error.what());

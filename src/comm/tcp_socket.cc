@@ -45,13 +45,23 @@ std::error_code open_acceptor(tcp::acceptor& acceptor, const tcp& protocol) {
   return own(acceptor, protocol, open_fd(protocol));
 }
 
-std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp::endpoint& from) {
+std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp::endpoint& from,
+                               bool (*may_begin)(std::string_view first)) {
   std::error_code error;
   const tcp protocol = acceptor.local_endpoint(error).protocol();
   if (error) return error;
   auto size = static_cast<socklen_t>(from.capacity());
-  return own(socket, protocol,
-             ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const int fd =
+      ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0 && may_begin != nullptr) {
+    char first[8];
+    const ssize_t count = ::recv(fd, first, sizeof first, MSG_PEEK);
+    if (count > 0 && !may_begin({first, static_cast<std::size_t>(count)})) {
+      ::close(fd);
+      return {};
+    }
+  }
+  return own(socket, protocol, fd);
 }
 
 /// Of a socket EAGAIN is no want of threads: nothing is there to be done.

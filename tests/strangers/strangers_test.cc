@@ -222,11 +222,13 @@ TEST_F(StrangersTest, AReplayedHandshakeIsRefused) {
   for (const std::string& replayed : {recorded, recorded.substr(0, size)}) {
     for (int i = 0; i < 3; ++i) {
       const Caller caller({.port = job.chief_port()});
+      (void)caller.hear_challenge();
       caller.say(replayed);
       expect_dismissed(caller);
     }
   }
   const Caller reflected({.port = job.chief_port()});
+  (void)reflected.hear_challenge();
   reflected.say(relay.said_by_listener());
   expect_dismissed(reflected);
   EXPECT_EQ(count_of("this worker and the chief hold different secrets", job.printed(0)), 1U)

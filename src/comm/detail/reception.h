@@ -2,8 +2,8 @@
 /// Where strangers are received: each gets a challenge and has some seconds for its first frame. What they are is somebody else's to find out.
 ///
 /// Whoever comes takes a place, and there are so many. A place is free again at once when its stranger turns out to be one of the job, and otherwise no sooner
-/// than kLeastTime after it was taken and when its connection is closed; while all are taken, the others wait in the kernel, where they cost neither a descriptor
-/// nor an answer. Then:
+/// than kLeastTime after it was taken and when its connection is closed, which that of who speaks before it is spoken to is at once; while all are taken, the others
+/// wait in the kernel, where they cost neither a descriptor nor an answer. Then:
 ///   - Nobody is kept out for good. The kernel hands out those who wait in the order in which they came, and whoever has not said who it is makes room, but not
 ///     before it had the time for it that its link needs (StrangerPlaces).
 ///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
