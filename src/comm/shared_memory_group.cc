@@ -134,15 +134,20 @@ std::string SharedMemoryGroup::State::open_peer(int of_rank, const std::string& 
   return "";
 }
 
-/// Who lacks something comes first: the others only find that it has made nothing.
-void SharedMemoryGroup::State::require_no_trouble(const std::vector<std::string>& troubles) {
+/// Who lacks something comes first: the others only find that it has made nothing. Where somebody's memory is not there, all meet once more, as all have the same
+/// troubles: if it has died meanwhile, that meeting says so, and else it is there and its memory cannot be reached.
+void SharedMemoryGroup::State::require_no_trouble(const std::vector<std::string>& troubles,
+                                                  const Deadline& deadline) {
   for (const char kind : {kWant, kOther}) {
     for (int each = 0; each < num_workers; ++each) {
       const std::string& trouble = troubles[static_cast<std::size_t>(each)];
       if (!trouble.starts_with(kind)) continue;
       const RankInfo& info = peer(each).info;
       const std::string text = fmt::format("rank {}: {}", info.rank, trouble.substr(1));
-      if (kind == kOther) throw FailedPreconditionError(text);
+      if (kind == kOther) {
+        (void)cluster->all_gather_bytes("", deadline);
+        throw FailedPreconditionError(text);
+      }
       throw ResourceExhaustedError(text, {.operation = {}, .culprits = {info}});
     }
   }
@@ -191,7 +196,7 @@ void SharedMemoryGroup::State::meet(const std::vector<RankInfo>& names, const De
   }
   if (trouble.empty()) new (peer(rank).memory->begin()) GroupFlags;
   // The flags exist on all before anybody looks at them, and descriptors stay open until all have opened them.
-  require_no_trouble(cluster->all_gather_bytes(trouble, deadline));
+  require_no_trouble(cluster->all_gather_bytes(trouble, deadline), deadline);
   for (const Peer& each : peers) {
     flags.push_back(&each.flags());
     for (std::size_t i = 0; i < heads.size(); ++i) {

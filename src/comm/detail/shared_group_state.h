@@ -141,7 +141,7 @@ struct CROSSDEVICE_HIDDEN SharedMemoryGroup::State {
   /// Another member that has given up for this reason; null: none.
   [[nodiscard]] const Peer* find_given_up(std::uint32_t reason) const;
   std::string open_peer(int of_rank, const std::string& announcement);
-  void require_no_trouble(const std::vector<std::string>& troubles);
+  void require_no_trouble(const std::vector<std::string>& troubles, const Deadline& deadline);
   std::unique_ptr<Mapping> open_segment(const Peer& owner, const SharedLocation& location);
   void require_whole() const;
   template <class Write>
