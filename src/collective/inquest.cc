@@ -11,8 +11,8 @@
 /// last pack began, to which all come at the same time, whoever had used up the others' time in an earlier one would be excused, and whoever came some
 /// milliseconds later than others to the last one blamed. Who is late in this sense has cost the others more than everything else together. It need not
 /// be who was waited for in the last moment, and so the error says by how much it was late. Nobody has waited for longer than until its deadline: who looks at it
-/// much later than others was stopped, as the whole process may be, and what it has not taken meanwhile may have been there in time. Where nobody is late, all wait for each other, round and round, and
-/// whom the first one to give up did wait for may wait as well. But where one waits for a message that another has sent, it is between these two that
+/// much later than others was stopped, as the whole process may be, and what it has not taken meanwhile may have been there in time. Where nobody is late, all wait
+/// for each other, round and round, and whom the first one to give up did wait for may wait as well. But where one waits for a message that another has sent, it is between these two that
 /// something is wrong. Where there is no such message either, or most have one on its way, those are named for whom the first one to give up did wait.
 #include "collective/detail/inquest.h"
 

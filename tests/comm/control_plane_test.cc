@@ -206,11 +206,8 @@ TEST(ControlPlaneTest, WhoHasEndedIsNotWaitedFor) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(ControlPlaneTest, AChiefThatHasEndedIsNotWaitedFor) {
-  const ReservedPort reserved;
-  ControlPlaneOptions options = options_of(1, 2, reserved.number());
-  int looks = 0;
-  options.find_gone = [&](auto) { return ++looks < 3 ? std::vector<int>() : std::vector<int>{0}; };
+/// Of a worker that would wait for ever.
+void expect_no_chief(const ControlPlaneOptions& options) {
   try {
     (void)ControlPlane::join(options, Deadline::never());
     ADD_FAILURE() << "met without a chief";
@@ -219,6 +216,14 @@ TEST(ControlPlaneTest, AChiefThatHasEndedIsNotWaitedFor) {
     ASSERT_EQ(error.culprits().size(), 1U);
     EXPECT_EQ(error.culprits()[0].rank, 0);
   }
+}
+
+TEST(ControlPlaneTest, AChiefThatHasEndedIsNotWaitedFor) {
+  const ReservedPort reserved;
+  ControlPlaneOptions options = options_of(1, 2, reserved.number());
+  int looks = 0;
+  options.find_gone = [&](auto) { return ++looks < 3 ? std::vector<int>() : std::vector<int>{0}; };
+  expect_no_chief(options);
   EXPECT_EQ(looks, 3);
 }
 
@@ -228,14 +233,7 @@ TEST(ControlPlaneTest, AChiefThatListensNoMoreIsNotWaitedFor) {
   ControlPlaneOptions options = options_of(1, 2, reserved.number());
   options.is_chief_listening = true;
   options.find_gone = [](auto) { return std::vector<int>(); };
-  try {
-    (void)ControlPlane::join(options, Deadline::never());
-    ADD_FAILURE() << "met without a chief";
-  } catch (const UnavailableError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("has ended or given up: Connection refused"));
-    ASSERT_EQ(error.culprits().size(), 1U);
-    EXPECT_EQ(error.culprits()[0].rank, 0);
-  }
+  expect_no_chief(options);
 }
 
 TEST(ControlPlaneTest, WorkersThatDoNotFitAreNamedOnEveryRank) {

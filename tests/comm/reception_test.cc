@@ -192,13 +192,13 @@ class DoorTest : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(await([&] { return *has_heard; }));
     return visitor;
   }
-  /// As somebody does who knows nothing of the job, but waits until it is spoken to.
+  /// As somebody does who knows nothing of the job, but waits until it is spoken to. What it hears is read: else its end would be a reset, before which its words
+  /// may be lost.
   tcp::socket begin(std::string_view words) {
     tcp::socket socket(io_, tcp::v4());
     socket.connect(where_);
     EXPECT_TRUE(await([&] { return socket.available() != 0; }));
-    std::string heard(socket.available(),
-                      '\0');  // else its end would be a reset, before which its words may be lost
+    std::string heard(socket.available(), '\0');
     asio::read(socket, asio::buffer(heard));
     asio::write(socket, asio::buffer(words));
     return socket;
