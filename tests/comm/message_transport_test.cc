@@ -13,6 +13,7 @@
 #include "crossdevice/core/environment.h"
 
 #include "comm/transport_processes.h"
+#include "comm/ucx_choice.h"
 #include "support/without_descriptors.h"
 #include "support/worker_processes.h"
 
@@ -57,11 +58,25 @@ int start_without_descriptors(Cluster& cluster) {
   return status;
 }
 
+/// 0: rank 1 lacks descriptors before UCX was ever loaded, which everybody hears, and has UCX when it has them again.
+int load_ucx_without_descriptors(Cluster& cluster) {
+  std::optional<WithoutDescriptors> limit;
+  if (cluster.rank() == 1) limit.emplace();
+  const bool is_loaded = why_no_ucx().empty();
+  const int status = expect_words(cluster, {"rank 1 (", "UCX", "file descriptors"});
+  limit.reset();
+  cluster.barrier(60);
+  if (is_loaded != (cluster.rank() != 1) || status != 0) return 1;
+  (void)make_message_transport(testing::shared(cluster));
+  return 0;
+}
+
 Works works() {
   Works all = transport_works(make_message_transport);
   all.emplace("disagree", disagree);
   all.emplace("start in vain", start_in_vain);
   all.emplace("start without descriptors", start_without_descriptors);
+  all.emplace("load UCX without descriptors", load_ucx_without_descriptors);
   return all;
 }
 
@@ -70,6 +85,10 @@ JoinOptions prepare(const std::string& work) {
   // NOLINTBEGIN(concurrency-mt-unsafe): no other thread is there
   const std::string rank = std::getenv(kRankVariable);
   if (work == "disagree" && rank != "0") ::setenv(kVariable, rank == "1" ? "tcp" : "ucx", 1);
+  if (work == "load UCX without descriptors") {
+    ::setenv(kVariable, "ucx", 1);
+    choose_ucx(kUcxTcp);
+  }
   if (work == "start in vain") {
     ::setenv(kVariable, "ucx", 1);
     ::setenv("UCX_TLS", "no_such_transport", 1);
@@ -93,6 +112,12 @@ TEST(MessageTransportTest, UcxThatIsAskedForAndDoesNotStartIsAnErrorOnAll) {
 TEST(MessageTransportTest, WhoCannotListenIsNamedOnAll) {
   if (!can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
   EXPECT_EQ(run_workers("start without descriptors", 3), all_well(3));
+}
+
+TEST(MessageTransportTest, UcxThatCouldNotBeLoadedForWantIsTriedAgain) {
+  if (!can_do_without_descriptors()) GTEST_SKIP() << "a sanitizer needs descriptors";
+  if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
+  EXPECT_EQ(run_workers("load UCX without descriptors", 2), all_well(2));
 }
 
 }  // namespace

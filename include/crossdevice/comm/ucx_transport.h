@@ -11,7 +11,8 @@
 
 namespace crossdevice {
 
-/// Why make_ucx_transport() cannot work in this process (built without UCX, no libucp.so.0, too old a one); empty: it can. The first call loads the library.
+/// Why make_ucx_transport() cannot work in this process (built without UCX, no libucp.so.0, too old a one); empty: it can. Loads the library; where that
+/// fails, the next call tries again.
 ///
 /// Threads  any.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string why_no_ucx();
@@ -25,6 +26,7 @@ namespace crossdevice {
 ///
 /// Ranks    collective over `cluster`.
 /// Errors   as Cluster::all_gather_bytes(). UnavailableError, on all members: one has no UCX, or it cannot start, or CROSSDEVICE_TLS=1 is set; says who and why.
+///          ResourceExhaustedError, on all members: one lacks file descriptors or memory that UCX takes; can be tried again.
 /// Memory   of the caller's nothing is given to UCX: bytes are copied into frames and out of them. 512 KiB per connected peer. UCX has a thread of its own.
 /// Time     the destructor waits up to 0.4 s until what was sent has left.
 /// Cost     a message is one frame per 7,936 bytes, each with a head of 128 bytes.

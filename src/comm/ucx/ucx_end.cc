@@ -31,7 +31,7 @@ std::mutex& opening() {
   return *mutex;
 }
 
-/// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread.
+/// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread; the loader has no code for want.
 void require_descriptors() {
   constexpr std::size_t kNeeded = 64;  // more than it takes
   std::vector<std::unique_ptr<Descriptor>> probes;
@@ -68,12 +68,10 @@ void require_memory() {
 }  // namespace
 
 UcxEnd::UcxEnd() {
-  std::string why;
-  library_ = ucx_library(why);
-  if (library_ == nullptr) throw UnavailableError(why);
   const std::lock_guard lock(opening());
   require_descriptors();
   require_memory();
+  library_ = &ucx_library();
   try {
     ucp_config_t* config = nullptr;
     require(library_->config_read(nullptr, nullptr, &config), "its configuration");
@@ -141,13 +139,12 @@ void UcxEnd::require(ucs_status_t status, const char* what) {
 }
 
 std::string why_no_ucx() {
-  std::string why;
   try {
-    (void)ucx_library(why);
-  } catch (const ResourceExhaustedError& error) {
-    why = error.what();
+    (void)ucx_library();
+    return {};
+  } catch (const UnavailableError& error) {
+    return error.what();
   }
-  return why;
 }
 UcxEndPtr open_ucx_end() { return std::make_shared<UcxEnd>(); }
 std::string address_of(const UcxEnd& end) { return end.address(); }

@@ -2,8 +2,6 @@
 /// UCX's functions, from libraries that are loaded when somebody asks for them: who does not use UCX has none of it in the process.
 #pragma once
 
-#include <string>
-
 #include <ucp/api/ucp.h>
 
 namespace crossdevice::detail {
@@ -32,10 +30,11 @@ struct UcxLibrary {
   decltype(&::ucs_status_string) status_string;
 };
 
-/// Null where there is none; `why` then says it. Never unloaded. Signal handlers stay as they were, though UCX sets its own when it is loaded.
+/// Never unloaded. Signal handlers stay as they were, though UCX sets its own when it is loaded.
 ///
-/// Errors   ResourceExhaustedError: there is no memory for it now.
+/// Errors   UnavailableError: there is none, or it cannot be loaded now; says why. The next call tries again: a process that lacked a descriptor or memory may
+///          have them then.
 /// Threads  any.
-[[nodiscard]] const UcxLibrary* ucx_library(std::string& why);
+[[nodiscard]] const UcxLibrary& ucx_library();
 
 }  // namespace crossdevice::detail
