@@ -31,8 +31,6 @@ constexpr std::size_t kAtOnce = 16;
 void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_frame_bytes,
                      std::shared_ptr<const TlsKey> tls) {
   acceptor_.emplace(std::move(acceptor));
-  std::error_code ignored;
-  acceptor_->native_non_blocking(true, ignored);
   log_.set_door(std::move(door));
   max_frame_bytes_ = max_frame_bytes;
   tls_ = std::move(tls);
@@ -40,8 +38,7 @@ void Reception::open(tcp::acceptor acceptor, std::string door, std::size_t max_f
 }
 
 void Reception::close() {
-  std::error_code ignored;
-  if (acceptor_.has_value()) acceptor_->close(ignored);
+  if (acceptor_.has_value()) acceptor_->close();
   look_timer_.cancel();
   for (Place& each : places_) {
     if (each.stranger) note_closing(each);
@@ -90,6 +87,13 @@ void Reception::Place::send_away() {
   if (const Connection leaving = refused.lock()) leaving->close();
 }
 
+/// Not one of the job, or one that does not know how.
+void Reception::note_stranger(const tcp::endpoint& from, std::string_view reason,
+                              std::string_view text) {
+  wary_until_ = Clock::now() + kWary;
+  log_.note(from, reason, text);
+}
+
 /// Whoever is here when nobody is received any more. One of the job may just have come, but has not begun to say so and then waited.
 void Reception::note_closing(const Place& place) {
   if (place.stranger->has_heard() && place.place.until() <= Clock::now()) {
@@ -101,14 +105,14 @@ void Reception::note_closing(const Place& place) {
 
 /// The place stays taken for its least time.
 void Reception::turn_away(Place& place, std::string_view reason, std::string_view text) {
-  log_.note(place.from, reason, text);
+  note_stranger(place.from, reason, text);
   place.send_away();
 }
 
 void Reception::refuse(const Connection& stranger, std::string_view reason, std::string_view text) {
   const auto place = place_of(stranger);
   if (place == places_.end()) return;
-  log_.note(place->from, reason, text);
+  note_stranger(place->from, reason, text);
   place->refused = std::exchange(place->stranger, nullptr);
   place->limit->expires_after(kHandshakeTime);
   place->limit->async_wait([weak = place->refused](std::error_code stopped) {
@@ -120,10 +124,11 @@ void Reception::refuse(const Connection& stranger, std::string_view reason, std:
 // ---------------------------------------------------------------------------------------------- coming
 
 void Reception::await_next() {
-  acceptor_->async_wait(tcp::acceptor::wait_read, [this](std::error_code error) {
+  const std::error_code trouble = acceptor_->async_wait([this](std::error_code error) {
     is_waiting_ = false;
     if (!error) look();
   });
+  if (trouble) return look_at(Clock::now() + kPause);  // no memory
   is_waiting_ = true;
 }
 
@@ -135,6 +140,7 @@ void Reception::go_on() {
 
 /// A timer that is cancelled may have ended already.
 void Reception::look_at(Clock::time_point when) {
+  acceptor_->look_away();
   look_timer_.expires_at(when);
   look_timer_.async_wait([this, when](std::error_code stopped) {
     is_waiting_ = false;
@@ -156,13 +162,14 @@ void Reception::look() {
     tcp::socket socket(io_);
     tcp::endpoint from;
     // One of the job speaks when it has heard the challenge; or begins TLS, and hears that it is not spoken here.
-    const std::error_code error =
-        accept_waiting(*acceptor_, socket, from, tls_ == nullptr ? is_tls : nullptr);
+    const std::error_code error = accept_waiting(acceptor_->native_handle(), socket, from,
+                                                 tls_ == nullptr ? is_tls : nullptr);
     want_ = is_exhaustion(error) ? error.message() : "";
     if (!error) {
       receive(std::move(socket), from);
     } else if (error == asio::error::would_block || error == asio::error::try_again) {
-      return places_.size() > kFew ? look_at(Clock::now() + kBunch) : await_next();
+      const Clock::time_point now = Clock::now();
+      return places_.size() > kFew || now < wary_until_ ? look_at(now + kBunch) : await_next();
     } else if (error != asio::error::connection_aborted && error != asio::error::interrupted) {
       // Out of descriptors, most likely: they do not come back faster for being asked for at once.
       return look_at(Clock::now() + kPause);
@@ -177,7 +184,7 @@ void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
     if (socket.is_open()) return greet(std::move(socket), from);
     places_.push_back(
         {.from = from, .place = {stranger_places_, from.address(), Clock::now(), kLeastTime}});
-    log_.note(from, "nonsense", "it did not say who it is: it spoke before it was spoken to");
+    note_stranger(from, "nonsense", "it did not say who it is: it spoke before it was spoken to");
   } catch (const std::exception& error) {
     log_once("reception", LogSeverity::WARNING,
              std::string("somebody who wanted to connect was turned away: ") + error.what());
@@ -223,9 +230,9 @@ void Reception::hear_end(const Connection& stranger, const std::string& why) {
       trouble == TlsTrouble::OTHER_SIDE_IS_PLAIN || trouble == TlsTrouble::OTHER_SIDE_IS_ENCRYPTED;
   if (is_misfit) misfit_ = why;
   if (is_misfit || trouble == TlsTrouble::OTHER_SECRET) {
-    log_.note(place->from, why, why);
+    note_stranger(place->from, why, why);
   } else if (stranger->has_heard()) {
-    log_.note(place->from, "nonsense", "it did not say who it is: " + why);
+    note_stranger(place->from, "nonsense", "it did not say who it is: " + why);
   } else {
     // As one of the job may that has given up waiting, or has ended.
     log_.note_visit(place->from, StrangerLog::kWithoutAWord);

@@ -193,7 +193,7 @@ void TcpMeeting::accept_next() {
     if (const std::optional<Clock::time_point> until = make_room()) return accept_at(*until);
     tcp::endpoint from;
     tcp::socket socket(io_);
-    error = accept_waiting(acceptor_, socket, from);
+    error = accept_waiting(acceptor_.native_handle(), socket, from);
     if (!error) {
       exhausted_since_.reset();
       greet(std::move(socket), from);

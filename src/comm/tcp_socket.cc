@@ -45,14 +45,10 @@ std::error_code open_acceptor(tcp::acceptor& acceptor, const tcp& protocol) {
   return own(acceptor, protocol, open_fd(protocol));
 }
 
-std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp::endpoint& from,
+std::error_code accept_waiting(int listening, tcp::socket& socket, tcp::endpoint& from,
                                bool (*may_begin)(std::string_view first)) {
-  std::error_code error;
-  const tcp protocol = acceptor.local_endpoint(error).protocol();
-  if (error) return error;
   auto size = static_cast<socklen_t>(from.capacity());
-  const int fd =
-      ::accept4(acceptor.native_handle(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int fd = ::accept4(listening, from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd >= 0 && may_begin != nullptr) {
     char first[8];
     const ssize_t count = ::recv(fd, first, sizeof first, MSG_PEEK);
@@ -61,7 +57,7 @@ std::error_code accept_waiting(tcp::acceptor& acceptor, tcp::socket& socket, tcp
       return {};
     }
   }
-  return own(socket, protocol, fd);
+  return own(socket, from.protocol(), fd);
 }
 
 /// Of a socket EAGAIN is no want of threads: nothing is there to be done.

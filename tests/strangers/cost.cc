@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// strangers [--turns N] [--seconds S] [--kib K] [--together]: what strangers cost a job of two workers on this machine. In turns, the job goes on while a
-/// generator of connections is aimed at its doors, while the same generator is aimed at an idle listener of another program, and while there is none; the
-/// listener takes each connection in and ends it, which is the least that a program can do. Prints the medians, and their ratios.
+/// strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together]: what strangers cost a job of two workers on this machine. In turns, the job goes on while a
+/// generator of connections is aimed at its doors, while the same generator is aimed at an idle listener of another program, at one that greets, and while there
+/// is none. The idle one takes each connection in and ends it, which is the least that a program can do; the other one is the least that waits for who may come.
+/// Prints the medians, and their ratios.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -16,6 +17,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,6 +38,7 @@ struct Arguments {
   int turns = 7;
   double seconds = 2;
   std::size_t kib = 256;
+  std::vector<std::size_t> rates = {200, 2000, 0};  // connections per second; 0: all it can make
   bool is_together = false;
 };
 
@@ -54,9 +57,11 @@ Arguments parse(int argc, char** argv) {
       arguments.seconds = std::stod(value);
     } else if (name == "--kib") {
       arguments.kib = std::stoul(value);
+    } else if (name == "--rate") {
+      arguments.rates = {std::stoul(value)};
     } else {
       throw std::invalid_argument(
-          "usage: strangers [--turns N] [--seconds S] [--kib K] [--together]");
+          "usage: strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together]");
     }
     ++i;
   }
@@ -96,6 +101,40 @@ class IdleListener {
       if (accepted >= 0) ::close(accepted);
     }
   }};
+};
+
+/// Another program's, in the place of a service that speaks first: says as much as a door of the job does, hears the first words of whoever comes, and ends it.
+class GreetingListener {
+ public:
+  [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
+
+ private:
+  void serve() const {
+    const int all = ::epoll_create1(EPOLL_CLOEXEC);
+    const auto watch = [all](int fd) {
+      epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+      (void)::epoll_ctl(all, EPOLL_CTL_ADD, fd, &event);
+    };
+    watch(listener_.descriptor());
+    const std::string greeting(45, 'x');
+    for (;;) {
+      epoll_event event{};
+      if (::epoll_wait(all, &event, 1, -1) != 1) continue;
+      if (event.data.fd == listener_.descriptor()) {
+        const int accepted =
+            ::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (accepted < 0) continue;
+        (void)::send(accepted, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+        watch(accepted);
+      } else {
+        char words[64];
+        (void)::recv(event.data.fd, words, sizeof words, 0);
+        ::close(event.data.fd);
+      }
+    }
+  }
+  testing::LoopbackListener listener_{4096};
+  Child child_{[this] { serve(); }};
 };
 
 /// The doors of the job that answer: each stranger there is the job's work, not the kernel's alone.
@@ -145,28 +184,31 @@ int measure(const Arguments& arguments) {
   if (!job.await_rounds(10)) throw std::runtime_error("the job does not run: " + job.printed());
   const std::vector<std::uint16_t> doors = answering_doors(job, 2);
   const IdleListener listener;
+  const GreetingListener greeter;
   fmt::print("2 workers, {}, all-reduce of {} KiB; {} doors; {} turns of {} s each\n",
              arguments.is_together ? "shared memory" : "TCP over loopback", arguments.kib,
              doors.size(), arguments.turns, arguments.seconds);
-  fmt::print("{:>14} {:>16} {:>16} {:>16} {:>14} {:>14}\n", "connections/s", "none (us)",
-             "listener (us)", "job (us)", "job/listener", "job/none");
-  for (const std::size_t per_second : {std::size_t{200}, std::size_t{2000}, std::size_t{0}}) {
+  fmt::print("{:>14} {:>16} {:>16} {:>16} {:>16} {:>13} {:>12}\n", "connections/s", "none (us)",
+             "listener (us)", "greeter (us)", "job (us)", "job/listener", "job/greeter");
+  for (const std::size_t per_second : arguments.rates) {
     std::vector<double> none;
     std::vector<double> other;
+    std::vector<double> greeting;
     std::vector<double> own;
     for (int turn = 0; turn < arguments.turns; ++turn) {
       std::vector<std::pair<std::vector<double>*, std::vector<std::uint16_t>>> order = {
-          {&none, {}}, {&other, {listener.port()}}, {&own, doors}};
-      std::rotate(order.begin(), order.begin() + turn % 3, order.end());
+          {&none, {}}, {&other, {listener.port()}}, {&greeting, {greeter.port()}}, {&own, doors}};
+      std::rotate(order.begin(), order.begin() + turn % 4, order.end());
       for (const auto& [times, ports] : order) {
         times->push_back(time_of_call(job, ports, per_second, arguments.seconds));
       }
     }
-    fmt::print(
-        "{:>14} {:>9.1f} x{:<5.2f} {:>9.1f} x{:<5.2f} {:>9.1f} x{:<5.2f} {:>14.3f} {:>14.3f}\n",
-        per_second == 0 ? "all it can" : std::to_string(per_second), median(none), spread(none),
-        median(other), spread(other), median(own), spread(own), median(own) / median(other),
-        median(own) / median(none));
+    fmt::print("{:>14}", per_second == 0 ? "all it can" : std::to_string(per_second));
+    for (const auto& times : {none, other, greeting, own}) {
+      fmt::print(" {:>9.1f} x{:<5.2f}", median(times), spread(times));
+    }
+    fmt::print(" {:>13.3f} {:>12.3f}\n", median(own) / median(other),
+               median(own) / median(greeting));
     (void)std::fflush(stdout);
   }
   const std::vector<int> results = job.finish();

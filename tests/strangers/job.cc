@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -263,6 +264,7 @@ pid_t Job::start(int rank) {
                              ::setresuid(user->second, user->second, user->second) != 0)) {
     ::_exit(97);
   }
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody works for a test that is gone
   ::execve(program.c_str(), arguments, environment.data());
   ::_exit(99);
 }

@@ -6,8 +6,9 @@
 /// wait in the kernel, where they cost neither a descriptor nor an answer. Then:
 ///   - Nobody is kept out for good. The kernel hands out those who wait in the order in which they came, and whoever has not said who it is makes room, but not
 ///     before it had the time for it that its link needs (StrangerPlaces).
-///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, those
-///     who have come meanwhile are taken in together, kBunch after the last ones: being woken for each would cost the job more than they do.
+///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, and for
+///     kWary after one of them has talked nonsense, those who have come meanwhile are taken in together, kBunch after the last ones: being woken for each
+///     would cost the job more than they do, and most of those who speak before they are spoken to have spoken by then. One of the job comes in that much later.
 #pragma once
 
 #include <chrono>
@@ -25,6 +26,7 @@
 #include <asio/steady_timer.hpp>
 
 #include "comm/detail/control_connection.h"
+#include "comm/detail/patient_acceptor.h"
 #include "comm/detail/stranger_log.h"
 #include "comm/detail/stranger_places.h"
 
@@ -40,7 +42,8 @@ class Reception {
 
   static constexpr std::size_t kPlaces = 128;
   static constexpr std::chrono::milliseconds kLeastTime = StrangerPlaces::kLeastStay;
-  static constexpr std::chrono::milliseconds kBunch{10};
+  static constexpr std::chrono::milliseconds kBunch{20};
+  static constexpr std::chrono::milliseconds kWary{1000};
 
   Reception(asio::io_context& io, OnAnswer on_answer)
       : io_(io), on_answer_(std::move(on_answer)), look_timer_(io) {}
@@ -87,6 +90,8 @@ class Reception {
   void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
   [[nodiscard]] Places::iterator place_of(const Connection& stranger);
   void hear_end(const Connection& stranger, const std::string& why);
+  void note_stranger(const asio::ip::tcp::endpoint& from, std::string_view reason,
+                     std::string_view text);
   void note_closing(const Place& place);
   void turn_away(Place& place, std::string_view reason, std::string_view text);
 
@@ -97,12 +102,13 @@ class Reception {
   std::shared_ptr<const TlsKey> tls_;
   std::string misfit_;
   std::string want_;
-  std::optional<asio::ip::tcp::acceptor> acceptor_;
+  std::optional<PatientAcceptor> acceptor_;
   StrangerPlaces stranger_places_;  // outlives places_
   Places places_;
   asio::steady_timer look_timer_;  // waits, or else the acceptor does
   bool is_waiting_ = false;        // one of them
   bool has_put_off_ = false;       // a look that came late
+  Clock::time_point wary_until_{};
 };
 
 }  // namespace crossdevice::detail

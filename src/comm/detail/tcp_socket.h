@@ -14,11 +14,10 @@ namespace crossdevice::detail {
                                           const asio::ip::tcp& protocol);
 [[nodiscard]] std::error_code open_acceptor(asio::ip::tcp::acceptor& acceptor,
                                             const asio::ip::tcp& protocol);
-/// Takes in who waits in the kernel, if anybody does (else EAGAIN); of an acceptor that open_acceptor() has opened. `may_begin`, where whoever comes is to be spoken
+/// Takes in who waits in the kernel, if anybody does (else EAGAIN); `listening`: does not block, as those of open_acceptor(). `may_begin`, where whoever comes is to be spoken
 /// to first: whether one that has spoken before, with these first bytes, is taken in none the less. Else it is closed at once, which costs a fraction of what a socket of
 /// its own does, and `socket` stays as it was: not open.
-[[nodiscard]] std::error_code accept_waiting(asio::ip::tcp::acceptor& acceptor,
-                                             asio::ip::tcp::socket& socket,
+[[nodiscard]] std::error_code accept_waiting(int listening, asio::ip::tcp::socket& socket,
                                              asio::ip::tcp::endpoint& from,
                                              bool (*may_begin)(std::string_view first) = nullptr);
 
