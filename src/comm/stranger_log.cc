@@ -21,18 +21,22 @@ void StrangerLog::note_visit(const asio::ip::tcp::endpoint& from, std::string_vi
 
 void StrangerLog::say(Lines& lines, const asio::ip::tcp::endpoint& from, std::string_view reason,
                       std::string_view text, Clock::time_point now) const {
-  const std::string address = plain_address(from.address()).to_string();
-  std::string said = fmt::format("{} {}", address, reason);
-  if (lines.said.contains(said)) return;
+  const asio::ip::address address = plain_address(from.address());
+  const auto known = lines.said.find(address);
+  if (known != lines.said.end() && known->second.contains(reason)) return;
   if (lines.count >= kMaxLines && now < lines.last + kBetweenFurther) {
     ++lines.num_unnamed;
     return;
   }
-  if (lines.said.size() >= kMaxSaid) lines.said.clear();
-  lines.said.insert(std::move(said));
+  if (lines.num_said >= kMaxSaid) {
+    lines.said.clear();
+    lines.num_said = 0;
+  }
+  lines.said[address].emplace(reason);
+  ++lines.num_said;
   lines.last = now;
-  std::string line =
-      fmt::format("{} {} {} (port {}): {}", door_, lines.what, address, from.port(), text);
+  std::string line = fmt::format("{} {} {} (port {}): {}", door_, lines.what, address.to_string(),
+                                 from.port(), text);
   if (lines.num_unnamed != 0) {
     line += fmt::format("; {} before it are not named", std::exchange(lines.num_unnamed, 0));
   }

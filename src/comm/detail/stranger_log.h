@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include <asio/ip/address.hpp>
 #include <asio/ip/tcp.hpp>
 
 #include "crossdevice/core/log.h"
@@ -53,8 +55,10 @@ class StrangerLog {
     LogSeverity severity;
     std::string_view what;  // "<door> <what> <address> ..."
     std::string_view many;  // "<door> <many> that it names one a minute from now on"
-    std::set<std::string, std::less<>> said{};
-    std::size_t count = 0;
+    /// Reasons, by address.
+    std::map<asio::ip::address, std::set<std::string, std::less<>>> said{};
+    std::size_t num_said = 0;  // reasons of all addresses
+    std::size_t count = 0;     // lines
     std::size_t num_unnamed = 0;
     Clock::time_point last{};
   };
