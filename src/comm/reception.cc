@@ -21,6 +21,11 @@ using asio::ip::tcp;
 
 constexpr std::chrono::seconds kHandshakeTime{5};
 constexpr std::chrono::milliseconds kPause{20};
+/// A look that comes so late has stood still.
+constexpr std::chrono::milliseconds kLate{10};
+/// With TLS whoever comes speaks first.
+bool begins_anyhow(std::string_view /*first*/) { return true; }
+
 /// So many at a time are no crowd.
 constexpr std::size_t kFew = 16;
 /// So many are taken in at once; then what those who are here have said is heard, before more are taken in or somebody is sent away for having said nothing.
@@ -87,7 +92,7 @@ void Reception::Place::send_away() {
   if (const Connection leaving = refused.lock()) leaving->close();
 }
 
-/// Not one of the job, or one that does not know how.
+/// Whoever is turned away, most of whom are not of the job: others may follow.
 void Reception::note_stranger(const tcp::endpoint& from, std::string_view reason,
                               std::string_view text) {
   wary_until_ = Clock::now() + kWary;
@@ -128,7 +133,10 @@ void Reception::await_next() {
     is_waiting_ = false;
     if (!error) look();
   });
-  if (trouble) return look_at(Clock::now() + kPause);  // no memory
+  if (trouble) {
+    wary_until_ = Clock::now() + kWary;  // looks instead, and asks again later
+    return look_at(Clock::now() + kBunch);
+  }
   is_waiting_ = true;
 }
 
@@ -148,7 +156,7 @@ void Reception::look_at(Clock::time_point when) {
     const Clock::time_point now = Clock::now();
     stranger_places_.note_delay(now - when, now);
     // After a standstill what has come meanwhile is heard before somebody is sent away for having said nothing.
-    if (now - when >= kBunch && !std::exchange(has_put_off_, true)) return look_at(now);
+    if (now - when >= kLate && !std::exchange(has_put_off_, true)) return look_at(now);
     has_put_off_ = false;
     look();
   });
@@ -162,11 +170,12 @@ void Reception::look() {
     tcp::socket socket(io_);
     tcp::endpoint from;
     // One of the job speaks when it has heard the challenge; or begins TLS, and hears that it is not spoken here.
-    const std::error_code error = accept_waiting(acceptor_->native_handle(), socket, from,
-                                                 tls_ == nullptr ? is_tls : nullptr);
+    Arrival arrival = Arrival::WAITS;
+    const std::error_code error = accept_waiting(acceptor_->native_handle(), socket, from, &arrival,
+                                                 tls_ == nullptr ? is_tls : begins_anyhow);
     want_ = is_exhaustion(error) ? error.message() : "";
     if (!error) {
-      receive(std::move(socket), from);
+      receive(std::move(socket), from, arrival);
     } else if (error == asio::error::would_block || error == asio::error::try_again) {
       const Clock::time_point now = Clock::now();
       return places_.size() > kFew || now < wary_until_ ? look_at(now + kBunch) : await_next();
@@ -179,11 +188,12 @@ void Reception::look() {
 }
 
 /// Where nobody is behind it to hear of an error, a stranger is turned away, and may come again.
-void Reception::receive(tcp::socket socket, const tcp::endpoint& from) {
+void Reception::receive(tcp::socket socket, const tcp::endpoint& from, Arrival arrival) {
   try {
-    if (socket.is_open()) return greet(std::move(socket), from);
+    if (arrival == Arrival::WAITS) return greet(std::move(socket), from);
     places_.push_back(
         {.from = from, .place = {stranger_places_, from.address(), Clock::now(), kLeastTime}});
+    if (arrival == Arrival::HAS_GONE) return log_.note_visit(from, StrangerLog::kWithoutAWord);
     note_stranger(from, "nonsense", "it did not say who it is: it spoke before it was spoken to");
   } catch (const std::exception& error) {
     log_once("reception", LogSeverity::WARNING,

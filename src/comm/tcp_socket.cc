@@ -35,6 +35,11 @@ int open_fd(const tcp& protocol) {
   return ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 }
 
+int accept_fd(int listening, tcp::endpoint& from) {
+  auto size = static_cast<socklen_t>(from.capacity());
+  return ::accept4(listening, from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
 }  // namespace
 
 std::error_code open_socket(tcp::socket& socket, const tcp& protocol) {
@@ -45,19 +50,26 @@ std::error_code open_acceptor(tcp::acceptor& acceptor, const tcp& protocol) {
   return own(acceptor, protocol, open_fd(protocol));
 }
 
-std::error_code accept_waiting(int listening, tcp::socket& socket, tcp::endpoint& from,
-                               bool (*may_begin)(std::string_view first)) {
-  auto size = static_cast<socklen_t>(from.capacity());
-  const int fd = ::accept4(listening, from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd >= 0 && may_begin != nullptr) {
-    char first[8];
-    const ssize_t count = ::recv(fd, first, sizeof first, MSG_PEEK);
-    if (count > 0 && !may_begin({first, static_cast<std::size_t>(count)})) {
-      ::close(fd);
-      return {};
-    }
-  }
+std::error_code accept_waiting(int listening, tcp::socket& socket, tcp::endpoint& from) {
+  const int fd = accept_fd(listening, from);
   return own(socket, from.protocol(), fd);
+}
+
+std::error_code accept_waiting(int listening, tcp::socket& socket, tcp::endpoint& from,
+                               Arrival* arrival, bool (*may_begin)(std::string_view first)) {
+  *arrival = Arrival::WAITS;
+  const int fd = accept_fd(listening, from);
+  if (fd < 0) return last_error();
+  char first[8];
+  const ssize_t count = ::recv(fd, first, sizeof first, MSG_PEEK);
+  if (count > 0) {
+    if (!may_begin({first, static_cast<std::size_t>(count)})) *arrival = Arrival::HAS_SPOKEN;
+  } else if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    *arrival = Arrival::HAS_GONE;
+  }
+  if (*arrival == Arrival::WAITS) return own(socket, from.protocol(), fd);
+  ::close(fd);
+  return {};
 }
 
 /// Of a socket EAGAIN is no want of threads: nothing is there to be done.

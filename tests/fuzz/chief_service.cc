@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers and workers at a chief's door, over real connections: what they send is cut and mutated by the fuzzer, proofs are made where it says so.
-// Nobody is welcomed, or told anything but a challenge and a refusal, who has not proved that it holds the secret for this very connection. Time is what
-// the input says: whoever is to be waited for is so for ever, or not at all.
+// Nobody is welcomed, or told anything but a challenge and a refusal, who has not proved that it holds the secret for this very connection. Between two deeds of
+// others as much time passes as the door needs to look at them; otherwise time is what the input says: whoever is to be waited for is so for ever, or not at all.
 #include "comm/detail/chief_service.h"
 
 #include <chrono>
@@ -15,7 +15,9 @@
 #include "crossdevice/core/version.h"
 
 #include "comm/detail/listening_socket.h"
+#include "comm/detail/reception.h"
 #include "comm/detail/wire.h"
+#include "fuzz/clock_ahead.h"
 #include "fuzz/frames_heard.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/raw_socket.h"
@@ -149,11 +151,10 @@ class Scene {
     say(client, ControlKind::EXCHANGE, message.encode());
   }
 
-  /// Until nothing happens any more.
+  /// Until nothing happens any more, and whoever has come was looked at: a little later after nonsense.
   void settle() {
-    while (io_.poll() > 0) {
-    }
-    io_.restart();
+    fuzz::ClockAhead::pass(io_, Reception::kBunch);
+    fuzz::ClockAhead::pass(io_, Reception::kBunch);  // a look that comes late is put off once
     for (Client& each : clients_) {
       each.heard.add(each.socket.hear());
       while (const std::optional<Frame> frame = each.heard.next()) {

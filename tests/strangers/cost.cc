@@ -4,6 +4,7 @@
 /// is none. The idle one takes each connection in and ends it, which is the least that a program can do; the other one is the least that waits for who may come.
 /// Prints the medians, and their ratios.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -161,20 +163,37 @@ double spread(const std::vector<double>& values) {
   return *most / *least;
 }
 
-/// Microseconds per all-reduce while the generator runs.
-double time_of_call(const Job& job, const std::vector<std::uint16_t>& ports, std::size_t per_second,
-                    double seconds) {
+/// Of each turn.
+struct Turns {
+  std::vector<double> time_of_call;  // in microseconds
+  std::vector<double> per_second;    // connections that the generator has made
+};
+
+/// Lets the job go on while the generator runs.
+void take_turn(const Job& job, const std::vector<std::uint16_t>& ports, std::size_t per_second,
+               double seconds, Turns& turns) {
+  // Shared with the generator.
+  static auto* const num_begun = static_cast<std::atomic<std::uint64_t>*>(
+      ::mmap(nullptr, sizeof(std::atomic<std::uint64_t>), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  if (num_begun == MAP_FAILED) throw std::runtime_error("no shared memory");
   std::optional<Child> generator;
   if (!ports.empty()) {
-    generator.emplace(
-        [&] { (void)flood({.ports = ports, .per_second = per_second}, [] { return false; }); });
+    generator.emplace([&] {
+      (void)flood({.ports = ports, .per_second = per_second, .num_begun = num_begun},
+                  [] { return false; });
+    });
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is under way
-  const std::uint64_t before = job.rounds(0);
+  const std::uint64_t calls_before = job.rounds(0);
+  const std::uint64_t begun_before = num_begun->load();
   const Clock::time_point begin = Clock::now();
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-  return time.count() / static_cast<double>(std::max<std::uint64_t>(job.rounds(0) - before, 1));
+  const std::uint64_t num_calls = std::max<std::uint64_t>(job.rounds(0) - calls_before, 1);
+  turns.time_of_call.push_back(time.count() / static_cast<double>(num_calls));
+  turns.per_second.push_back(static_cast<double>(num_begun->load() - begun_before) * 1e6 /
+                             time.count());
 }
 
 int measure(const Arguments& arguments) {
@@ -188,27 +207,30 @@ int measure(const Arguments& arguments) {
   fmt::print("2 workers, {}, all-reduce of {} KiB; {} doors; {} turns of {} s each\n",
              arguments.is_together ? "shared memory" : "TCP over loopback", arguments.kib,
              doors.size(), arguments.turns, arguments.seconds);
-  fmt::print("{:>14} {:>16} {:>16} {:>16} {:>16} {:>13} {:>12}\n", "connections/s", "none (us)",
-             "listener (us)", "greeter (us)", "job (us)", "job/listener", "job/greeter");
+  fmt::print("{:>14} {:>16} {:>16} {:>16} {:>16} {:>13} {:>12}   {}\n", "connections/s",
+             "none (us)", "listener (us)", "greeter (us)", "job (us)", "job/listener",
+             "job/greeter", "connections/s came to each");
   for (const std::size_t per_second : arguments.rates) {
-    std::vector<double> none;
-    std::vector<double> other;
-    std::vector<double> greeting;
-    std::vector<double> own;
+    Turns none;
+    Turns other;
+    Turns greeting;
+    Turns own;
     for (int turn = 0; turn < arguments.turns; ++turn) {
-      std::vector<std::pair<std::vector<double>*, std::vector<std::uint16_t>>> order = {
+      std::vector<std::pair<Turns*, std::vector<std::uint16_t>>> order = {
           {&none, {}}, {&other, {listener.port()}}, {&greeting, {greeter.port()}}, {&own, doors}};
       std::rotate(order.begin(), order.begin() + turn % 4, order.end());
-      for (const auto& [times, ports] : order) {
-        times->push_back(time_of_call(job, ports, per_second, arguments.seconds));
+      for (const auto& [turns, ports] : order) {
+        take_turn(job, ports, per_second, arguments.seconds, *turns);
       }
     }
     fmt::print("{:>14}", per_second == 0 ? "all it can" : std::to_string(per_second));
-    for (const auto& times : {none, other, greeting, own}) {
-      fmt::print(" {:>9.1f} x{:<5.2f}", median(times), spread(times));
+    for (const Turns* const each : {&none, &other, &greeting, &own}) {
+      fmt::print(" {:>9.1f} x{:<5.2f}", median(each->time_of_call), spread(each->time_of_call));
     }
-    fmt::print(" {:>13.3f} {:>12.3f}\n", median(own) / median(other),
-               median(own) / median(greeting));
+    const double time = median(own.time_of_call);
+    fmt::print(" {:>13.3f} {:>12.3f}   {:.0f}, {:.0f}, {:.0f}\n", time / median(other.time_of_call),
+               time / median(greeting.time_of_call), median(other.per_second),
+               median(greeting.per_second), median(own.per_second));
     (void)std::fflush(stdout);
   }
   const std::vector<int> results = job.finish();

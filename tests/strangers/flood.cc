@@ -106,6 +106,7 @@ FloodCounts flood(const FloodOptions& options, const std::function<bool()>& is_o
         ++counts.failed;
       } else {
         open.push_back({.fd = fd, .since = Clock::now(), .number = number});
+        if (options.num_begun != nullptr) options.num_begun->fetch_add(1);
       }
       ++number;
     }

@@ -3,6 +3,7 @@
 /// without a proof, each in turn.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,8 @@ struct FloodOptions {
   std::size_t at_once = 64;
   /// How long one stays that the other side does not end; then it is reset, so that no port is used up.
   std::chrono::milliseconds stay{20};
-  std::size_t per_second = 0;  // 0: as many as it can
+  std::size_t per_second = 0;                       // 0: as many as it can
+  std::atomic<std::uint64_t>* num_begun = nullptr;  // counts connections while it goes on
 };
 
 struct FloodCounts {

@@ -26,7 +26,8 @@ namespace crossdevice {
 ///
 /// Ranks    collective over `cluster`.
 /// Errors   as Cluster::all_gather_bytes(). UnavailableError, on all members: one has no UCX, or it cannot start, or CROSSDEVICE_TLS=1 is set; says who and why.
-///          ResourceExhaustedError, on all members: one lacks file descriptors or memory that UCX takes; can be tried again.
+///          ResourceExhaustedError, on all members: one lacks file descriptors or memory that UCX takes, which is asked first, also where there is no
+///          UCX; can be tried again.
 /// Memory   of the caller's nothing is given to UCX: bytes are copied into frames and out of them. 512 KiB per connected peer. UCX has a thread of its own.
 /// Time     the destructor waits up to 0.4 s until what was sent has left.
 /// Cost     a message is one frame per 7,936 bytes, each with a head of 128 bytes.

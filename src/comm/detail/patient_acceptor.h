@@ -3,9 +3,11 @@
 /// the thread, whether it is wanted then or not.
 #pragma once
 
+#include <new>
 #include <system_error>
 #include <utility>
 
+#include <asio/error.hpp>
 #include <asio/ip/tcp.hpp>
 #include <unistd.h>
 
@@ -35,9 +37,10 @@ class PatientAcceptor {
     return unwatched_ >= 0 ? unwatched_ : acceptor_.native_handle();
   }
 
-  /// Calls `handler`, once, when somebody is there; or, with an error, when it is closed. Returns why it cannot: `handler` then is not called.
+  /// Calls `handler`, once, when somebody is there; or, with an error, when it is closed. Returns why it cannot, for want of memory or of room in the kernel's epoll
+  /// sets: `handler` then is not called. Not to be tried again at once: Asio keeps what it had made for it.
   template <class Handler>
-  [[nodiscard]] std::error_code async_wait(Handler&& handler) {
+  [[nodiscard]] std::error_code async_wait(Handler&& handler) try {
     if (unwatched_ >= 0) {
       std::error_code error;
       acceptor_.assign(protocol_, unwatched_, error);
@@ -46,6 +49,8 @@ class PatientAcceptor {
     }
     acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, std::forward<Handler>(handler));
     return {};
+  } catch (const std::bad_alloc&) {
+    return asio::error::no_memory;
   }
   /// Until the next async_wait(); nobody waits.
   void look_away() {

@@ -7,8 +7,8 @@
 ///   - Nobody is kept out for good. The kernel hands out those who wait in the order in which they came, and whoever has not said who it is makes room, but not
 ///     before it had the time for it that its link needs (StrangerPlaces).
 ///   - Strangers cost the job so many handshakes per second and no more, however many they are and whatever they say. Where there are more than some, and for
-///     kWary after one of them has talked nonsense, those who have come meanwhile are taken in together, kBunch after the last ones: being woken for each
-///     would cost the job more than they do, and most of those who speak before they are spoken to have spoken by then. One of the job comes in that much later.
+///     kWary after one was turned away, those who have come meanwhile are taken in together, kBunch after the last ones: being woken for each would cost the
+///     job more than they do, and without TLS most of those who speak before they are spoken to have spoken by then, or gone. One of the job comes in that much later.
 #pragma once
 
 #include <chrono>
@@ -29,6 +29,7 @@
 #include "comm/detail/patient_acceptor.h"
 #include "comm/detail/stranger_log.h"
 #include "comm/detail/stranger_places.h"
+#include "comm/detail/tcp_socket.h"
 
 namespace crossdevice::detail {
 
@@ -85,7 +86,7 @@ class Reception {
   void look_at(Clock::time_point when);
   void look();
   [[nodiscard]] std::optional<Clock::time_point> make_room();
-  void receive(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
+  void receive(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from, Arrival arrival);
   void greet(asio::ip::tcp::socket socket, const asio::ip::tcp::endpoint& from);
   void hear(const Connection& stranger, const Nonce& challenge, const Frame& answer);
   [[nodiscard]] Places::iterator place_of(const Connection& stranger);

@@ -31,7 +31,7 @@ std::mutex& opening() {
   return *mutex;
 }
 
-/// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread; the loader has no code for want.
+/// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread; and where the loader lacks one, it has no code that says so.
 void require_descriptors() {
   constexpr std::size_t kNeeded = 64;  // more than it takes
   std::vector<std::unique_ptr<Descriptor>> probes;
