@@ -83,7 +83,7 @@ Works works() {
 /// In the place of a launcher that gives each worker its own.
 JoinOptions prepare(const std::string& work) {
   // NOLINTBEGIN(concurrency-mt-unsafe): no other thread is there
-  const std::string rank = std::getenv(kRankVariable);
+  const std::string rank = process_environment()(kRankVariable).value_or("");
   if (work == "disagree" && rank != "0") ::setenv(kVariable, rank == "1" ? "tcp" : "ucx", 1);
   if (work == "load UCX without descriptors") {
     ::setenv(kVariable, "ucx", 1);

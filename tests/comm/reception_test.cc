@@ -353,6 +353,7 @@ TEST_P(DoorTest, WhoHasBegunAndWaitsIsRefusedWhenItCloses) {
       key_ ? std::string("\x16\x03\x01", 3) : std::string("\x10\0", 2),
       key_ ? std::string("\x16") : encode_frame(ControlKind::HELLO, "hello").substr(0, 7)};
   std::vector<tcp::socket> strangers;
+  strangers.reserve(words.size());
   for (const std::string& each : words) strangers.push_back(begin(each));
   // So that they have had the time for more; and not so long that they are late.
   const auto end = std::chrono::steady_clock::now() + StrangerPlaces::kLongestStay;
