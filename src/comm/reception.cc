@@ -23,9 +23,6 @@ constexpr std::chrono::seconds kHandshakeTime{5};
 constexpr std::chrono::milliseconds kPause{20};
 /// A look that comes so late has stood still.
 constexpr std::chrono::milliseconds kLate{10};
-/// With TLS whoever comes speaks first.
-bool begins_anyhow(std::string_view /*first*/) { return true; }
-
 /// So many at a time are no crowd.
 constexpr std::size_t kFew = 16;
 /// So many are taken in at once; then what those who are here have said is heard, before more are taken in or somebody is sent away for having said nothing.
@@ -169,10 +166,10 @@ void Reception::look() {
     if (const std::optional<Clock::time_point> until = make_room()) return look_at(*until);
     tcp::socket socket(io_);
     tcp::endpoint from;
-    // One of the job speaks when it has heard the challenge; or begins TLS, and hears that it is not spoken here.
     Arrival arrival = Arrival::WAITS;
+    // One of the job speaks when it has heard the challenge; or begins TLS, and hears that it is not spoken here.
     const std::error_code error = accept_waiting(acceptor_->native_handle(), socket, from, &arrival,
-                                                 tls_ == nullptr ? is_tls : begins_anyhow);
+                                                 tls_ == nullptr ? is_tls : nullptr);
     want_ = is_exhaustion(error) ? error.message() : "";
     if (!error) {
       receive(std::move(socket), from, arrival);

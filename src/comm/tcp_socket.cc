@@ -63,7 +63,8 @@ std::error_code accept_waiting(int listening, tcp::socket& socket, tcp::endpoint
   char first[8];
   const ssize_t count = ::recv(fd, first, sizeof first, MSG_PEEK);
   if (count > 0) {
-    if (!may_begin({first, static_cast<std::size_t>(count)})) *arrival = Arrival::HAS_SPOKEN;
+    const bool waits = may_begin == nullptr || may_begin({first, static_cast<std::size_t>(count)});
+    if (!waits) *arrival = Arrival::HAS_SPOKEN;
   } else if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
     *arrival = Arrival::HAS_GONE;
   }

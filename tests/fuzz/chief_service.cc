@@ -174,6 +174,7 @@ class Scene {
     }
   }
 
+  const fuzz::ClockAhead clock_;  // what has passed is forgotten with the scene
   fuzz::Input& input_;
   asio::io_context io_{1};
   std::shared_ptr<ListeningSocket> listener_;

@@ -27,7 +27,8 @@ enum class Arrival : std::uint8_t {
 };
 
 /// The same where whoever comes is to be spoken to first. Who does not wait for that is closed at once, which costs a fraction of what a socket of its own does, and
-/// `socket` stays as it was: not open. `may_begin`: whether one that has spoken, with these first bytes, counts as one that waits.
+/// `socket` stays as it was: not open. `may_begin`: whether one that has spoken, with these first bytes, counts as one that waits; null: it
+/// does whatever it has said.
 [[nodiscard]] std::error_code accept_waiting(int listening, asio::ip::tcp::socket& socket,
                                              asio::ip::tcp::endpoint& from, Arrival* arrival,
                                              bool (*may_begin)(std::string_view first));
