@@ -41,8 +41,9 @@ crossdevice-run itself is killed.
 are. Workers on this machine (localhost, its own names and addresses) are started directly. For every other host one remote shell runs
 crossdevice-run there, which must be the same version, at the same path or in the PATH; the shell must log in without asking. Workers begin in this
 directory, which must be there too, and find the host's own variables and, of this environment, CROSSDEVICE_*, NCCL_* and what -x names. The secret
-and all else go over the shell's standard input. When this program or the connection ends, the workers there end too. Rank 0 listens on the first host,
-at an address the others must reach.
+and all else go over the shell's standard input. When this program or the connection ends, the workers there end too; where a cut network or a
+crash keeps a host from hearing of it, or this program is suspended, after --host-silence-seconds. Rank 0 listens on the first host, at an address the
+others must reach.
 
 --trace: each worker writes a file beside FILE, which become one when the job has ended; those of other machines are brought here
 before. Their clocks are compared with rank 0's while the job runs, and their times are moved by that; by the system's clocks where they never were.
@@ -59,7 +60,7 @@ otherwise, 128 + S where signal S ended it. A worker that has crashed or was kil
 are wrong, 3 the job could not be started; 126 and 127 the program cannot be run, or is not there. 141 the reader of the output is gone.)";
 
 void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
-                      std::string& hostfile) {
+                      std::string& hostfile, double& silence_seconds) {
   CLI::Option* const list =
       app.add_option("--hosts", hosts, "Hosts and their slots: A:4,B:4 or A,B or USER@A:2");
   app.add_option("--hostfile", hostfile,
@@ -73,6 +74,11 @@ void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
       ->capture_default_str();
   app.add_option("--port", arguments.port, "Where rank 0 listens, with --hosts (default: any port)")
       ->check(CLI::Range(1, kMaxPort));
+  app.add_option("--host-silence-seconds", silence_seconds,
+                 "Another host's workers end when it has heard nothing of this program for so "
+                 "long, with --hosts (0: never)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   app.add_option("-x,--export", arguments.exported,
                  "NAME or NAME=VALUE: a variable for every worker; may be repeated")
       ->allow_extra_args(false);
@@ -151,6 +157,7 @@ double bits_per_second(const std::string& rate) {
 std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   Arguments arguments;
   double grace_seconds = arguments.grace.count();
+  double silence_seconds = arguments.silence.count();
   std::string hosts;
   std::string hostfile;
   bool is_plain = false;
@@ -179,7 +186,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   app.add_option("--rate", arguments.rate,
                  "Limit each namespace's link, each way: 200mbit, 1gbit (with --netns)");
   add_trace_options(app, arguments);
-  add_host_options(app, arguments, hosts, hostfile);
+  add_host_options(app, arguments, hosts, hostfile, silence_seconds);
 
   // What follows "--" is the program's own, whatever it looks like.
   const char* const* const end = argv + argc;
@@ -206,8 +213,10 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   if (arguments.hosts.empty() && arguments.port > 0) {
     throw programs::ArgumentError("--port needs --hosts");
   }
-  if (arguments.hosts.empty() && app.count("--remote-shell") > 0) {
-    throw programs::ArgumentError("--remote-shell needs --hosts");
+  for (const char* const name : {"--remote-shell", "--host-silence-seconds"}) {
+    if (arguments.hosts.empty() && app.count(name) > 0) {
+      throw programs::ArgumentError(fmt::format("{} needs --hosts", name));
+    }
   }
   if (arguments.hosts.empty() && arguments.num_workers > kMaxWorkers) {
     throw programs::ArgumentError(
@@ -220,6 +229,7 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
   }
   arguments.command.assign(separator + 1, end);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
+  arguments.silence = std::chrono::duration<double>(silence_seconds);
   if (keeps_going) arguments.when_one_fails = WhenOneFails::KEEP_GOING;
   if (binds) arguments.binding = Binding::OWN_CORES;
   if (binds && !arguments.hosts.empty()) {

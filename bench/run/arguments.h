@@ -26,9 +26,10 @@ enum class Binding : bool { NONE, OWN_CORES };
 
 struct Arguments {
   int num_workers = 1;
-  std::chrono::duration<double> grace{5};  ///< between SIGTERM and SIGKILL
-  int num_namespaces = 0;                  ///< 0: none, the workers run where this program runs
-  std::string rate;                        ///< as tc takes it, "1gbit"; empty: no limit
+  std::chrono::duration<double> grace{5};     ///< between SIGTERM and SIGKILL
+  std::chrono::duration<double> silence{60};  ///< after which another host's workers end; 0: never
+  int num_namespaces = 0;                     ///< 0: none, the workers run where this program runs
+  std::string rate;                           ///< as tc takes it, "1gbit"; empty: no limit
   RankPrefix rank_prefix = RankPrefix::ALL_OUTPUT;
   WhenOneFails when_one_fails = WhenOneFails::STOP_THE_OTHERS;
   Binding binding = Binding::NONE;

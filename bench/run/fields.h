@@ -16,6 +16,9 @@ class BadFields : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// For alarm() on another host, while a message is awaited: who should send it is gone then, and nobody is left to be told.
+inline constexpr unsigned kPatienceSeconds = 300;
+
 void append_field(std::string& bytes, std::string_view text);
 /// How many there are, and each.
 void append_fields(std::string& bytes, const std::vector<std::string>& texts);

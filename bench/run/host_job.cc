@@ -10,7 +10,10 @@
 namespace crossdevice::run {
 namespace {
 
-constexpr double kMaxGraceSeconds = 1e6;
+constexpr double kMaxSeconds = 1e6;
+
+/// Not a number is no more than anything.
+bool is_time(double seconds) { return seconds >= 0 && seconds <= kMaxSeconds; }
 
 /// Errors   also BadFields.
 HostJob job_of(FieldReader fields) {
@@ -20,6 +23,7 @@ HostJob job_of(FieldReader fields) {
     *number = fields.take_number<int>();
   }
   job.grace_seconds = fields.take_number<double>();
+  job.silence_seconds = fields.take_number<double>();
   job.is_plain = fields.take() == "1";
   job.keeps_going = fields.take() == "1";
   for (std::string* text : {&job.chief_address, &job.secret, &job.directory}) *text = fields.take();
@@ -28,9 +32,8 @@ HostJob job_of(FieldReader fields) {
   const bool has_ranks = job.first_rank >= 0 && job.num_local_workers >= 1 &&
                          job.num_workers >= job.num_local_workers &&
                          job.first_rank <= job.num_workers - job.num_local_workers;
-  // Not a number is no more than anything.
-  const bool has_grace = job.grace_seconds >= 0 && job.grace_seconds <= kMaxGraceSeconds;
-  if (!has_ranks || !has_grace || job.command.empty() || !fields.is_at_end()) {
+  const bool has_times = is_time(job.grace_seconds) && is_time(job.silence_seconds);
+  if (!has_ranks || !has_times || job.command.empty() || !fields.is_at_end()) {
     throw BadFields("no job");
   }
   return job;
@@ -45,6 +48,7 @@ std::string encode(const HostJob& job) {
     append_field(fields, std::to_string(number));
   }
   append_field(fields, fmt::format("{}", job.grace_seconds));
+  append_field(fields, fmt::format("{}", job.silence_seconds));
   append_field(fields, job.is_plain ? "1" : "0");
   append_field(fields, job.keeps_going ? "1" : "0");
   for (const std::string& text : {job.chief_address, job.secret, job.directory}) {

@@ -14,6 +14,7 @@ struct HostJob {
   int num_local_workers = 1;
   int num_workers = 1;
   double grace_seconds = 5;
+  double silence_seconds = 60;  ///< who has heard nothing for so long is alone; 0: never
   bool is_plain = false;
   bool keeps_going = false;
   std::string chief_address;

@@ -58,6 +58,7 @@ HostJob job_for(const HostShare& share, const Arguments& arguments) {
   job.num_local_workers = share.num_workers;
   job.num_workers = arguments.num_workers;
   job.grace_seconds = arguments.grace.count();
+  job.silence_seconds = arguments.silence.count();
   job.is_plain = arguments.rank_prefix == RankPrefix::ERROR_OUTPUT;
   job.keeps_going = arguments.when_one_fails == WhenOneFails::KEEP_GOING;
   job.directory = std::filesystem::current_path();

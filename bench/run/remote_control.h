@@ -18,7 +18,7 @@ class RemoteControl {
   [[nodiscard]] bool is_open() const { return pipe_.is_open(); }
   [[nodiscard]] int fd() const { return pipe_.get(); }
   [[nodiscard]] bool has_unsent() const { return sent_ != bytes_.size(); }
-  /// Queues a signal's number, one byte.
+  /// Queues a signal's number, one byte; 0 says only that this end is still there.
   void signal(int number);
   /// Writes what the pipe takes.
   void write_some();

@@ -292,8 +292,10 @@ void let_signals_through() {
 int run_trace_agent() {
   std::string path;
   std::set<int> ranks;
+  ::alarm(kPatienceSeconds);
   try {
     const std::string message = receive_message(STDIN_FILENO);
+    ::alarm(0);
     FieldReader fields(message);
     take_version(fields);
     path = fields.take();
@@ -311,6 +313,7 @@ int run_trace_agent() {
   append_field(end, "");
   write_all(end);
   char answer = 0;
+  ::alarm(kPatienceSeconds);
   try {
     read_exactly(STDIN_FILENO, &answer, 1);
   } catch (const BadFields&) {

@@ -31,6 +31,7 @@ constexpr milliseconds kMinGrace{100};
 constexpr std::chrono::seconds kRemoteGrace{2};  // for what a remote shell still has to bring
 constexpr std::chrono::seconds kFirstWord{10};   // of a worker that is still there after the others
 constexpr std::chrono::seconds kNextWord{60};
+constexpr int kReminders = 4;      // in the time after which a host believes itself alone
 constexpr int kUnreachable = 255;  // what remote shells end with where the fault is their own
 constexpr std::size_t kReadBytes = std::size_t{64} * 1024;
 constexpr rlim_t kMaxOpenFiles = 4096;   // three pipes for each worker, and some
@@ -74,6 +75,10 @@ bool is_crash(int status, bool is_remote) {
          number == SIGILL;
 }
 
+bool is_due(const std::optional<Supervisor::Clock::time_point>& time) {
+  return time.has_value() && Supervisor::Clock::now() >= *time;
+}
+
 /// Our children, also those that we have inherited from a worker.
 std::vector<pid_t> children() {
   std::ifstream file(fmt::format("/proc/self/task/{}/children", ::getpid()));
@@ -97,6 +102,7 @@ rlimit raise_open_files() {
 
 Supervisor::Supervisor(const Arguments& arguments, const Janitor& janitor)
     : grace_(std::chrono::duration_cast<Clock::duration>(arguments.grace)),
+      silence_(std::chrono::duration_cast<Clock::duration>(arguments.silence)),
       when_one_fails_(arguments.when_one_fails),
       rank_prefix_(arguments.rank_prefix),
       janitor_(janitor),
@@ -139,6 +145,12 @@ void Supervisor::start_remote(WorkerSetting setting, const std::string& host, st
   setting.has_input = true;
   add(std::move(setting), "host " + host, LinePrefixer("", kMaxBytes), LinePrefixer("", kMaxBytes),
       std::move(job));
+  if (silence_ > Clock::duration::zero()) remind_at_ = Clock::now() + silence_ / kReminders;
+}
+
+void Supervisor::listen(int input) {
+  input_ = input;
+  if (silence_ > Clock::duration::zero()) miss_at_ = Clock::now() + silence_;
 }
 
 void Supervisor::add(WorkerSetting setting, std::string name, const LinePrefixer& out,
@@ -165,8 +177,10 @@ int Supervisor::run() {
     if (num_running_ == 0 && !is_swept_) sweep();
     if (is_swept_ && is_output_done()) break;
     wait_for_events();
-    if (kill_at_.has_value() && Clock::now() >= *kill_at_) grace_is_over();
-    if (speak_at_.has_value() && Clock::now() >= *speak_at_) speak_of_the_rest();
+    if (is_due(kill_at_)) grace_is_over();
+    if (is_due(speak_at_)) speak_of_the_rest();
+    if (is_due(remind_at_)) remind_hosts();
+    if (is_due(miss_at_)) miss_the_input();
   }
   if (exit_code_.has_value() || has_one_ended_well_) return exit_code_.value_or(0);
   return first_failure_.value_or(0);
@@ -181,9 +195,12 @@ bool Supervisor::is_output_done() const {
 }
 
 int Supervisor::timeout_milliseconds() const {
-  if (!kill_at_.has_value() && !speak_at_.has_value()) return -1;
   constexpr Clock::time_point never = Clock::time_point::max();
-  const Clock::time_point next = std::min(kill_at_.value_or(never), speak_at_.value_or(never));
+  Clock::time_point next = never;
+  for (const auto& time : {kill_at_, speak_at_, remind_at_, miss_at_}) {
+    next = std::min(next, time.value_or(never));
+  }
+  if (next == never) return -1;
   const auto left = std::chrono::ceil<milliseconds>(next - Clock::now());
   return static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, INT_MAX));
 }
@@ -261,19 +278,56 @@ void Supervisor::read_signals() {
   }
 }
 
-/// At the end of the input nobody reads our output either.
 void Supervisor::read_input() {
   std::array<unsigned char, 64> numbers{};
   const ssize_t count = ::read(input_, numbers.data(), numbers.size());
   if (count < 0 && errno == EINTR) return;
-  for (ssize_t i = 0; i < count; ++i) forward(numbers[static_cast<std::size_t>(i)]);
-  if (count > 0) return;
+  for (ssize_t i = 0; i < count; ++i) {
+    const int number = numbers[static_cast<std::size_t>(i)];
+    if (number != 0) forward(number);
+  }
+  if (count <= 0) {
+    lose_the_input();
+  } else if (miss_at_.has_value()) {
+    miss_at_ = Clock::now() + silence_;
+  }
+}
+
+/// One that could not look for so long, because it was stopped, finds in the input what has come meanwhile.
+void Supervisor::miss_the_input() {
+  pollfd polled{input_, POLLIN, 0};
+  if (::poll(&polled, 1, 0) > 0) {
+    read_input();
+    return;
+  }
+  pollfd output{err_.fd(), POLLOUT, 0};
+  if (err_.is_empty() && ::poll(&output, 1, 0) > 0) {  // somebody may be there after all
+    err_.pending() += fmt::format(
+        "crossdevice-run: nothing was heard for {} s from the crossdevice-run that has "
+        "started this host's workers; stopping them\n",
+        std::chrono::duration<double>(silence_).count());
+    err_.write_some();
+  }
+  lose_the_input();
+}
+
+/// Nobody reads our output either.
+void Supervisor::lose_the_input() {
   input_ = -1;
+  miss_at_.reset();
   is_interrupted_ = true;
   if (!exit_code_.has_value()) exit_code_ = kSignalBase + SIGHUP;
   out_.give_up();
   err_.give_up();
   stop_the_rest();
+}
+
+void Supervisor::remind_hosts() {
+  remind_at_ = Clock::now() + silence_ / kReminders;
+  for (Worker& worker : workers_) {
+    if (worker.is_running && !worker.control.has_unsent()) worker.control.signal(0);
+    worker.control.write_some();
+  }
 }
 
 void Supervisor::forward(int number) {

@@ -44,13 +44,14 @@ class Supervisor {
   ///
   /// Errors   CannotExecute, std::runtime_error.
   void start(WorkerSetting setting, int rank);
-  /// Starts the remote shell to a host, which gets `job` and then signals' numbers on its standard input. It counts as one worker whose lines have
-  /// their ranks already.
+  /// Starts the remote shell to a host, which gets `job` and then signals' numbers on its standard input, and a 0 four times in the arguments' silence. It
+  /// counts as one worker whose lines have their ranks already.
   ///
   /// Errors   as start().
   void start_remote(WorkerSetting setting, const std::string& host, std::string job);
-  /// Signals' numbers come from `input` too; where it ends, nobody is there any more to whom the job matters, and it stops.
-  void listen(int input) { input_ = input; }
+  /// Signals' numbers come from `input` too; where it ends, or brings nothing for the arguments' silence, nobody is there any more to whom the job matters,
+  /// and it stops.
+  void listen(int input);
   /// Returns the exit code of the job: 0, the first failing worker's (where the others go on: if none ends well), or 141 where nobody reads our output.
   [[nodiscard]] int run();
 
@@ -74,6 +75,9 @@ class Supervisor {
   void wait_for_events();
   void read_signals();
   void read_input();
+  void miss_the_input();
+  void lose_the_input();
+  void remind_hosts();
   void forward(int number);
   void reap();
   void ended(Worker& worker, int status);
@@ -90,6 +94,7 @@ class Supervisor {
   [[nodiscard]] int timeout_milliseconds() const;
 
   Clock::duration grace_;
+  Clock::duration silence_;  // zero: any
   WhenOneFails when_one_fails_;
   RankPrefix rank_prefix_;
   const Janitor& janitor_;
@@ -108,7 +113,9 @@ class Supervisor {
   bool may_be_consequence_ =
       false;  // the exit code is that of a worker that another one's crash may have ended
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> speak_at_;  // of who is still waited for
+  std::optional<Clock::time_point> speak_at_;   // of who is still waited for
+  std::optional<Clock::time_point> remind_at_;  // other hosts that this one is there
+  std::optional<Clock::time_point> miss_at_;    // input_
   std::optional<int> exit_code_;
   std::optional<int> first_failure_;  // of those that the others have survived
   bool has_one_ended_well_ = false;

@@ -94,12 +94,14 @@ TEST(HostListTest, TheCommandLine) {
   const auto all = parse({"--hosts", "a:4,b:2", "--", "prog"});
   ASSERT_TRUE(all.has_value());
   EXPECT_EQ(all->num_workers, 6);
-  const auto some = parse({"-n", "5", "--hosts", "a:4,b:2", "-x", "A=[1,2]", "-x", "B=", "--port",
-                           "7", "--remote-shell", "ssh -p 2222", "--", "prog"});
+  const auto some =
+      parse({"-n", "5", "--hosts", "a:4,b:2", "-x", "A=[1,2]", "-x", "B=", "--port", "7",
+             "--remote-shell", "ssh -p 2222", "--host-silence-seconds", "7.5", "--", "prog"});
   ASSERT_TRUE(some.has_value());
   EXPECT_EQ(some->num_workers, 5);
   EXPECT_EQ(some->port, 7);
   EXPECT_EQ(some->remote_shell, "ssh -p 2222");
+  EXPECT_EQ(some->silence.count(), 7.5);
   EXPECT_THAT(some->exported, ElementsAre("A=[1,2]", "B="));
   expect_refused(
       [] {
@@ -112,6 +114,11 @@ TEST(HostListTest, TheCommandLine) {
         (void)parse({"-n", "1", "--remote-shell", "ssh", "--", "prog"});
       },
       "--remote-shell needs --hosts");
+  expect_refused(
+      [] {
+        (void)parse({"-n", "1", "--host-silence-seconds", "5", "--", "prog"});
+      },
+      "--host-silence-seconds needs --hosts");
   expect_refused([] { (void)parse({"--hosts", "", "--", "prog"}); }, "--hosts");
   expect_refused(
       [] {

@@ -267,6 +267,14 @@ TEST_F(RemoteHostsTest, NothingIsLeftWhenTheLauncherIsKilled) {
   }
 }
 
+/// Its parent is crossdevice-run on that host, which could hear nothing meanwhile.
+TEST_F(RemoteHostsTest, AHostThatWasStoppedGoesOn) {
+  RunningJob job(script("a", "kill -STOP $PPID; sleep 3; kill -CONT $PPID; sleep 1; echo done",
+                        {"--host-silence-seconds", "2"}));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_EQ(job.out, "[0] done\n");
+}
+
 TEST_F(RemoteHostsTest, LongLinesAreCutOnce) {
   RunningJob job(script("a", "head -c 200000 /dev/zero | tr '\\0' x"));
   EXPECT_EQ(job.finish(), 0);

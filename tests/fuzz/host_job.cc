@@ -48,7 +48,9 @@ void check(const std::string& bytes) {
   FUZZ_EXPECT(!job.command.empty());
   FUZZ_EXPECT(job.num_local_workers >= 1 && job.first_rank >= 0);
   FUZZ_EXPECT(job.num_workers - job.first_rank >= job.num_local_workers);
-  FUZZ_EXPECT(std::isfinite(job.grace_seconds) && job.grace_seconds >= 0);
+  for (const double seconds : {job.grace_seconds, job.silence_seconds}) {
+    FUZZ_EXPECT(std::isfinite(seconds) && seconds >= 0);
+  }
   const std::string said = encode(job);
   const Descriptor again(said + "what follows");
   const HostJob same = receive_host_job(again.get());

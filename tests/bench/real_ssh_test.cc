@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// crossdevice-run --hosts over OpenSSH itself: what remote_hosts_test.cc finds with a program in its place.
+#include "bench/real_ssh.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "crossdevice/core/deadline.h"
+
+#include "bench/awaited_file.h"
+#include "bench/namespace_obstacle.h"
+#include "bench/running_job.h"
+#include "run/network_namespaces.h"
+
+namespace crossdevice::run {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+class RealSshTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = RealSsh::obstacle();
+    if (!why.empty()) GTEST_SKIP() << why;
+    ssh_.emplace();
+  }
+  [[nodiscard]] std::vector<std::string> on(const std::string& hosts,
+                                            const std::vector<std::string>& options,
+                                            const std::vector<std::string>& program) const {
+    std::vector<std::string> arguments{"--hosts", hosts, "--remote-shell", ssh_->shell()};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    arguments.emplace_back("--");
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    return arguments;
+  }
+  [[nodiscard]] std::vector<std::string> script(const std::string& hosts, const std::string& text,
+                                                const std::vector<std::string>& options = {
+                                                    "--grace-seconds", "100"}) const {
+    return on(hosts, options, {"sh", "-c", text});
+  }
+
+  std::optional<RealSsh> ssh_;
+};
+
+TEST_F(RealSshTest, EveryWorkerKnowsWhoItIs) {
+  RunningJob job(script("a:2,localhost:1,b:1",
+                        "echo ${SSH_CONNECTION:+far} $CROSSDEVICE_HOST_ID "
+                        "$CROSSDEVICE_RANK/$CROSSDEVICE_NUM_WORKERS "
+                        "$CROSSDEVICE_LOCAL_RANK/$CROSSDEVICE_LOCAL_NUM_WORKERS"));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] far a 0/4 0/2", "[1] far a 1/4 1/2",
+                                                 "[2] 2/4 0/1", "[3] far b 3/4 0/1"));
+  EXPECT_EQ(job.err, "");
+}
+
+TEST_F(RealSshTest, ArgumentsAndVariablesArriveByteForByte) {
+  std::string all;
+  for (int byte = 1; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  ::setenv("ASKED_FOR", all.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  RunningJob job(on("a", {"--plain", "-x", "ASKED_FOR"},
+                    {"sh", "-c", "printf '%s|' \"$@\" \"$ASKED_FOR\" \"$PWD\"", "name", all, ""}));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_EQ(job.out, all + "||" + all + "|" + std::filesystem::current_path().string() + "|\n");
+  ::unsetenv("ASKED_FOR");  // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST_F(RealSshTest, MuchGoesBothWays) {
+  std::vector<std::string> program{"sh", "-c", "echo $#; head -c 3000000 /dev/zero | tr '\\0' x",
+                                   "name"};
+  program.resize(14, std::string(100'000, 'x'));
+  RunningJob job(on("a,b", {}, program));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_EQ(std::count(job.out.begin(), job.out.end(), 'x'), 6'000'000);
+  EXPECT_THAT(job.out, HasSubstr("[0] 10\n"));
+  EXPECT_THAT(job.out, HasSubstr("[1] 10\n"));
+}
+
+TEST_F(RealSshTest, TheFirstFailureEndsTheJobOnAllHosts) {
+  for (const auto& [end, code] : {std::pair{"exit 7", 7}, {"kill -SEGV $$", 139}}) {
+    RunningJob job(script("localhost:1,a:2,b:1", std::string("[ $CROSSDEVICE_RANK = 3 ] && ") +
+                                                     end + "; exec sleep 1000"));
+    EXPECT_EQ(job.finish(), code) << job.err;
+    EXPECT_THAT(job.err, HasSubstr("crossdevice-run: rank 3"));
+  }
+}
+
+TEST_F(RealSshTest, SignalsGoToEveryWorker) {
+  for (const auto& [number, name] : {std::pair{SIGUSR1, "USR1"}, {SIGINT, "INT"}}) {
+    RunningJob job(script("a:2,b", std::string("trap 'echo got; exit 0' ") + name +
+                                       "; echo ready; while :; do sleep 0.02; done"));
+    ASSERT_TRUE(job.read_until("ready", 3)) << job.err;
+    job.send(number);
+    EXPECT_EQ(job.finish(), 0) << job.err;
+    EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] got", "[0] ready", "[1] got", "[1] ready",
+                                                   "[2] got", "[2] ready"));
+  }
+}
+
+TEST_F(RealSshTest, WhoIsNotLetInIsNamed) {
+  RunningJob job(script("a,stranger@b", "exec sleep 1000"));
+  EXPECT_EQ(job.finish(), 255);
+  EXPECT_THAT(job.err, HasSubstr("Permission denied"));
+  EXPECT_THAT(job.err, HasSubstr("the remote shell to host stranger@b ended with status 255"));
+}
+
+TEST_F(RealSshTest, AHostThatHasAnotherKeyGetsNoJob) {
+  ssh_->forget_the_host();
+  RunningJob job(script("a", "echo here"));
+  EXPECT_EQ(job.finish(), 255);
+  EXPECT_EQ(job.out, "");
+  EXPECT_THAT(job.err, HasSubstr("Host key verification failed"));
+}
+
+TEST_F(RealSshTest, AConnectionThatIsLostEndsTheJob) {
+  RunningJob job(script("a:2,b:2", "echo ready; exec sleep 1000"));
+  ASSERT_TRUE(job.read_until("ready", 4)) << job.err;
+  ::kill(job.workers().at(1), SIGKILL);
+  EXPECT_EQ(job.finish(), 137);
+  EXPECT_THAT(job.err, HasSubstr("host b was ended by signal 9 (SIGKILL); stopping the others"));
+}
+
+TEST_F(RealSshTest, NothingIsLeftWhenTheLauncherIsKilled) {
+  RunningJob job(script("a:2,b:2,localhost",
+                        "(trap '' TERM HUP; sleep 1000; true) & echo $CROSSDEVICE_SECRET_FILE; "
+                        "trap '' TERM HUP INT; while :; do sleep 0.05; done",
+                        {"--grace-seconds", "0.1"}));
+  ASSERT_TRUE(job.read_until("\n", 5)) << job.err;
+  job.send(SIGKILL);
+  job.wait_for_everybody();
+  for (const std::string& line : sorted_lines(job.out)) {
+    EXPECT_FALSE(std::filesystem::exists(line.substr(4))) << line;
+  }
+}
+
+/// As where the network is cut: no end is seen, nothing comes.
+TEST_F(RealSshTest, WorkersEndWhereNothingIsHeardOfTheLauncher) {
+  const AwaitedFile ended;
+  RunningJob job(script(
+      "a",
+      "trap 'echo > " + ended.path() + "; exit 0' TERM; echo ready; while :; do sleep 0.02; done",
+      {"--host-silence-seconds", "2"}));
+  ASSERT_TRUE(job.read_until("ready")) << job.err;
+  const pid_t connection = job.workers().at(0);
+  ::kill(connection, SIGSTOP);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  struct stat status {};
+  while (::stat(ended.path().c_str(), &status) != 0 && !deadline.has_passed()) ::usleep(10'000);
+  EXPECT_EQ(::stat(ended.path().c_str(), &status), 0);
+  ::kill(connection, SIGCONT);
+  EXPECT_EQ(job.finish(), 128 + SIGHUP);
+  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 2 s from the crossdevice-run"));
+}
+
+/// A host that hears nothing but that this one is there goes on.
+TEST_F(RealSshTest, WorkersGoOnWhereNothingIsToBeSaid) {
+  RunningJob job(script("a", "sleep 5; echo done", {"--host-silence-seconds", "2"}));
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_EQ(job.out, "[0] done\n");
+}
+
+/// Two hosts with a network of their own: "10.200.0.1" and "10.200.0.2".
+TEST(RealSshNamespacesTest, WorkersSumAcrossHosts) {
+  for (const std::string& why : {RealSsh::obstacle(), namespace_obstacle()}) {
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+  const NetworkNamespaces namespaces(2, "");
+  const std::string links = fmt::format("{}ssh_namespace_{}_", ::testing::TempDir(), ::getpid());
+  for (int i = 0; i < 2; ++i) {
+    std::filesystem::create_symlink(
+        fmt::format("/proc/{}/fd/{}", ::getpid(), namespaces.descriptor(i)),
+        links + NetworkNamespaces::address(i));
+  }
+  const RealSsh ssh(fmt::format("nsenter --net={}$host", links));
+  RunningJob job({"--hosts", "10.200.0.1:2,10.200.0.2:2", "--remote-shell", ssh.shell(), "--",
+                  CROSSDEVICE_SUMMING_WORKER});
+  EXPECT_EQ(job.finish(), 0) << job.err;
+  EXPECT_THAT(sorted_lines(job.out),
+              ElementsAre("[0] local 0 of 2: 0 wrong", "[1] local 1 of 2: 0 wrong",
+                          "[2] local 0 of 2: 0 wrong", "[3] local 1 of 2: 0 wrong"));
+  for (int i = 0; i < 2; ++i) std::filesystem::remove(links + NetworkNamespaces::address(i));
+}
+
+}  // namespace
+}  // namespace crossdevice::run
