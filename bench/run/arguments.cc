@@ -77,7 +77,7 @@ void add_host_options(CLI::App& app, Arguments& arguments, std::string& hosts,
   app.add_option("--host-silence-seconds", silence_seconds,
                  "Another host's workers end when it has heard nothing of this program for so "
                  "long, with --hosts (0: never)")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(CLI::Range(1.0, 1e6) | CLI::IsMember({0.0}))
       ->capture_default_str();
   app.add_option("-x,--export", arguments.exported,
                  "NAME or NAME=VALUE: a variable for every worker; may be repeated")

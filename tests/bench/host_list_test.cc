@@ -119,6 +119,13 @@ TEST(HostListTest, TheCommandLine) {
         (void)parse({"-n", "1", "--host-silence-seconds", "5", "--", "prog"});
       },
       "--host-silence-seconds needs --hosts");
+  expect_refused(
+      [] {
+        (void)parse({"--hosts", "a", "--host-silence-seconds", "0.5", "--", "prog"});
+      },
+      "--host-silence-seconds");
+  EXPECT_EQ(parse({"--hosts", "a", "--host-silence-seconds", "0", "--", "prog"})->silence.count(),
+            0);
   expect_refused([] { (void)parse({"--hosts", "", "--", "prog"}); }, "--hosts");
   expect_refused(
       [] {
@@ -154,6 +161,7 @@ TEST(HostJobTest, ArrivesAsItWasSent) {
   job.num_local_workers = 2;
   job.num_workers = 9;
   job.grace_seconds = 0.25;
+  job.silence_seconds = 3.25;
   job.keeps_going = true;
   job.chief_address = "[::1]:7";
   job.secret = "hush";
@@ -168,6 +176,7 @@ TEST(HostJobTest, ArrivesAsItWasSent) {
   EXPECT_EQ(encode(got), encode(job));
   EXPECT_EQ(got.command, job.command);
   EXPECT_EQ(got.grace_seconds, 0.25);
+  EXPECT_EQ(got.silence_seconds, 3.25);
   std::array<char, 8> rest{};
   EXPECT_EQ(::read(ends[0], rest.data(), rest.size()), 4);
   ::close(ends[0]);
