@@ -22,15 +22,45 @@
 namespace crossdevice::detail {
 namespace {
 
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Matcher;
 using ::testing::Not;
 
-/// What each of three members hears: those in `late` come to the operation long after the others; each blames the member behind it.
-std::vector<std::string> verdicts(const std::vector<int>& late,
-                                  std::vector<std::vector<int>>& culprits) {
-  std::vector<std::string> texts(3);
-  culprits.assign(3, {});
+/// What each of three members hears, and whom it names.
+struct Verdicts {
+  std::vector<std::string> texts = std::vector<std::string>(3);
+  std::vector<std::vector<int>> culprits = std::vector<std::vector<int>>(3);
+
+  void add(int rank, const OpError& error) {
+    texts[static_cast<std::size_t>(rank)] = error.what();
+    for (const RankInfo& each : error.culprits()) {
+      culprits[static_cast<std::size_t>(rank)].push_back(each.rank);
+    }
+  }
+};
+
+/// That they hear this, in one of some tries, the last of which it returns: whom a busy machine holds up for longer than kGrace the others name, too.
+Verdicts expect_verdicts(const std::function<Verdicts()>& hear,
+                         const Matcher<const std::vector<std::vector<int>>&>& culprits,
+                         const Matcher<const std::vector<std::string>&>& texts) {
+  constexpr int kTries = 5;
+  Verdicts heard;
+  const auto is_expected = [&] {
+    return culprits.Matches(heard.culprits) && texts.Matches(heard.texts);
+  };
+  for (int i = 0; i < kTries && !is_expected(); ++i) heard = hear();
+  EXPECT_THAT(heard.culprits, culprits);
+  EXPECT_THAT(heard.texts, texts);
+  return heard;
+}
+
+/// Those in `late` come to the operation long after the others; each blames the member behind it.
+Verdicts verdicts(const std::vector<int>& late) {
+  Verdicts heard;
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
     Inquest inquest(cluster);
     const int rank = cluster->rank();
@@ -48,100 +78,102 @@ std::vector<std::string> verdicts(const std::vector<int>& late,
                                          {.operation = {}, .culprits = {next}}),
                    true);
     } catch (const DeadlineExceededError& error) {
-      texts[static_cast<std::size_t>(rank)] = error.what();
-      for (const RankInfo& each : error.culprits()) {
-        culprits[static_cast<std::size_t>(rank)].push_back(each.rank);
-      }
+      heard.add(rank, error);
     }
     cluster->barrier();
   };
   EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-  return texts;
+  return heard;
 }
 
 TEST(InquestTest, WhoCameLateIsNamedAndNotWhoWaitedForIt) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts({1}, culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)));
-  EXPECT_THAT(texts[0], HasSubstr("reduce #7 timed out: waiting for rank 1"));
-  EXPECT_THAT(texts[1], HasSubstr("reduce #7: the others have given up waiting for this worker"));
-  EXPECT_EQ(texts[2], texts[0]);
+  const Verdicts heard = expect_verdicts(
+      [] { return verdicts({1}); }, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)),
+      ElementsAre(HasSubstr("reduce #7 timed out: waiting for rank 1"),
+                  HasSubstr("reduce #7: the others have given up waiting for this worker"), _));
+  EXPECT_EQ(heard.texts[2], heard.texts[0]);
 }
 
 TEST(InquestTest, SeveralMayComeLate) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts({0, 2}, culprits);
-  EXPECT_THAT(culprits[1], ElementsAre(0, 2));
-  EXPECT_THAT(texts[0], HasSubstr("given up waiting for this worker, rank 0"));
-  EXPECT_THAT(texts[2], HasSubstr("given up waiting for this worker, rank 2"));
+  expect_verdicts(
+      [] {
+        return verdicts({0, 2});
+      },
+      ElementsAre(ElementsAre(0), ElementsAre(0, 2), ElementsAre(2)),
+      ElementsAre(HasSubstr("given up waiting for this worker, rank 0"), _,
+                  HasSubstr("given up waiting for this worker, rank 2")));
 }
 
-/// What has come to it meanwhile is not late, nor is who has sent it.
-TEST(InquestTest, WhoWasStoppedBeyondItsDeadlineIsNamedItself) {
-  std::vector<std::string> texts(3);
+/// Rank 1 looks at its deadline long after it.
+Verdicts verdicts_after_a_stop() {
+  Verdicts heard;
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
     Inquest inquest(cluster);
-    const auto rank = static_cast<std::size_t>(cluster->rank());
+    const int rank = cluster->rank();
     inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
                   Deadline::after(std::chrono::milliseconds(rank == 1 ? 100 : 60000)));
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     cluster->barrier();
-    const RankInfo next = cluster->worker((cluster->rank() + 1) % 3);
+    const RankInfo next = cluster->worker((rank + 1) % 3);
     try {
       inquest.hold("reduce #7",
                    DeadlineExceededError("timed out: waiting for " + to_string(next),
                                          {.operation = {}, .culprits = {next}}),
                    true);
     } catch (const DeadlineExceededError& error) {
-      texts[rank] = error.what();
-      ASSERT_EQ(error.culprits().size(), 1U) << error.what();
-      EXPECT_EQ(error.culprits()[0].rank, 1) << error.what();
+      heard.add(rank, error);
     }
     cluster->barrier();
   };
   EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-  EXPECT_THAT(texts[0], HasSubstr("reduce #7 timed out: waiting for rank 1"));
-  EXPECT_THAT(texts[0], HasSubstr(", which saw only 1."));
-  EXPECT_THAT(texts[1], HasSubstr("the others have given up waiting for this worker, rank 1"));
+  return heard;
 }
 
-/// A ring, each of which waits for the one before: what rank 1 has sent has not come to rank 2.
+/// What has come to it meanwhile is not late, nor is who has sent it.
+TEST(InquestTest, WhoWasStoppedBeyondItsDeadlineIsNamedItself) {
+  expect_verdicts(
+      verdicts_after_a_stop, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)),
+      ElementsAre(AllOf(HasSubstr("reduce #7 timed out: waiting for rank 1"),
+                        HasSubstr(", which saw only 1.")),
+                  HasSubstr("the others have given up waiting for this worker, rank 1"), _));
+}
+
+/// A ring, each of which waits for the one before: what rank 1 has sent has not come to rank 2, if a message `is_missing`.
+Verdicts verdicts_in_a_ring(bool is_missing) {
+  Verdicts heard;
+  const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
+    Inquest inquest(cluster);
+    const int rank = cluster->rank();
+    cluster->barrier();
+    inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
+                  Deadline::after(std::chrono::seconds(60)));
+    const PeerTraffic traffic[] = {{.rank = (rank + 2) % 3,
+                                    .num_sent = 0,
+                                    .num_received = is_missing && rank == 2 ? 3U : 4U,
+                                    .is_awaited = true},
+                                   {.rank = (rank + 1) % 3, .num_sent = 4, .num_received = 0}};
+    try {
+      // As the first one to give up has told it.
+      inquest.hold("reduce #7",
+                   DeadlineExceededError("timed out: waiting for rank 0",
+                                         {.operation = {}, .culprits = {cluster->worker(0)}}),
+                   true, traffic);
+    } catch (const DeadlineExceededError& error) {
+      heard.add(rank, error);
+    }
+    cluster->barrier();
+  };
+  EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
+  return heard;
+}
+
 TEST(InquestTest, WhereAllWaitForEachOtherThoseAreNamedBetweenWhomAMessageIsMissing) {
   for (const bool is_missing : {true, false}) {
-    std::vector<std::vector<int>> culprits(3);
-    std::vector<std::string> texts(3);
-    const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
-      Inquest inquest(cluster);
-      const auto rank = static_cast<std::size_t>(cluster->rank());
-      cluster->barrier();
-      inquest.begin(pack_operation({.kind = "reduce", .sequence = 7}),
-                    Deadline::after(std::chrono::seconds(60)));
-      const int before = static_cast<int>((rank + 2) % 3);
-      const PeerTraffic traffic[] = {
-          {.rank = before,
-           .num_sent = 0,
-           .num_received = is_missing && rank == 2 ? 3U : 4U,
-           .is_awaited = true},
-          {.rank = static_cast<int>((rank + 1) % 3), .num_sent = 4, .num_received = 0}};
-      try {
-        // As the first one to give up has told it.
-        inquest.hold("reduce #7",
-                     DeadlineExceededError("timed out: waiting for rank 0",
-                                           {.operation = {}, .culprits = {cluster->worker(0)}}),
-                     true, traffic);
-      } catch (const DeadlineExceededError& error) {
-        texts[rank] = error.what();
-        for (const RankInfo& each : error.culprits()) culprits[rank].push_back(each.rank);
-      }
-      cluster->barrier();
-    };
-    EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(culprits[rank], is_missing ? std::vector({1, 2}) : std::vector({0}));
-      EXPECT_THAT(texts[rank],
-                  HasSubstr(is_missing ? "waiting is rank 2 (" : "waiting for rank 0"));
-      EXPECT_EQ(texts[rank], texts[0]);
-    }
+    const Verdicts heard =
+        expect_verdicts([is_missing] { return verdicts_in_a_ring(is_missing); },
+                        Each(is_missing ? std::vector({1, 2}) : std::vector({0})),
+                        Each(HasSubstr(is_missing ? "waiting is rank 2 (" : "waiting for rank 0")));
+    EXPECT_THAT(heard.texts, Each(heard.texts[0]));
   }
 }
 
@@ -244,30 +276,30 @@ TEST(InquestTest, WhoOwesAMessageIsNamedThoughItIsInNoOperation) {
     cluster.enter_operation("reduce", 7);
     if (cluster.rank() == 2) cluster.leave_operation();
   };
-  const std::vector<std::vector<int>> culprits =
-      named_where_rank_1_is_missing(enter, /*comes_rank_2=*/false, /*awaited=*/{2});
-  EXPECT_EQ(culprits, (std::vector<std::vector<int>>{{1, 2}, {}, {}}));
+  constexpr int kTries = 5;  // a machine so busy that rank 2's heartbeat is late excuses nobody
+  const std::vector<std::vector<int>> expected{{1, 2}, {}, {}};
+  std::vector<std::vector<int>> culprits;
+  for (int i = 0; i < kTries && culprits != expected; ++i) {
+    culprits = named_where_rank_1_is_missing(enter, /*comes_rank_2=*/false, /*awaited=*/{2});
+  }
+  EXPECT_EQ(culprits, expected);
 }
 
 TEST(InquestTest, WhereNobodyCameLateTheFirstSaysWhomItWaitedFor) {
   constexpr int kTries = 20;  // whom a busy machine holds up for some 20 ms has come late
   const std::vector<std::vector<int>> expected(3, std::vector<int>{2});
-  std::vector<std::vector<int>> culprits;
-  std::vector<std::string> texts;
-  for (int i = 0; i < kTries && culprits != expected; ++i) texts = verdicts({}, culprits);
-  EXPECT_EQ(culprits, expected);
-  for (const std::string& text : texts) {
+  Verdicts heard;
+  for (int i = 0; i < kTries && heard.culprits != expected; ++i) heard = verdicts({});
+  EXPECT_EQ(heard.culprits, expected);
+  for (const std::string& text : heard.texts) {
     EXPECT_THAT(text, HasSubstr("reduce #7: timed out: waiting for rank 2"));
   }
 }
 
 /// What three members hear of which rank 2 has told the others that rank 0, the chief, is gone; and whom they name. Those in `missing` do not come to the
 /// inquest, and those in `leaving` leave before it.
-std::vector<std::string> verdicts_on_the_chief(const std::vector<int>& missing,
-                                               const std::vector<int>& leaving,
-                                               std::vector<std::vector<int>>& culprits) {
-  std::vector<std::string> texts(3);
-  culprits.assign(3, {});
+Verdicts verdicts_on_the_chief(const std::vector<int>& missing, const std::vector<int>& leaving) {
+  Verdicts heard;
   const auto is_in = [](const std::vector<int>& ranks, int rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   };
@@ -292,45 +324,39 @@ std::vector<std::string> verdicts_on_the_chief(const std::vector<int>& missing,
                          {.operation = {}, .culprits = {chief}}, teller),
                      true);
       } catch (const UnavailableError& error) {
-        texts[static_cast<std::size_t>(rank)] = error.what();
-        for (const RankInfo& each : error.culprits()) {
-          culprits[static_cast<std::size_t>(rank)].push_back(each.rank);
-        }
+        heard.add(rank, error);
       }
     }
     --num_left;
     while (num_left.load() > 0) std::this_thread::yield();  // who is there longer is not gone
   };
   EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-  return texts;
+  return heard;
 }
 
 TEST(InquestTest, WhoSaysThatAChiefIsGoneThatAnswersIsNamedItself) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_on_the_chief({2}, {}, culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()));
-  for (const int rank : {0, 1}) {
-    const std::string& text = texts[static_cast<std::size_t>(rank)];
-    EXPECT_THAT(text, HasSubstr("reduce #7: rank 2 ("));
-    EXPECT_THAT(text, HasSubstr("is gone: no heartbeat; but rank 0 ("));
-    EXPECT_THAT(text, HasSubstr("answers: it is rank 2 ("));
-    EXPECT_THAT(text, HasSubstr(") that does not hear it"));
-  }
+  const auto says_why =
+      AllOf(HasSubstr("reduce #7: rank 2 ("), HasSubstr("is gone: no heartbeat; but rank 0 ("),
+            HasSubstr("answers: it is rank 2 ("), HasSubstr(") that does not hear it"));
+  expect_verdicts([] { return verdicts_on_the_chief({2}, {}); },
+                  ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()),
+                  ElementsAre(says_why, says_why, _));
 }
 
 TEST(InquestTest, WhatTheChiefSaysOfWhoSaysThatItIsGoneCounts) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_on_the_chief({}, {2}, culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()));
-  EXPECT_THAT(texts[1], HasSubstr("is gone: it has left"));
+  expect_verdicts([] { return verdicts_on_the_chief({}, {2}); },
+                  ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre()),
+                  ElementsAre(_, HasSubstr("is gone: it has left"), _));
 }
 
 /// It does not come itself, and may have ended.
 TEST(InquestTest, ThatAChiefIsGoneIsBelievedWhereItSaysNothing) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_on_the_chief({0, 2}, {}, culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(), ElementsAre(0), ElementsAre()));
-  EXPECT_THAT(texts[1], Not(HasSubstr("answers")));
+  expect_verdicts(
+      [] {
+        return verdicts_on_the_chief({0, 2}, {});
+      },
+      ElementsAre(ElementsAre(), ElementsAre(0), ElementsAre()),
+      ElementsAre(_, Not(HasSubstr("answers")), _));
 }
 
 GroupOperation call(std::uint64_t sequence, std::uint64_t fingerprint = 0) {
@@ -338,14 +364,11 @@ GroupOperation call(std::uint64_t sequence, std::uint64_t fingerprint = 0) {
 }
 
 /// What each of three members hears when all have done what `enter` does with their inquests, and rank 0 has timed out waiting for rank 1.
-std::vector<std::string> verdicts_after(
-    const std::function<void(Cluster& cluster, Inquest& inquest)>& enter,
-    std::vector<std::vector<int>>& culprits) {
-  std::vector<std::string> texts(3);
-  culprits.assign(3, {});
+Verdicts verdicts_after(const std::function<void(Cluster& cluster, Inquest& inquest)>& enter) {
+  Verdicts heard;
   const auto work = [&](const std::shared_ptr<Cluster>& cluster) {
     Inquest inquest(cluster);
-    const auto rank = static_cast<std::size_t>(cluster->rank());
+    const int rank = cluster->rank();
     enter(*cluster, inquest);
     cluster->barrier();
     try {
@@ -355,62 +378,54 @@ std::vector<std::string> verdicts_after(
                                          {.operation = {}, .culprits = {named}}),
                    true);
     } catch (const OpError& error) {
-      texts[rank] =
-          (error.code() == StatusCode::INTERNAL ? "internal: " : "") + std::string(error.what());
-      for (const RankInfo& each : error.culprits()) culprits[rank].push_back(each.rank);
+      heard.add(rank, error);
+      std::string& text = heard.texts[static_cast<std::size_t>(rank)];
+      if (error.code() == StatusCode::INTERNAL) text.insert(0, "internal: ");
     }
     cluster->barrier();
   };
   EXPECT_EQ(testing::run_clusters(3, work), testing::no_errors(3));
-  return texts;
+  return heard;
 }
 
 TEST(InquestTest, WhoIsInAnEarlierOperationIsNamedWithIt) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_after(
-      [](Cluster& cluster, Inquest& inquest) {
-        inquest.begin(call(11), Deadline::never());
-        inquest.begin(call(12), Deadline::never());
-        if (cluster.rank() != 2) inquest.begin(call(13), Deadline::never());
-      },
-      culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)));
-  EXPECT_THAT(texts[0], HasSubstr("timed out: waiting for rank 2 ("));
-  EXPECT_THAT(texts[0], HasSubstr("), last seen in reduce #12"));
-  EXPECT_EQ(texts[1], texts[0]);
-  EXPECT_THAT(texts[2], HasSubstr("given up waiting for this worker, rank 2 ("));
+  const auto enter = [](Cluster& cluster, Inquest& inquest) {
+    inquest.begin(call(11), Deadline::never());
+    inquest.begin(call(12), Deadline::never());
+    if (cluster.rank() != 2) inquest.begin(call(13), Deadline::never());
+  };
+  const Verdicts heard =
+      expect_verdicts([&] { return verdicts_after(enter); },
+                      ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)),
+                      ElementsAre(AllOf(HasSubstr("timed out: waiting for rank 2 ("),
+                                        HasSubstr("), last seen in reduce #12")),
+                                  _, HasSubstr("given up waiting for this worker, rank 2 (")));
+  EXPECT_EQ(heard.texts[1], heard.texts[0]);
 }
 
 /// Ranks 1 and 2 are both behind; the one that the first one names is meant.
 TEST(InquestTest, OfThoseInAnEarlierOperationThoseAreNamedThatWereWaitedFor) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_after(
-      [](Cluster& cluster, Inquest& inquest) {
-        inquest.begin(call(12), Deadline::never());
-        std::this_thread::sleep_for(
-            std::chrono::milliseconds(2000));  // nobody is late by half of it
-        if (cluster.rank() == 0) inquest.begin(call(13), Deadline::never());
-      },
-      culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)));
-  EXPECT_THAT(texts[2], HasSubstr("), last seen in reduce #12"));
+  const auto enter = [](Cluster& cluster, Inquest& inquest) {
+    inquest.begin(call(12), Deadline::never());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));  // nobody is late by half of it
+    if (cluster.rank() == 0) inquest.begin(call(13), Deadline::never());
+  };
+  expect_verdicts([&] { return verdicts_after(enter); },
+                  ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)),
+                  ElementsAre(_, _, HasSubstr("), last seen in reduce #12")));
 }
 
 TEST(InquestTest, CallsThatDifferAreFoundAlsoWhereSomebodyIsAhead) {
   for (const int other : {0, 1, 2}) {
-    std::vector<std::vector<int>> culprits;
-    const std::vector<std::string> texts = verdicts_after(
-        [other](Cluster& cluster, Inquest& inquest) {
-          const bool is_other = cluster.rank() == other;
-          inquest.begin(call(12, is_other ? 5 : 6), Deadline::never());
-          if (!is_other) inquest.begin(call(13), Deadline::never());
-        },
-        culprits);
-    EXPECT_THAT(culprits, ::testing::Each(ElementsAre(other)));
-    for (const std::string& text : texts) {
-      EXPECT_THAT(text, HasSubstr("internal: workers make different calls: rank 0 reduce #1"));
-      EXPECT_THAT(text, HasSubstr(" rank " + std::to_string(other) + " reduce #12 "));
-    }
+    const auto enter = [other](Cluster& cluster, Inquest& inquest) {
+      const bool is_other = cluster.rank() == other;
+      inquest.begin(call(12, is_other ? 5 : 6), Deadline::never());
+      if (!is_other) inquest.begin(call(13), Deadline::never());
+    };
+    expect_verdicts(
+        [&] { return verdicts_after(enter); }, Each(ElementsAre(other)),
+        Each(AllOf(HasSubstr("internal: workers make different calls: rank 0 reduce #1"),
+                   HasSubstr(" rank " + std::to_string(other) + " reduce #12 "))));
   }
 }
 
@@ -440,32 +455,30 @@ TEST(InquestTest, WhereCallsDifferWhoIsBusyIsHeardToo) {
 
 /// Rank 2 comes late to the first pack of a batch and rank 1 some milliseconds after the others to the last one, in which the time is over.
 TEST(InquestTest, WhoCameLateToABatchIsNamedAndNotWhoCameLastToItsLastPack) {
-  std::vector<std::vector<int>> culprits;
-  const std::vector<std::string> texts = verdicts_after(
-      [](Cluster& cluster, Inquest& inquest) {
-        const auto begin = [&](std::uint64_t fingerprint, const Deadline& deadline) {
-          inquest.begin(call(7, fingerprint), deadline);
-        };
-        const auto budget = [] { return Deadline::after(std::chrono::seconds(60)); };
-        if (cluster.rank() != 2) {
-          const Deadline deadline = budget();
-          begin(1, deadline);
-          cluster.barrier();  // the first pack is over
-          if (cluster.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
-          begin(2, deadline);
-          return;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-        const Deadline deadline = budget();
-        begin(1, deadline);
-        cluster.barrier();
-        begin(2, deadline);
-      },
-      culprits);
-  EXPECT_THAT(culprits, ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)));
-  EXPECT_THAT(texts[0], HasSubstr("waiting for rank 2 ("));
-  EXPECT_THAT(texts[0], HasSubstr("), which came "));
-  EXPECT_THAT(texts[0], HasSubstr(" s after the others"));
+  const auto enter = [](Cluster& cluster, Inquest& inquest) {
+    const auto begin = [&](std::uint64_t fingerprint, const Deadline& deadline) {
+      inquest.begin(call(7, fingerprint), deadline);
+    };
+    const auto budget = [] { return Deadline::after(std::chrono::seconds(60)); };
+    if (cluster.rank() != 2) {
+      const Deadline deadline = budget();
+      begin(1, deadline);
+      cluster.barrier();  // the first pack is over
+      if (cluster.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      begin(2, deadline);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    const Deadline deadline = budget();
+    begin(1, deadline);
+    cluster.barrier();
+    begin(2, deadline);
+  };
+  expect_verdicts([&] { return verdicts_after(enter); },
+                  ElementsAre(ElementsAre(2), ElementsAre(2), ElementsAre(2)),
+                  ElementsAre(AllOf(HasSubstr("waiting for rank 2 ("), HasSubstr("), which came "),
+                                    HasSubstr(" s after the others")),
+                              _, _));
 }
 
 }  // namespace

@@ -307,13 +307,13 @@ TEST(LaunchOrdersTest, TimeInWhichAnotherIsMadeDoesNotCount) {
     two.begin_making(making, soon());
     take_place(two, making);
     std::thread maker([&making] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      std::this_thread::sleep_for(std::chrono::seconds(3));
       making.end();
     });
     LaunchOrder::Turn call;
     one.begin(call, soon());
     (void)one.enter(call, "", soon());
-    const Deadline deadline = Deadline::after(std::chrono::milliseconds(200));
+    const Deadline deadline = Deadline::after(std::chrono::seconds(2));
     EXPECT_NO_THROW(one.await(call, deadline));
     // Nor for what is launched behind it.
     EXPECT_FALSE(call.prolonged(deadline).has_passed());

@@ -179,7 +179,7 @@ TEST(ChiefLinkTest, WhoRefusesWithoutAProofIsQuotedAtTheDeadline) {
     speaker.say(ControlKind::REFUSED,
                 Refused{.code = StatusCode::INTERNAL, .text = "it\nis over"}.encode());
   });
-  EXPECT_THAT(deadline_error(options_of(1, 2, impostor.port()), std::chrono::milliseconds(1500)),
+  EXPECT_THAT(deadline_error(options_of(1, 2, impostor.port()), std::chrono::seconds(5)),
               HasSubstr("did not answer in time: it refuses without a proof that it holds the "
                         "secret of this job, and says: it?is over"));
 }
@@ -238,7 +238,7 @@ TEST(ChiefLinkTest, AWelcomeToAnEarlierConnectionIsWorthNothing) {
     });
     ControlPlaneOptions options = options_of(1, 2, impostor.port());
     options.heartbeat_timeout = std::chrono::milliseconds(800);
-    EXPECT_THAT(deadline_error(options, std::chrono::milliseconds(1500)),
+    EXPECT_THAT(deadline_error(options, std::chrono::seconds(5)),
                 HasSubstr("did not answer in time"));
   }
   EXPECT_EQ(is_believed, false);

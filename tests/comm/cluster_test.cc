@@ -86,7 +86,7 @@ int give_up(Cluster& cluster) {
   std::atomic<bool> has_ended{false};
   std::thread impatient([&] {
     if (cluster.rank() != 0) return;
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 1 is in it, too
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // rank 1 is in it, too
     while (!has_ended.load()) {
       all->give_up_round("all_reduce #12 timed out after 5 s");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -34,8 +34,12 @@ constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
-ControlPlaneOptions impatient(ControlPlaneOptions options) {
-  options.heartbeat_timeout = std::chrono::milliseconds(600);
+/// After which a speaker is silent. Who is to be heard in spite of its pauses has longer, since a busy machine makes longer ones.
+constexpr std::chrono::milliseconds kSilence{600};
+constexpr std::chrono::milliseconds kLongSilence{2000};
+
+ControlPlaneOptions with_limit(ControlPlaneOptions options, std::chrono::milliseconds limit) {
+  options.heartbeat_timeout = limit;
   return options;
 }
 
@@ -58,9 +62,10 @@ void say_slowly(const FrameSpeaker& speaker, std::string_view bytes, std::size_t
     std::this_thread::sleep_for(pause);
   }
 }
-/// In about three times the time after which the speaker would be silent.
+/// In about twice the long time after which the speaker would be silent.
 void say_in_parts(const FrameSpeaker& speaker, const std::string& frame) {
-  say_slowly(speaker, frame, std::size_t{32} << 10, std::chrono::milliseconds(55));
+  constexpr std::size_t kNumPieces = 32;
+  say_slowly(speaker, frame, frame.size() / kNumPieces, 2 * kLongSilence / kNumPieces);
 }
 /// In hours.
 void trickle(const FrameSpeaker& speaker, const std::string& frame) {
@@ -115,14 +120,16 @@ ControlPlaneOptions chief_options() {
 TEST(ControlPlaneLargeTest, AnAnswerThatIsOnItsWayIsASignOfLife) {
   const SpeakersAddress address;
   const std::jthread chief([&] { be_chief(address, say_in_parts); });
-  const auto plane = ControlPlane::join(impatient(options_of(1, 2, address.port())), soon());
+  const auto plane =
+      ControlPlane::join(with_limit(options_of(1, 2, address.port()), kLongSilence), soon());
   EXPECT_TRUE(gather(*plane, part('b')) == (std::vector<std::string>{part('a'), part('b')}));
 }
 
 TEST(ControlPlaneLargeTest, AnAnswerThatTricklesIsNone) {
   const SpeakersAddress address;
   const std::jthread chief([&] { be_chief(address, trickle); });
-  const auto plane = ControlPlane::join(impatient(options_of(1, 2, address.port())), soon());
+  const auto plane =
+      ControlPlane::join(with_limit(options_of(1, 2, address.port()), kSilence), soon());
   try {
     (void)gather(*plane, part('b'));
     ADD_FAILURE() << "it takes hours to come";
@@ -132,7 +139,7 @@ TEST(ControlPlaneLargeTest, AnAnswerThatTricklesIsNone) {
 }
 
 TEST(ControlPlaneLargeTest, APartThatIsOnItsWayIsASignOfLife) {
-  const ControlPlaneOptions options = impatient(chief_options());
+  const ControlPlaneOptions options = with_limit(chief_options(), kLongSilence);
   const std::uint16_t port = options.listener->port();
   const std::jthread worker([port] {
     const std::unique_ptr<FrameSpeaker> chief = be_worker(FrameSpeaker::dial(port));
@@ -144,7 +151,7 @@ TEST(ControlPlaneLargeTest, APartThatIsOnItsWayIsASignOfLife) {
 }
 
 TEST(ControlPlaneLargeTest, APartThatTricklesIsNone) {
-  const ControlPlaneOptions options = impatient(chief_options());
+  const ControlPlaneOptions options = with_limit(chief_options(), kSilence);
   const std::uint16_t port = options.listener->port();
   const std::jthread worker([port] { trickle(*be_worker(FrameSpeaker::dial(port)), own_part()); });
   const auto plane = ControlPlane::join(options, soon());

@@ -388,6 +388,7 @@ TEST_P(TransportConformance, ADeadlineThatHasPassedStillTakesWhatIsThere) {
 
 TEST_P(TransportConformance, WhoHasFailedKnowsWhatHadMoved) {
   std::vector<std::vector<PeerTraffic>> traffic(3);
+  std::atomic<bool> is_waited_for{false};
   const std::vector<Outcome> outcomes = run(3, [&](Transport& transport) {
     transport.begin(operation());
     Transfer never;
@@ -396,9 +397,12 @@ TEST_P(TransportConformance, WhoHasFailedKnowsWhatHadMoved) {
       if (transport.rank() == 0) {
         send(transport, 1, Bytes(8));
         transport.receive(1, bytes, never);
+        is_waited_for = true;
       } else if (transport.rank() == 1) {
         (void)receive(transport, 0, 8);
         transport.receive(0, bytes, never);
+        const Deadline limit = soon();
+        while (!is_waited_for && !limit.has_passed()) std::this_thread::yield();
       }
       if (transport.rank() == 1) transport.wait(Deadline::after_timeout_seconds(0.5));
       transport.look_until(Deadline::never());

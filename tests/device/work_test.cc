@@ -62,8 +62,11 @@ TEST(WorkStateTest, WhoSleepsIsABarOfTheTimeline) {
   WorkState state(0);
   EXPECT_TRUE(state.start());
   std::thread worker([&state] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // longer than anybody spins
-    state.finish(nullptr);
+    const Deadline limit = Deadline::after(std::chrono::seconds(30));
+    while (num_opened.load() == 0 && !limit.has_passed()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    state.finish(nullptr);  // the other one sleeps, or is about to
   });
   state.wait_until_done(Deadline::never());
   state.wait_until_done(Deadline::never());  // nothing to wait for

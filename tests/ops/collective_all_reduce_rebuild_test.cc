@@ -284,7 +284,7 @@ int miss_chief(Cluster& cluster) {
   cluster.barrier();
   if (cluster.rank() == 0) ::kill(::getpid(), SIGSTOP);
   await_stop(cluster.worker(0).pid);
-  const bool is_told = throws<DeadlineExceededError>("", 0, [&] { (void)trainer.step(0.3); });
+  const bool is_told = throws<DeadlineExceededError>("", 0, [&] { (void)trainer.step(2); });
   await_the_others();
   return is_told ? 0 : 2;
 }

@@ -91,12 +91,21 @@ std::vector<std::string> run_two(
   });
 }
 
+/// Of two workers, each of which has begun one. Where they agree on an order, a call is not launched before the other worker makes it, too.
+void await_early_calls() {
+  if (kIsAgreed) return std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Deadline limit = Deadline::after(std::chrono::seconds(30));
+  while (testing::emulated_nccl().num_kernels() < 2 && !limit.has_passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// Each worker calls the other one first, and is at it when the second one's call comes.
 TEST_F(CollectiveObjects, AreCalledInAnotherOrderOnEachWorker) {
   const auto errors = run_two(
       [](const ClusterPtr& cluster, CollectiveAllReduce& first, CollectiveAllReduce& second) {
         const auto call = [&](CollectiveAllReduce& ops, bool is_early) {
-          if (!is_early) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          if (!is_early) await_early_calls();
           const PerReplica value{vector_of(std::vector<float>{1}, gpu_of(*cluster))};
           ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = kIsAgreed ? 60 : 1});
           (void)elements(copy_to_device(value.values()[0], "CPU:0"));  // waits

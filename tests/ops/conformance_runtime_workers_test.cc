@@ -221,7 +221,7 @@ void rt6_cancelling(Cluster& cluster) {
   do_beside_a_call_that_waits(cluster, group, [](PendingBatch& pending) { pending.cancel(); });
 }
 
-/// The deadline is kept, and a late peer fails at once even without one of its own.
+/// The deadline is kept, and a late peer fails at once even without one of its own. Meanwhile two heartbeats, at least, say what it does.
 void rt8(Cluster& cluster) {
   Group group(cluster, 1);
   const PerReplica one{scalar_of(1.0F, cpu(0))};
@@ -229,10 +229,10 @@ void rt8(Cluster& cluster) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(
         thrown<DeadlineExceededError>(
-            [&] { (void)group.ops.reduce(ReduceOp::SUM, one, one, {.timeout_seconds = 2}); }),
-        AllOf(HasSubstr("reduce #1 (1 value, 4 bytes) timed out after 2 s: waiting for rank 1 ("),
+            [&] { (void)group.ops.reduce(ReduceOp::SUM, one, one, {.timeout_seconds = 6}); }),
+        AllOf(HasSubstr("reduce #1 (1 value, 4 bytes) timed out after 6 s: waiting for rank 1 ("),
               HasSubstr("), last seen in barrier #")));
-    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(6));
   }
   cluster.barrier();
   if (cluster.rank() != 0) {

@@ -165,7 +165,7 @@ TEST(NcclCauses, TwoDevicesOnOneGpu) {
 TEST(NcclCauses, MakingThatTakesTooLongIsAnError) {
   testing::ForkedCases cases;
   cases.run("a late NCCL", [] {
-    (void)::setenv("CROSSDEVICE_DEFAULT_TIMEOUT", "0.2", 1);
+    (void)::setenv("CROSSDEVICE_DEFAULT_TIMEOUT", "1", 1);
     testing::install_emulated_gpus(2);
     const testing::LogKeeper log;
     const PerReplica value{vector_of(std::vector<float>(50, 1), "GPU:0"),

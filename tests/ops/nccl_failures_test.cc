@@ -102,7 +102,7 @@ TEST_F(NcclFailures, AllLaunchesOfACallHaveOneDeadline) {
                                       {.bytes_per_pack = 1000, .timeout_seconds = 1});
               }),
               AllOf(HasSubstr("batch_reduce #2 (40 values, "), HasSubstr("timed out after 1 s")));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   EXPECT_LE(emulated_cuda().calls().count("nccl.group_end"), 4U);
   emulated_cuda().calls().clear_faults();
   batch = batch_of(40);
