@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 
 #include <CLI/CLI.hpp>
@@ -119,6 +120,12 @@ std::string describe_extra(const std::string& extra, bool has_dashes) {
       extra);
 }
 
+/// CLI11 finds "nan" in every range.
+void require_number(const char* option, double value) {
+  if (!std::isnan(value)) return;
+  throw programs::ArgumentError(fmt::format("{}: expected a number, got nan", option));
+}
+
 /// How many workers the hosts take together.
 void settle_hosts(Arguments& arguments, bool has_number) {
   int slots = 0;
@@ -228,6 +235,8 @@ std::optional<Arguments> parse_arguments(int argc, const char* const* argv) {
     throw programs::ArgumentError("expected a program: crossdevice-run -n N -- PROGRAM ARGUMENTS");
   }
   arguments.command.assign(separator + 1, end);
+  require_number("--grace-seconds", grace_seconds);
+  require_number("--host-silence-seconds", silence_seconds);
   arguments.grace = std::chrono::duration<double>(grace_seconds);
   arguments.silence = std::chrono::duration<double>(silence_seconds);
   if (keeps_going) arguments.when_one_fails = WhenOneFails::KEEP_GOING;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <climits>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +13,12 @@ namespace crossdevice::run {
 
 OutputSink::OutputSink(int fd) : fd_(fd) {
   struct stat status {};
-  is_file_ = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  if (::fstat(fd, &status) != 0) return;
+  is_file_ = S_ISREG(status.st_mode);
+  if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    opened_ = Descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
 }
 
 void OutputSink::drop() {
@@ -23,7 +29,7 @@ void OutputSink::drop() {
 void OutputSink::write_some() {
   const std::size_t waiting = pending_.size() - written_;
   const std::size_t size = is_file_ ? waiting : std::min<std::size_t>(waiting, PIPE_BUF);
-  const ssize_t count = ::write(fd_, pending_.data() + written_, size);
+  const ssize_t count = ::write(fd(), pending_.data() + written_, size);
   if (count < 0) {
     if (errno == EINTR || errno == EAGAIN) return;
     give_up();

@@ -5,15 +5,18 @@
 #include <cstddef>
 #include <string>
 
+#include "run/descriptor.h"
+
 namespace crossdevice::run {
 
-/// The descriptor stays as it is found: whoever shares it would see it turn non-blocking. So a write happens only after poll() has said that it
-/// may, and is small enough then not to block a pipe.
+/// The descriptor stays as it is found: whoever shares it would see it turn non-blocking. A pipe or a terminal is opened once more, so that no write blocks, though
+/// another sink may have filled it since poll() said that it takes something. What cannot be is written to only after poll(), and little at a time.
 class OutputSink {
  public:
   explicit OutputSink(int fd);
 
-  [[nodiscard]] int fd() const { return fd_; }
+  /// For poll().
+  [[nodiscard]] int fd() const { return opened_.is_open() ? opened_.get() : fd_; }
   /// Where workers' lines are added.
   [[nodiscard]] std::string& pending() { return pending_; }
   [[nodiscard]] bool is_empty() const { return written_ == pending_.size(); }
@@ -35,7 +38,8 @@ class OutputSink {
   static constexpr std::size_t kFullBytes = 1 << 20;
 
   int fd_;
-  bool is_file_;
+  Descriptor opened_;  // the same pipe or terminal
+  bool is_file_ = false;
   bool is_broken_ = false;
   std::string pending_;
   std::size_t written_ = 0;

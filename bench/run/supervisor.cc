@@ -293,8 +293,13 @@ void Supervisor::read_input() {
   }
 }
 
-/// One that could not look for so long, because it was stopped, finds in the input what has come meanwhile.
+/// Who comes late to this was stopped, with those who bring the input perhaps, and waits anew. What has come while nobody looked, after the last worker's end,
+/// counts.
 void Supervisor::miss_the_input() {
+  if (Clock::now() > *miss_at_ + silence_ / kReminders) {
+    miss_at_ = Clock::now() + silence_;
+    return;
+  }
   pollfd polled{input_, POLLIN, 0};
   if (::poll(&polled, 1, 0) > 0) {
     read_input();

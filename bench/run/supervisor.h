@@ -25,7 +25,8 @@ namespace crossdevice::run {
 /// matter: each only looks at what is there.
 ///
 ///   running    workers live; their lines are passed on
-///   stopping   one has failed where that ends the job, or SIGINT or SIGTERM has come, or our own reader is gone: SIGTERM has been sent, SIGKILL follows at the deadline
+///   stopping   one has failed where that ends the job, or SIGINT or SIGTERM has come, or our own reader or starter is gone: SIGTERM has been sent, SIGKILL follows
+///              at the deadline
 ///   swept      every worker has been reaped, and what they left behind (they are our children then, PR_SET_CHILD_SUBREAPER) killed and reaped
 ///              too: nobody writes any more, so what the pipes still hold is all there will be
 ///

@@ -39,14 +39,6 @@ std::vector<std::string> shell(int workers, const std::string& script,
   return arguments;
 }
 
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
 /// The rank's own lines, without the prefix, in order.
 std::vector<std::string> lines_of(const std::string& text, int rank) {
   const std::string prefix = "[" + std::to_string(rank) + "] ";

@@ -124,6 +124,13 @@ TEST(HostListTest, TheCommandLine) {
         (void)parse({"--hosts", "a", "--host-silence-seconds", "0.5", "--", "prog"});
       },
       "--host-silence-seconds");
+  for (const char* const option : {"--grace-seconds", "--host-silence-seconds"}) {
+    expect_refused(
+        [option] {
+          (void)parse({"--hosts", "a", option, "nan", "--", "prog"});
+        },
+        option);
+  }
   EXPECT_EQ(parse({"--hosts", "a", "--host-silence-seconds", "0", "--", "prog"})->silence.count(),
             0);
   expect_refused([] { (void)parse({"--hosts", "", "--", "prog"}); }, "--hosts");

@@ -24,7 +24,7 @@ namespace crossdevice::run {
 namespace {
 
 /// What the workers print, in order.
-std::vector<std::string> sorted_lines(const std::string& text) {
+std::vector<std::string> lines_of_workers(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
@@ -93,7 +93,7 @@ TEST_F(Ipv6NamespacesTest, HostsHaveNoIPv4AddressThatOthersSee) {
                            "$(ip -o -6 addr show dev eth0 scope global | grep -c \"$HERE/64\") "
                            "${CROSSDEVICE_CHIEF_ADDRESS%:*}"}));
   EXPECT_EQ(job.finish(), 0) << job.err;
-  EXPECT_EQ(sorted_lines(job.out), std::vector<std::string>(2, "0 1 [fd77::1]"));
+  EXPECT_EQ(lines_of_workers(job.out), std::vector<std::string>(2, "0 1 [fd77::1]"));
 }
 
 TEST_F(Ipv6NamespacesTest, WorkersSumAndGoOnWhenOneHasLeft) {
@@ -102,7 +102,7 @@ TEST_F(Ipv6NamespacesTest, WorkersSumAndGoOnWhenOneHasLeft) {
     for (const int leaving : {0, workers - 1}) {  // the chief's successor must be found, too
       RunningJob job(hosts.on({CROSSDEVICE_LEAVING_WORKER, std::to_string(leaving)}));
       EXPECT_EQ(job.finish(), 0) << job.err;
-      EXPECT_EQ(sorted_lines(job.out), expected_lines(workers)) << job.err;
+      EXPECT_EQ(lines_of_workers(job.out), expected_lines(workers)) << job.err;
     }
   }
 }
@@ -152,7 +152,7 @@ void sum_on_loopback(const std::vector<std::string>& shell, const std::string& b
       command.emplace_back(CROSSDEVICE_LEAVING_WORKER);
       RunningJob job(command, "/usr/bin/env");
       EXPECT_EQ(job.finish(), 0) << job.err;
-      EXPECT_EQ(sorted_lines(job.out), expected_lines(workers)) << job.err;
+      EXPECT_EQ(lines_of_workers(job.out), expected_lines(workers)) << job.err;
     }
   }
 }

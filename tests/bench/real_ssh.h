@@ -22,10 +22,9 @@ namespace crossdevice::run {
 /// by theirs, the server has an environment of its own, and the login shell runs the command. A user who is refused: "stranger@HOST".
 class RealSsh {
  public:
-  /// `enter` is put in front of each server: "nsenter ...", with $host.
-  explicit RealSsh(const std::string& enter = "")
-      : folder_(fmt::format("{}real_ssh_{}", ::testing::TempDir(), ::getpid())) {
-    std::filesystem::create_directory(folder_);
+  /// `enter` is put in front of each server: "nsenter ...", with $host and $folder.
+  explicit RealSsh(const std::string& enter = "") {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
     make_key("host_key");
     make_key("user_key");
     write("known_hosts", "* " + read("host_key.pub"));
@@ -36,17 +35,21 @@ class RealSsh {
                                 "UseDNS no\n"
                                 "PasswordAuthentication no\n"
                                 "KbdInteractiveAuthentication no\n"
+                                "PermitUserRC no\n"
                                 "PidFile none\n",
                                 folder_));
     // The folder that a server of root's wants is made by Debian's service alone; this one is seen by the server alone.
     const std::string run_folder =
         ::geteuid() == 0 ? "unshare -m sh -c 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && "
-                           "exec \"$@\"' server "
+                           "exec \"$@\"' server"
                          : "";
-    write("start",
-          fmt::format("#!/bin/sh\nhost=$1\nexec {}{}{} -i -f {}/server -E {}/log "
-                      "-o SetEnv=CROSSDEVICE_HOST_ID=$host\n",
-                      enter.empty() ? "" : enter + " ", run_folder, kServer, folder_, folder_));
+    // With this home the login shell does nothing that the user has told it to do.
+    write("start", fmt::format("#!/bin/sh\n"
+                               "host=$1\n"
+                               "folder={}\n"
+                               "exec {} {} {} -i -f $folder/server -E $folder/log "
+                               "-o \"SetEnv=CROSSDEVICE_HOST_ID=$host HOME=$folder\"\n",
+                               folder_, enter, run_folder, kServer));
     std::filesystem::permissions(folder_ + "/start", std::filesystem::perms::owner_all);
     write("client", fmt::format("ProxyCommand {0}/start %h\n"
                                 "IdentityFile {0}/user_key\n"
@@ -64,6 +67,7 @@ class RealSsh {
   RealSsh(const RealSsh&) = delete;
   RealSsh& operator=(const RealSsh&) = delete;
 
+  [[nodiscard]] const std::string& folder() const { return folder_; }
   /// What crossdevice-run takes by default, and where the client's settings are.
   [[nodiscard]] std::string shell() const {
     return fmt::format("{} -F {}/client", kDefaultRemoteShell, folder_);
@@ -76,13 +80,22 @@ class RealSsh {
     for (const char* const program : {"/usr/bin/ssh", "/usr/bin/ssh-keygen", kServer}) {
       if (::access(program, X_OK) != 0) return fmt::format("there is no {}", program);
     }
+    const passwd* const user = ::getpwuid(::geteuid());  // NOLINT(concurrency-mt-unsafe)
+    if (user == nullptr) return "this user has no name";
+    const std::string login_shell = user->pw_shell;
+    if (login_shell.ends_with("nologin") || login_shell.ends_with("false")) {
+      return "this user may not log in";
+    }
+    if (::access(user->pw_dir, X_OK) != 0) return "this user has no home";
     if (::geteuid() != 0) return "";
     // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
     if (std::system("unshare -m mount -t tmpfs tmpfs /run >/dev/null 2>&1") != 0) {
       return "no folder can be mounted for a server of root's";
     }
-    if (::getpwnam("sshd") == nullptr) return "there is no user sshd";  // NOLINT(concurrency-*)
-    const spwd* const root = ::getspnam("root");                        // NOLINT(concurrency-*)
+    // NOLINTBEGIN(concurrency-mt-unsafe)
+    if (::getpwnam("sshd") == nullptr) return "there is no user sshd";
+    const spwd* const root = ::getspnam("root");
+    // NOLINTEND(concurrency-mt-unsafe)
     if (root != nullptr && root->sp_pwdp[0] == '!') return "root is locked out";
     return "";
   }
@@ -103,7 +116,7 @@ class RealSsh {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::string folder_;
+  std::string folder_ = ::testing::TempDir() + "real_ssh_XXXXXX";
 };
 
 }  // namespace crossdevice::run

@@ -7,13 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-
-#include "crossdevice/core/deadline.h"
 
 #include "bench/awaited_file.h"
 #include "bench/namespace_obstacle.h"
@@ -23,23 +19,16 @@
 namespace crossdevice::run {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
 
 class RealSshTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string why = RealSsh::obstacle();
     if (!why.empty()) GTEST_SKIP() << why;
+    // Those of this test, where somebody has come over ssh to run it. NOLINTNEXTLINE(concurrency-mt-unsafe)
+    for (const char* const name : {"SSH_CONNECTION", "CROSSDEVICE_HOST_ID"}) ::unsetenv(name);
     ssh_.emplace();
   }
   [[nodiscard]] std::vector<std::string> on(const std::string& hosts,
@@ -156,22 +145,19 @@ TEST_F(RealSshTest, WorkersEndWhereNothingIsHeardOfTheLauncher) {
   RunningJob job(script(
       "a",
       "trap 'echo > " + ended.path() + "; exit 0' TERM; echo ready; while :; do sleep 0.02; done",
-      {"--host-silence-seconds", "2"}));
+      {"--host-silence-seconds", "4"}));
   ASSERT_TRUE(job.read_until("ready")) << job.err;
   const pid_t connection = job.workers().at(0);
   ::kill(connection, SIGSTOP);
-  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-  struct stat status {};
-  while (::stat(ended.path().c_str(), &status) != 0 && !deadline.has_passed()) ::usleep(10'000);
-  EXPECT_EQ(::stat(ended.path().c_str(), &status), 0);
+  EXPECT_TRUE(ended.await(std::chrono::seconds(60)));
   ::kill(connection, SIGCONT);
   EXPECT_EQ(job.finish(), 128 + SIGHUP);
-  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 2 s from the crossdevice-run"));
+  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 4 s from the crossdevice-run"));
 }
 
 /// A host that hears nothing but that this one is there goes on.
 TEST_F(RealSshTest, WorkersGoOnWhereNothingIsToBeSaid) {
-  RunningJob job(script("a", "sleep 5; echo done", {"--host-silence-seconds", "2"}));
+  RunningJob job(script("a", "sleep 9; echo done", {"--host-silence-seconds", "4"}));
   EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_EQ(job.out, "[0] done\n");
 }
@@ -182,20 +168,18 @@ TEST(RealSshNamespacesTest, WorkersSumAcrossHosts) {
     if (!why.empty()) GTEST_SKIP() << why;
   }
   const NetworkNamespaces namespaces(2, "");
-  const std::string links = fmt::format("{}ssh_namespace_{}_", ::testing::TempDir(), ::getpid());
+  const RealSsh ssh("nsenter --net=$folder/$host");
   for (int i = 0; i < 2; ++i) {
     std::filesystem::create_symlink(
         fmt::format("/proc/{}/fd/{}", ::getpid(), namespaces.descriptor(i)),
-        links + NetworkNamespaces::address(i));
+        ssh.folder() + "/" + NetworkNamespaces::address(i));
   }
-  const RealSsh ssh(fmt::format("nsenter --net={}$host", links));
   RunningJob job({"--hosts", "10.200.0.1:2,10.200.0.2:2", "--remote-shell", ssh.shell(), "--",
                   CROSSDEVICE_SUMMING_WORKER});
   EXPECT_EQ(job.finish(), 0) << job.err;
   EXPECT_THAT(sorted_lines(job.out),
               ElementsAre("[0] local 0 of 2: 0 wrong", "[1] local 1 of 2: 0 wrong",
                           "[2] local 0 of 2: 0 wrong", "[3] local 1 of 2: 0 wrong"));
-  for (int i = 0; i < 2; ++i) std::filesystem::remove(links + NetworkNamespaces::address(i));
 }
 
 }  // namespace

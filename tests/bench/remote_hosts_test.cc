@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,15 +27,8 @@ using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
-
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
 
 class RemoteHostsTest : public ::testing::Test {
  protected:
@@ -267,12 +261,65 @@ TEST_F(RemoteHostsTest, NothingIsLeftWhenTheLauncherIsKilled) {
   }
 }
 
-/// Its parent is crossdevice-run on that host, which could hear nothing meanwhile.
+/// As where the network is cut: no end is seen, nothing comes.
+TEST_F(RemoteHostsTest, WorkersEndWhereNothingIsHeardOfTheLauncher) {
+  const AwaitedFile ended;
+  RunningJob job(script(
+      "a",
+      "trap 'echo > " + ended.path() + "; exit 0' TERM; echo ready; while :; do sleep 0.02; done",
+      {"--host-silence-seconds", "4"}));
+  ASSERT_TRUE(job.read_until("ready")) << job.err;
+  job.send(SIGSTOP);
+  EXPECT_TRUE(ended.await(std::chrono::seconds(60)));
+  job.send(SIGCONT);
+  EXPECT_EQ(job.finish(), 128 + SIGHUP);
+  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 4 s from the crossdevice-run"));
+}
+
+/// And the launcher, too, which is heard again only after the host could look.
 TEST_F(RemoteHostsTest, AHostThatWasStoppedGoesOn) {
-  RunningJob job(script("a", "kill -STOP $PPID; sleep 3; kill -CONT $PPID; sleep 1; echo done",
-                        {"--host-silence-seconds", "2"}));
+  RunningJob job(script("a", "echo $PPID; sleep 14; echo done", {"--host-silence-seconds", "4"}));
+  ASSERT_TRUE(job.read_until("\n")) << job.err;
+  const pid_t host = std::stoi(job.out.substr(4));
+  job.send(SIGSTOP);
+  ::kill(host, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  ::kill(host, SIGCONT);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  job.send(SIGCONT);
   EXPECT_EQ(job.finish(), 0) << job.err;
-  EXPECT_EQ(job.out, "[0] done\n");
+  EXPECT_THAT(job.out, HasSubstr("done"));
+}
+
+/// Its worker has ended, and more waits than pipes and the launcher hold.
+TEST_F(RemoteHostsTest, AHostWhoseLastOutputNobodyReadsIsNotAlone) {
+  constexpr int kBytes = 1'700'000;
+  const AwaitedFile ended;
+  RunningJob job(script(
+      "a",
+      fmt::format("head -c {} /dev/zero | tr '\\0' x; echo > {}; exit 7", kBytes, ended.path()),
+      {"--host-silence-seconds", "2"}));
+  EXPECT_TRUE(ended.await(std::chrono::seconds(60)));
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  EXPECT_EQ(job.finish(), 7) << job.err;
+  EXPECT_EQ(std::count(job.out.begin(), job.out.end(), 'x'), kBytes);
+}
+
+/// One pipe for both outputs, as with "2>&1 | less": what one fills the other one finds full.
+TEST_F(RemoteHostsTest, ALauncherWhoseOutputNobodyReadsIsHeardAllTheSame) {
+  std::vector<std::string> command{"-c", "exec \"$0\" \"$@\" 2>&1", CROSSDEVICE_RUN_PROGRAM};
+  const std::vector<std::string> launched =
+      script("a", "yes >&2 & yes | head -c 200000; kill $!; wait; sleep 10; echo done",
+             {"--host-silence-seconds", "2"});
+  command.insert(command.end(), launched.begin(), launched.end());
+  RunningJob job(command, "/bin/sh");
+  job.shrink_output();
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // both have something to write
+  ASSERT_TRUE(job.read_until("y"));
+  std::this_thread::sleep_for(std::chrono::seconds(8));
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.out, HasSubstr("done"));
+  EXPECT_THAT(job.out, Not(HasSubstr("nothing was heard")));
 }
 
 TEST_F(RemoteHostsTest, LongLinesAreCutOnce) {

@@ -2,10 +2,12 @@
 /// A program that starts workers, as a test starts, watches and interrupts it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +20,15 @@
 #include <unistd.h>
 
 namespace crossdevice::run {
+
+/// Workers' lines come in any order.
+inline std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
 
 /// The job's output and end. This process adopts whatever the job leaves behind, so that wait_for_everybody() sees it.
 class RunningJob {
@@ -112,6 +123,11 @@ class RunningJob {
     while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
     }
     pid_ = -1;
+  }
+  /// The first page that nobody reads fills it; call before there is more.
+  void shrink_output() const {
+    constexpr int kPage = 4096;
+    EXPECT_EQ(::fcntl(pipes_[0], F_SETPIPE_SZ, kPage), kPage);
   }
   void close_output() {
     for (int& fd : pipes_) {
