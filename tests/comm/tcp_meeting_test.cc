@@ -53,6 +53,7 @@ bool never() { return false; }
 /// Meetings that know of each other.
 std::vector<std::unique_ptr<TcpMeeting>> make_meetings(int num_ranks) {
   std::vector<std::unique_ptr<TcpMeeting>> meetings;
+  meetings.reserve(static_cast<std::size_t>(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
     meetings.push_back(std::make_unique<TcpMeeting>(options_of(rank, num_ranks)));
   }
@@ -133,6 +134,7 @@ TEST(TcpMeetingTest, EachPairHasOneConnection) {
   for (const int num_ranks : {1, 2, 3, 8}) {
     const auto meetings = make_meetings(num_ranks);
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(num_ranks));
     for (int rank = 0; rank < num_ranks; ++rank) {
       threads.emplace_back([&, rank] {
         std::vector<int> peers;
@@ -448,8 +450,10 @@ TEST(TcpMeetingTest, TriesGivenUpWhoseEndIsNotHeardGiveWay) {
     meetings[2]->meet(peers, soon(), never);
   });
   // As where the network parts them: welcomed, never heard of again, and never closed.
+  constexpr std::size_t kGivenUp = 20;
   std::vector<std::unique_ptr<Stranger>> given_up;
-  for (int i = 0; i < 20; ++i) given_up.push_back(come(*meetings[2], 0, 2));
+  given_up.reserve(kGivenUp);
+  while (given_up.size() < kGivenUp) given_up.push_back(come(*meetings[2], 0, 2));
   EXPECT_EQ(given_up.front()->hear(1), "");  // there is a limit to how many are kept
   const std::vector<int> peers = {2};
   meetings[0]->meet(peers, soon(), never);

@@ -52,13 +52,13 @@ std::atomic<int> num_opened{0};
 std::atomic<int> num_closed{0};
 
 TEST(WorkStateTest, WhoSleepsIsABarOfTheTimeline) {
-  static constexpr detail::SpanHook hook{.push =
-                                             [](const detail::TraceEvent& event) noexcept {
-                                               if (std::string_view(event.name) == "wait")
-                                                 ++num_opened;
-                                             },
-                                         .pop = []() noexcept { ++num_closed; }};
-  detail::set_span_hook(&hook);
+  static constexpr detail::SpanHook kHook{.push =
+                                              [](const detail::TraceEvent& event) noexcept {
+                                                if (std::string_view(event.name) == "wait")
+                                                  ++num_opened;
+                                              },
+                                          .pop = []() noexcept { ++num_closed; }};
+  detail::set_span_hook(&kHook);
   WorkState state(0);
   EXPECT_TRUE(state.start());
   std::thread worker([&state] {

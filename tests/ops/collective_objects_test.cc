@@ -30,7 +30,7 @@ namespace {
 
 #ifdef CROSSDEVICE_TESTS_PROGRAM_ORDER
 constexpr bool kIsAgreed = false;
-[[maybe_unused]] const int kIsSet =
+[[maybe_unused]] const int kIsSet =  // NOLINTNEXTLINE(concurrency-mt-unsafe): before main
     ::setenv("CROSSDEVICE_LAUNCH_ORDER", "program", /*overwrite=*/1);
 #else
 constexpr bool kIsAgreed = true;

@@ -41,7 +41,10 @@ float id(const ReplicaContext& context) {
 }
 
 /// 0 + 1 + ... + (n - 1).
-float sum_of_ids(std::size_t n) { return static_cast<float>(n * (n - 1) / 2); }
+float sum_of_ids(std::size_t n) {
+  const std::size_t sum = n * (n - 1) / 2;
+  return static_cast<float>(sum);
+}
 
 void ids_and_shares(Cluster& cluster) {
   const auto workers = static_cast<std::size_t>(cluster.num_workers());
@@ -129,9 +132,9 @@ void values_of_workers_and_of_replicas(Cluster& cluster) {
     const Tensor ragged = vector_of(std::vector<float>(rank + 1, static_cast<float>(rank)), cpu(0));
     float sum = 0;
     float count = 0;
-    for (float w = 0; w < workers; ++w) {
-      sum += w * (w + 1);
-      count += w + 1;
+    for (int w = 0; static_cast<float>(w) < workers; ++w) {
+      sum += static_cast<float>(w * (w + 1));
+      count += static_cast<float>(w + 1);
     }
     EXPECT_THAT(elements(strategy.reduce("SUM", ragged, 0)), ElementsAre(sum));
     EXPECT_THAT(elements(strategy.reduce("MEAN", ragged, 0)), ElementsAre(sum / count));
@@ -621,9 +624,11 @@ TEST_P(MultiWorkerMirroredStrategyTest, OpsOfOnesOwnAreUsed) {
 }
 
 TEST_P(MultiWorkerMirroredStrategyTest, TheEnvironmentsTimeoutIsNotThatOfOpsWithOneOfTheirOwn) {
+  // NOLINTBEGIN(concurrency-mt-unsafe): no other thread
   ::setenv("CROSSDEVICE_DEFAULT_TIMEOUT", std::to_string(kShortDefaultSeconds).c_str(), 1);
   EXPECT_EQ(run("slow own ops", 2), all_well(2));
   ::unsetenv("CROSSDEVICE_DEFAULT_TIMEOUT");
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 TEST_P(MultiWorkerMirroredStrategyTest, AStepInPlaceAllocatesNothingOnceItHasRun) {
