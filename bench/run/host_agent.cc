@@ -16,6 +16,7 @@
 #include "run/system_error.h"
 
 namespace crossdevice::run {
+
 int run_host_agent() {
   ::alarm(kPatienceSeconds);
   const HostJob job = receive_host_job(STDIN_FILENO);

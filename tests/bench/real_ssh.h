@@ -72,7 +72,7 @@ class RealSsh {
   [[nodiscard]] std::string shell() const {
     return fmt::format("{} -F {}/client", kDefaultRemoteShell, folder_);
   }
-  /// What the client says of a host whose key is another one.
+  /// From now on the client knows another key than the hosts have.
   void forget_the_host() const { write("known_hosts", "* " + read("user_key.pub")); }
 
   /// Why it cannot be had here; empty where it can.

@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/awaited_file.h"
 #include "bench/namespace_obstacle.h"
+#include "bench/remote_job.h"
 #include "bench/running_job.h"
 #include "run/network_namespaces.h"
 
@@ -22,7 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class RealSshTest : public ::testing::Test {
+class RealSshTest : public RemoteJobTest {
  protected:
   void SetUp() override {
     const std::string why = RealSsh::obstacle();
@@ -31,20 +30,7 @@ class RealSshTest : public ::testing::Test {
     for (const char* const name : {"SSH_CONNECTION", "CROSSDEVICE_HOST_ID"}) ::unsetenv(name);
     ssh_.emplace();
   }
-  [[nodiscard]] std::vector<std::string> on(const std::string& hosts,
-                                            const std::vector<std::string>& options,
-                                            const std::vector<std::string>& program) const {
-    std::vector<std::string> arguments{"--hosts", hosts, "--remote-shell", ssh_->shell()};
-    arguments.insert(arguments.end(), options.begin(), options.end());
-    arguments.emplace_back("--");
-    arguments.insert(arguments.end(), program.begin(), program.end());
-    return arguments;
-  }
-  [[nodiscard]] std::vector<std::string> script(const std::string& hosts, const std::string& text,
-                                                const std::vector<std::string>& options = {
-                                                    "--grace-seconds", "100"}) const {
-    return on(hosts, options, {"sh", "-c", text});
-  }
+  [[nodiscard]] std::string shell() const override { return ssh_->shell(); }
 
   std::optional<RealSsh> ssh_;
 };
@@ -92,15 +78,8 @@ TEST_F(RealSshTest, TheFirstFailureEndsTheJobOnAllHosts) {
 }
 
 TEST_F(RealSshTest, SignalsGoToEveryWorker) {
-  for (const auto& [number, name] : {std::pair{SIGUSR1, "USR1"}, {SIGINT, "INT"}}) {
-    RunningJob job(script("a:2,b", std::string("trap 'echo got; exit 0' ") + name +
-                                       "; echo ready; while :; do sleep 0.02; done"));
-    ASSERT_TRUE(job.read_until("ready", 3)) << job.err;
-    job.send(number);
-    EXPECT_EQ(job.finish(), 0) << job.err;
-    EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] got", "[0] ready", "[1] got", "[1] ready",
-                                                   "[2] got", "[2] ready"));
-  }
+  expect_signal_goes_to_every_worker(SIGUSR1, "USR1");
+  expect_signal_goes_to_every_worker(SIGINT, "INT");
 }
 
 TEST_F(RealSshTest, WhoIsNotLetInIsNamed) {
@@ -127,32 +106,11 @@ TEST_F(RealSshTest, AConnectionThatIsLostEndsTheJob) {
 }
 
 TEST_F(RealSshTest, NothingIsLeftWhenTheLauncherIsKilled) {
-  RunningJob job(script("a:2,b:2,localhost",
-                        "(trap '' TERM HUP; sleep 1000; true) & echo $CROSSDEVICE_SECRET_FILE; "
-                        "trap '' TERM HUP INT; while :; do sleep 0.05; done",
-                        {"--grace-seconds", "0.1"}));
-  ASSERT_TRUE(job.read_until("\n", 5)) << job.err;
-  job.send(SIGKILL);
-  job.wait_for_everybody();
-  for (const std::string& line : sorted_lines(job.out)) {
-    EXPECT_FALSE(std::filesystem::exists(line.substr(4))) << line;
-  }
+  expect_nothing_is_left_when_the_launcher_is_killed();
 }
 
-/// As where the network is cut: no end is seen, nothing comes.
 TEST_F(RealSshTest, WorkersEndWhereNothingIsHeardOfTheLauncher) {
-  const AwaitedFile ended;
-  RunningJob job(script(
-      "a",
-      "trap 'echo > " + ended.path() + "; exit 0' TERM; echo ready; while :; do sleep 0.02; done",
-      {"--host-silence-seconds", "4"}));
-  ASSERT_TRUE(job.read_until("ready")) << job.err;
-  const pid_t connection = job.workers().at(0);
-  ::kill(connection, SIGSTOP);
-  EXPECT_TRUE(ended.await(std::chrono::seconds(60)));
-  ::kill(connection, SIGCONT);
-  EXPECT_EQ(job.finish(), 128 + SIGHUP);
-  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 4 s from the crossdevice-run"));
+  expect_workers_end_unheard([](const RunningJob& job) { return job.workers().at(0); });
 }
 
 /// A host that hears nothing but that this one is there goes on.

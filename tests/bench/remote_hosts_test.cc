@@ -15,6 +15,7 @@
 #include "bench/awaited_file.h"
 #include "bench/fake_remote_shell.h"
 #include "bench/namespace_obstacle.h"
+#include "bench/remote_job.h"
 #include "bench/running_job.h"
 #include "run/job_on_hosts.h"
 #include "run/network_namespaces.h"
@@ -30,24 +31,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class RemoteHostsTest : public ::testing::Test {
+class RemoteHostsTest : public RemoteJobTest {
  protected:
-  /// Options and the program that they are for.
-  [[nodiscard]] std::vector<std::string> on(const std::string& hosts,
-                                            const std::vector<std::string>& options,
-                                            const std::vector<std::string>& program) const {
-    std::vector<std::string> arguments{"--hosts", hosts, "--remote-shell", shell_.path()};
-    arguments.insert(arguments.end(), options.begin(), options.end());
-    arguments.emplace_back("--");
-    arguments.insert(arguments.end(), program.begin(), program.end());
-    return arguments;
-  }
-  /// Workers that end by SIGTERM have time for it, however slow the machine is.
-  [[nodiscard]] std::vector<std::string> script(const std::string& hosts, const std::string& text,
-                                                const std::vector<std::string>& options = {
-                                                    "--grace-seconds", "100"}) const {
-    return on(hosts, options, {"sh", "-c", text});
-  }
+  [[nodiscard]] std::string shell() const override { return shell_.path(); }
 
   FakeRemoteShell shell_;
 };
@@ -219,13 +205,7 @@ TEST_F(RemoteHostsTest, AProgramThatCannotRun) {
 TEST_F(RemoteHostsTest, SignalsGoToEveryWorker) {
   for (const auto& [number, name] :
        {std::pair{SIGUSR1, "USR1"}, {SIGHUP, "HUP"}, {SIGINT, "INT"}, {SIGTERM, "TERM"}}) {
-    RunningJob job(script("a:2,b", std::string("trap 'echo got; exit 0' ") + name +
-                                       "; echo ready; while :; do sleep 0.02; done"));
-    ASSERT_TRUE(job.read_until("ready", 3));
-    job.send(number);
-    EXPECT_EQ(job.finish(), 0) << name;
-    EXPECT_THAT(sorted_lines(job.out), ElementsAre("[0] got", "[0] ready", "[1] got", "[1] ready",
-                                                   "[2] got", "[2] ready"));
+    expect_signal_goes_to_every_worker(number, name);
   }
 }
 
@@ -249,31 +229,11 @@ TEST_F(RemoteHostsTest, AHostThatNeverAnswersHoldsUpNoSignal) {
 }
 
 TEST_F(RemoteHostsTest, NothingIsLeftWhenTheLauncherIsKilled) {
-  RunningJob job(script("a:2,b:2,localhost",
-                        "(trap '' TERM HUP; sleep 1000; true) & echo $CROSSDEVICE_SECRET_FILE; "
-                        "trap '' TERM HUP INT; while :; do sleep 0.05; done",
-                        {"--grace-seconds", "0.1"}));
-  ASSERT_TRUE(job.read_until("\n", 5));
-  job.send(SIGKILL);
-  job.wait_for_everybody();  // which adopts all of them
-  for (const std::string& line : sorted_lines(job.out)) {
-    EXPECT_FALSE(std::filesystem::exists(line.substr(4))) << line;
-  }
+  expect_nothing_is_left_when_the_launcher_is_killed();
 }
 
-/// As where the network is cut: no end is seen, nothing comes.
 TEST_F(RemoteHostsTest, WorkersEndWhereNothingIsHeardOfTheLauncher) {
-  const AwaitedFile ended;
-  RunningJob job(script(
-      "a",
-      "trap 'echo > " + ended.path() + "; exit 0' TERM; echo ready; while :; do sleep 0.02; done",
-      {"--host-silence-seconds", "4"}));
-  ASSERT_TRUE(job.read_until("ready")) << job.err;
-  job.send(SIGSTOP);
-  EXPECT_TRUE(ended.await(std::chrono::seconds(60)));
-  job.send(SIGCONT);
-  EXPECT_EQ(job.finish(), 128 + SIGHUP);
-  EXPECT_THAT(job.err, HasSubstr("nothing was heard for 4 s from the crossdevice-run"));
+  expect_workers_end_unheard([](const RunningJob& job) { return job.pid(); });
 }
 
 /// And the launcher, too, which is heard again only after the host could look.

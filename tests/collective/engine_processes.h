@@ -3,7 +3,6 @@
 /// adds engine_works() to what its workers can be told to do, for each engine that several processes can have.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -24,6 +23,7 @@
 
 #include "collective/engine_fixture.h"
 #include "support/sanitizers.h"
+#include "support/tried_again.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice::testing {
@@ -200,15 +200,8 @@ TEST_P(EngineProcesses, AKilledWorkerIsNamedByAllWithinASecond) {
   for (int victim = 0; victim < GetParam().num_workers; ++victim) {
     std::vector<int> expected = all_well(GetParam().num_workers);
     expected[static_cast<std::size_t>(victim)] = -SIGKILL;
-    constexpr int kTries = 5;  // a busy machine takes its time, but not always
-    std::vector<int> results;
-    for (int i = 0; i < kTries && results != expected; ++i) {
-      results = run("lose", victim);
-      std::vector<int> but_for_the_time = results;
-      std::replace(but_for_the_time.begin(), but_for_the_time.end(), kHasHeardLate, 0);
-      ASSERT_EQ(but_for_the_time, expected) << "rank " << victim;
-    }
-    EXPECT_EQ(results, expected) << "rank " << victim;
+    SCOPED_TRACE("rank " + std::to_string(victim));
+    expect_ends([&] { return run("lose", victim); }, expected, kHasHeardLate);
   }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Who is missed is said to be in what it is in, whatever that is: workers are processes, of which one does something else than the others.
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "support/log_keeper.h"
+#include "support/tried_again.h"
 #include "support/worker_processes.h"
 
 namespace crossdevice {
@@ -176,15 +176,7 @@ TEST_P(MissingWorkersTest, WhoIsInARoundOfTheClusterIsSeenInIt) {
 }
 
 TEST_P(MissingWorkersTest, WhoIsInAnotherObjectsCallIsSeenInIt) {
-  constexpr int kTries = 5;  // where one of those who wait is late, too, the other one names it
-  std::vector<int> ends;
-  for (int i = 0; i < kTries && ends != all_well(3); ++i) {
-    ends = run("reduce in two objects", 3);
-    std::vector<int> but_for_that = ends;
-    std::replace(but_for_that.begin(), but_for_that.end(), kIsNamedToo, 0);
-    ASSERT_EQ(but_for_that, all_well(3));
-  }
-  EXPECT_EQ(ends, all_well(3));
+  expect_ends([] { return run("reduce in two objects", 3); }, all_well(3), kIsNamedToo);
 }
 
 TEST_P(MissingWorkersTest, WhoIsInNothingIsSaidToBe) {
