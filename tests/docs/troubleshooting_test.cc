@@ -125,7 +125,7 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       // Programs under crossdevice-run.
       {"is set here, but not there", "tests/bench/tls_job_test.cc"},
       {"the remote shell to host ", "tests/bench/remote_hosts_test.cc"},
-      {"nothing was heard for ", "tests/bench/remote_hosts_test.cc"},
+      {"nothing was heard for ", "tests/bench/remote_job.h"},
       // GPUs, and an NCCL that does not come back.
       {"only the process's end is safe", "tests/ops/nccl_failures_test.cc"},
       // A process without descriptors, and links that are cut.
