@@ -55,7 +55,7 @@ std::string describe_gpus(const Devices& devices) {
   detail::CudaApi& cuda = *detail::gpu_platform().cuda;
   detail::require_cuda(cuda, cuda.runtime_version(&run_time), "cudaRuntimeGetVersion");
   detail::require_cuda(cuda, cuda.driver_version(&driver), "cudaDriverGetVersion");
-  const detail::NcclLibrary& nccl = detail::nccl_library();
+  const detail::NcclLibrary nccl = detail::nccl_library();
   return fmt::format(
       "{} GPU{}: {}; CUDA {}, driver {}; {}", devices.size(), devices.size() == 1 ? "" : "s", names,
       cuda_version_text(run_time), cuda_version_text(driver),

@@ -46,7 +46,7 @@ Findings probe_nccl() {
   if (!asked_for.empty() && ::access(asked_for.c_str(), R_OK) != 0) {
     return {why_not("there is no such file, or it cannot be read")};
   }
-  const detail::NcclLibrary& library = detail::nccl_library();
+  const detail::NcclLibrary library = detail::nccl_library();
   if (library.api == nullptr) return {why_not(library.reason_against)};
   Finding finding{.name = "NCCL"};
   finding.text = fmt::format("{}, {}", version_text(library.api->version()), library.api->path());

@@ -162,7 +162,7 @@ std::shared_ptr<NcclClique::State> prepare_clique(const Devices& devices) {
         std::min(state->compute_capability, gpu.properties().compute_capability);
     state->gpus.push_back(&gpu);
   }
-  const NcclLibrary& library = nccl_library();
+  const NcclLibrary library = nccl_library();
   if (library.api == nullptr) throw UnavailableError("NCCL cannot: " + library.reason_against);
   await_reapers_at_shutdown();
   await_reapers_before_cuda_ends(/*has_made=*/false);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crossdevice/comm/nccl_library.h"
 
+#include <string>
 #include <utility>
 
+#include "crossdevice/core/error.h"
 #include "crossdevice/device/given_or_found.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -19,10 +21,14 @@ GivenOrFound<NcclLibrary>& library() {
 
 }  // namespace
 
-const NcclLibrary& nccl_library() {
+NcclLibrary nccl_library() {
   if (const NcclLibrary* known = library().find()) return *known;
   require_not_forked();
-  return library().get([] { return load_nccl(); });
+  try {
+    return library().get([] { return load_nccl(); });
+  } catch (const ResourceExhaustedError& error) {
+    return {.reason_against = std::string("NCCL cannot be loaded now: ") + error.what()};
+  }
 }
 
 void set_nccl_library(NcclLibrary given) { library().give(std::move(given)); }

@@ -17,6 +17,7 @@
 
 #include "comm/detail/nccl_error.h"
 #include "support/thrown.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -89,6 +90,28 @@ TEST_F(NcclFileTest, OneThatIsTooOld) {
 
 TEST_F(NcclFileTest, OneThatLacksFunctions) {
   EXPECT_EQ(reason_against(HALF_NCCL), HALF_NCCL " has no ncclGetLastError");
+}
+
+TEST_F(NcclFileTest, OneThatCannotBeOpenedForWantOfDescriptorsIsNotMissing) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "AddressSanitizer needs descriptors";
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("crossdevice_want." + std::to_string(::getpid()));
+  fs::create_directory(folder);
+  const fs::path file = folder / "libnccl.so.2";
+  fs::copy_file(OLD_NCCL, file);  // the loader knows nothing of this one yet
+  for (const NcclPlaces& places :
+       {NcclPlaces{.file = file.string()},
+        NcclPlaces{.in_process = false, .on_loader_path = false, .folders = {folder.string()}}}) {
+    const std::string said = thrown<ResourceExhaustedError>([&] {
+      const testing::WithoutDescriptors none;
+      (void)load_nccl(places);
+    });
+    EXPECT_THAT(said, AllOf(HasSubstr(file.string()), HasSubstr("Too many open files")));
+  }
+  EXPECT_EQ(reason_against(file.string()),
+            "NCCL 2.12.12 in " + file.string() + " is older than 2.14.0");
+  fs::remove_all(folder);
 }
 
 /// Before anything is loaded, which then stays.

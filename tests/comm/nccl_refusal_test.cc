@@ -30,7 +30,7 @@ const bool is_installed = [] {
 }();
 
 TEST(NcclRefusalTest, IsToldInNcclsOwnWords) {
-  const detail::NcclLibrary& library = detail::nccl_library();
+  const detail::NcclLibrary library = detail::nccl_library();
   if (library.api == nullptr) {
     EXPECT_EQ(thrown<UnavailableError>([] {
                 (void)detail::NcclClique::of({"GPU:0", "GPU:1"});

@@ -22,13 +22,16 @@
 #include "support/gpu_values.h"
 #include "support/log_keeper.h"
 #include "support/thrown.h"
+#include "support/without_descriptors.h"
 
 namespace crossdevice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using testing::emulated_cuda;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using testing::thrown;
 using testing::vector_of;
 
@@ -150,6 +153,24 @@ TEST(NcclCauses, ALibraryThatIsTooOld) {
 
 TEST(NcclCauses, ALibraryThatLacksFunctions) {
   expect_file_to_be_refused(HALF_NCCL, "has no ncclGetLastError");
+}
+
+TEST(NcclCauses, ALibraryThatCannotBeLoadedNowIsTriedAgain) {
+  if (!testing::can_do_without_descriptors()) GTEST_SKIP() << "AddressSanitizer needs descriptors";
+  testing::ForkedCases cases;
+  cases.run("want of descriptors", [] {
+    (void)::setenv("CROSSDEVICE_NCCL_LIBRARY", OLD_NCCL, 1);
+    std::string first;
+    {
+      const testing::WithoutDescriptors none;
+      first = detail::nccl_library().reason_against;
+    }
+    EXPECT_THAT(first, AnyOf(AllOf(StartsWith("NCCL cannot be loaded now: "),
+                                   HasSubstr("Too many open files")),
+                             HasSubstr("built without")));
+    EXPECT_THAT(detail::nccl_library().reason_against,
+                AnyOf(HasSubstr("is older than 2.14.0"), HasSubstr("built without")));
+  });
 }
 
 TEST(NcclCauses, TwoDevicesOnOneGpu) {

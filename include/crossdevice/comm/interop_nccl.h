@@ -25,7 +25,7 @@ namespace crossdevice {
 /// Errors   FailedPreconditionError: in a child of fork() of a process that used the library.
 /// Threads  any.
 [[nodiscard]] inline std::string nccl_library_path() {
-  const std::shared_ptr<detail::NcclApi>& api = detail::nccl_library().api;
+  const std::shared_ptr<detail::NcclApi> api = detail::nccl_library().api;
   return api == nullptr ? std::string() : api->path();
 }
 

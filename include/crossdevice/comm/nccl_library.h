@@ -19,11 +19,12 @@ struct NcclLibrary {
 
 /// Looks for libnccl.so.2: where CROSSDEVICE_NCCL_LIBRARY says; the copy that is in the process already; the loader's path; the CUDA toolkit's folder; the
 /// nvidia/nccl wheel of the Python environment (VIRTUAL_ENV, CONDA_PREFIX), then of the user and of all users (~/.local, /usr/local). The first that is there
-/// counts, found out on the first call, for good; it is never unloaded.
+/// counts, found out on the first call, for good; it is never unloaded. Where the process lacks descriptors or memory to load it, that is the reason against it,
+/// and the next call looks again.
 ///
 /// Errors   FailedPreconditionError: in a child of fork() of a process that used the library.
 /// Threads  any.
-[[nodiscard]] CROSSDEVICE_EXPORT const NcclLibrary& nccl_library();
+[[nodiscard]] CROSSDEVICE_EXPORT NcclLibrary nccl_library();
 
 /// For tests: what nccl_library() is to return, from its first call on.
 ///

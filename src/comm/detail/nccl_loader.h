@@ -21,6 +21,8 @@ struct NcclPlaces {
 [[nodiscard]] NcclPlaces nccl_places();
 
 /// The first that is there counts; one that cannot be used is the reason against NCCL, not passed over: the process would hold two.
+///
+/// Errors   ResourceExhaustedError: the process lacks descriptors or memory to look for it.
 [[nodiscard]] NcclLibrary load_nccl(const NcclPlaces& places);
 [[nodiscard]] inline NcclLibrary load_nccl() { return load_nccl(nccl_places()); }
 
