@@ -67,6 +67,7 @@ ALL_SIZES = (Sizes("8", "64M", 2),)
 LARGE = Sizes("64M", "64M", 2)
 SOME_SIZES = (Sizes("8", "8M", 32), LARGE)
 SMALLEST = (Sizes("8", "512", 2),)
+SMALLEST_ACROSS = (Sizes("8", "512", 8),)
 FEW_SIZES = (Sizes("8", "8M", 1024),)
 ONE_SIZE = (Sizes("8M", "8M", 2),)
 PYTHON = ("torch", "tensorflow-workers")
@@ -91,11 +92,14 @@ def scenes(num_cores):
 
 
 def network_scenes():
-    """A call takes up to some seconds here, of which warming up saves nothing: values were checked in an untimed call before."""
+    """A call takes up to some seconds here, of which warming up saves nothing: values were checked in an untimed call before. Small ones take microseconds, and
+    workers that share cores fall into a rhythm only after some thousands of them: that scene has as many samples as the plain sockets that bound it."""
     title = "4 workers in 4 network namespaces with links of"
     for rate, largest, ends in (("1gbit", "64M", 1 << 23), ("200mbit", "4M", 1 << 19)):
         yield Scene(f"network-{rate}", f"{title} {rate}", (Sizes("8", "512K", 256), Sizes(largest, largest, 2)), (Sizes("8", largest, ends),),
                     workers=4, rate=rate, warmup=0, too_slow=("mpich-kept",))
+    yield Scene("network-1gbit-small", f"{title} 1gbit, the smallest values, more calls", SMALLEST_ACROSS, workers=4, rate="1gbit", iterations=150, warmup=0,
+                rounds=2 * ROUNDS, too_slow=("mpich", "mpich-kept", "gloo", "gloo-reno", *PYTHON))
     yield Scene("network-1gbit-resnet50", f"{title} 1gbit, gradients of resnet50", (Gradients("resnet50"),), workers=4, rate="1gbit", warmup=0,
                 too_slow=("openmpi-kept-packed", "mpich", "mpich-kept"), once=PYTHON)
 

@@ -10,7 +10,6 @@
 #include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/own_lateness_error.h"
 #include "crossdevice/comm/told_chief_loss_error.h"
-#include "crossdevice/core/cpu_relax.h"
 #include "crossdevice/core/log.h"
 #include "crossdevice/device/shutdown.h"
 
@@ -21,18 +20,8 @@
 namespace crossdevice::detail {
 namespace {
 
-/// How long to look without giving up the core, where it has been free.
-constexpr std::chrono::microseconds kSpinTime{20};
-/// How long to look before sleeping: a sleep and the waking up cost about as much.
-constexpr std::chrono::microseconds kTryTime{60};
 /// For what members say that they do.
 constexpr std::chrono::milliseconds kAnswerTime{100};
-/// A yield that takes longer has let somebody else run.
-constexpr std::chrono::microseconds kQuickYield{3};
-/// So many in one wait: what is waited for does not come by itself.
-constexpr int kEnoughSlowYields = 3;
-/// So many in a row: the core is free again.
-constexpr int kEnoughQuickYields = 8;
 
 std::uint64_t next_serial() {
   static std::atomic<std::uint64_t> last{0};
@@ -69,26 +58,6 @@ class TransportKind::Turn {
  private:
   TransportKind& kind_;
 };
-
-bool TransportKind::Patience::is_exhausted() {
-  const Clock::time_point now = Clock::now();
-  if (!std::exchange(is_waiting_, true)) idle_since_ = now;
-  if (is_crowded_out_ || now - idle_since_ >= kTryTime) return true;
-  if (has_core_ && now - idle_since_ < kSpinTime) {
-    cpu_relax();
-    return false;
-  }
-  std::this_thread::yield();
-  if (Clock::now() - now < kQuickYield) {
-    if (++num_quick_yields_ >= kEnoughQuickYields) has_core_ = may_spin_;
-  } else {
-    // Somebody else had the core, perhaps the one that is waited for: who spins holds it up.
-    num_quick_yields_ = 0;
-    has_core_ = false;
-    is_crowded_out_ = ++num_slow_yields_ >= kEnoughSlowYields;
-  }
-  return false;
-}
 
 TransportKind::TransportKind(int rank, const std::vector<RankInfo>& members, bool spins,
                              std::chrono::nanoseconds stall_warning)

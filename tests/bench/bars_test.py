@@ -97,6 +97,13 @@ class OwnFiguresTest(unittest.TestCase):
             self.assertIs(found.state, state)
         self.assertIs(judge(measured(network_1gbit=[rows("crossdevice", 10, 10)])).state, bars.State.NOT_MEASURED)
 
+    def test_beside_plain_sockets_the_last_scene_counts(self):
+        judge = bars.beside_plain_sockets(bars.at_most(1.25), ("network-1gbit", "network-1gbit-small"))
+        found = judge(measured([link_speed.Link(1e8, us) for us in (10, 10)], network_1gbit=[rows("crossdevice", 20, 20)],
+                               network_1gbit_small=[rows("crossdevice", 11, 12)]))
+        self.assertEqual([(figure.scene, round(figure.value.median, 3)) for figure in found.figures], [("network-1gbit-small", 1.15)])
+        self.assertIs(found.state, bars.State.MET)
+
     def test_lists_beside_one_buffer(self):
         judge = bars.lists_beside_one_buffer(bars.at_most(1.10), ("gradients-resnet50",))
 

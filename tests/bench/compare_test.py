@@ -572,7 +572,7 @@ class ScenesTest(unittest.TestCase):
 
     def test_five_rounds_and_three_of_peers_in_python(self):
         for scene in scenes.scenes(2):
-            self.assertEqual(scene.rounds, 20 if scene.name == "workers-2-small" else 5)
+            self.assertEqual(scene.rounds, {"workers-2-small": 20, "network-1gbit-small": 10}.get(scene.name, 5))
         for contender in contenders.CONTENDERS:
             self.assertEqual(min(5, contender.max_rounds()), 3 if contender.is_python else 5)
 

@@ -33,7 +33,7 @@ namespace crossdevice::detail {
 ///
 /// Why the others' memory is not read with process_vm_readv instead, which saves the copy in: the kernel looks up and holds every page that it reads.
 /// Measured with 2 workers on an EPYC, from 256 KiB to 64 MiB, that takes 1.6 to 6 times as long as this with pages of 4 KiB, 1.0 to 3 times with
-/// huge ones. Why the owner does not leave one result in its own window for all to fetch: lines that another worker has only read cost some 10 times
+/// huge ones; on a Xeon, from 2 MiB on, 0.95 to 2.2 and 0.7 to 1.2 times (bench/results/foreign-memory.md). Why the owner does not leave one result in its own window for all to fetch: lines that another worker has only read cost some 10 times
 /// as much to write again.
 ///
 /// Kept from use to use, with its memory.

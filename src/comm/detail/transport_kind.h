@@ -20,6 +20,7 @@
 #include "crossdevice/core/deadline.h"
 #include "crossdevice/core/error.h"
 
+#include "comm/detail/spin_patience.h"
 #include "comm/detail/transfer_queue.h"
 
 namespace crossdevice::detail {
@@ -148,28 +149,6 @@ class TransportKind {
 
  private:
   class Turn;
-  /// How a waiter passes the time until it looks again: on its core, then giving way, then asleep. Where others want the core (more members than
-  /// cores, on machines that seem to be several, too) it gives way at once, and sleeps when somebody took it.
-  class Patience {
-   public:
-    explicit Patience(bool may_spin) : may_spin_(may_spin), has_core_(may_spin) {}
-    /// Something has moved, or a wait begins.
-    void reset() {
-      is_waiting_ = is_crowded_out_ = false;
-      num_slow_yields_ = 0;
-    }
-    /// Whether to sleep now; passes some time if not.
-    bool is_exhausted();
-
-   private:
-    bool may_spin_;
-    bool has_core_;  // as far as yields have shown
-    bool is_waiting_ = false;
-    bool is_crowded_out_ = false;
-    int num_quick_yields_ = 0;
-    int num_slow_yields_ = 0;  // in this wait
-    Clock::time_point idle_since_{};
-  };
   template <class IsOver>
   void wait_until(Turn& turn, IsOver is_over, const Deadline& deadline);
   void require_whole();
@@ -201,7 +180,7 @@ class TransportKind {
   TransferQueue completed_;
   std::vector<PeerTraffic> traffic_;  // when it ended; never grows beyond what is reserved
   std::size_t num_under_way_ = 0;
-  Patience patience_;
+  SpinPatience patience_;
   std::uint64_t operation_count_ = 0;
   GroupOperation operation_;
 

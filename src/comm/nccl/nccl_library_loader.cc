@@ -58,8 +58,7 @@ NcclLibrary load_nccl(const NcclPlaces& places) {
     if (void* const handle = open_library(places.file, kMode, why_not)) {
       return library_in(handle, places.file);
     }
-    return {.reason_against =
-                fmt::format("CROSSDEVICE_NCCL_LIBRARY={}: {}", places.file, why_not)};
+    return {.reason_against = fmt::format("CROSSDEVICE_NCCL_LIBRARY={}: {}", places.file, why_not)};
   }
   // A second copy beside the process's own (PyTorch brings one) would fight with it for the devices.
   if (places.in_process) {
