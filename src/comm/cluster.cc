@@ -134,6 +134,10 @@ class Cluster::State::Turn {
 Cluster::Cluster(Passkey /*key*/, std::shared_ptr<State> state) : state_(std::move(state)) {}
 Cluster::~Cluster() = default;
 
+std::chrono::duration<double> detail::ClusterInside::heartbeat_timeout(const Cluster& cluster) {
+  return cluster.state_->plane_options.heartbeat_timeout;
+}
+
 const std::string& detail::ClusterInside::secret(const Cluster& cluster) {
   return cluster.state_->plane_options.secret;
 }
@@ -337,6 +341,7 @@ std::shared_ptr<Cluster> Cluster::subgroup(std::span<const int> ranks) {
   state->watching = state_->watching;
   state->epoch = state_->epoch;
   state->plane_options.stall_warning = state_->plane_options.stall_warning;
+  state->plane_options.heartbeat_timeout = state_->plane_options.heartbeat_timeout;
   state->plane_options.secret = state_->plane_options.secret;
   state->is_everybody = false;
   state->members.reserve(ranks.size());

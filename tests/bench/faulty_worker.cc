@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
-//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), kill; cut-amid, kill-amid: not before a call, but from another thread while one
+//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), part (its way to rank 1), kill; cut-amid, kill-amid: not before a call, but from another thread while one
 //                                               is under way, or the next. HEARTBEAT: how many seconds it may be missed. COUNT: floats of the calls at that time.
 //                                               Prints what ended the worker, and after how many milliseconds; then it stays until SIGUSR1, for the others are not
 //                                               to hear of its end.
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -17,7 +19,10 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -45,6 +50,30 @@ void cut_network() {
   ::close(any);
 }
 
+/// Nothing that this worker says to the next one arrives any more, nor what it answers: its packets go to an address that nobody has. Whatever both say to
+/// the others arrives.
+void part_from(int other) {
+  const std::string chief = std::getenv("CROSSDEVICE_CHIEF_ADDRESS");
+  arpreq request{};
+  auto* const place = reinterpret_cast<sockaddr_in*>(&request.arp_pa);
+  place->sin_family = AF_INET;
+  // The addresses of crossdevice-run's namespaces follow one another, the chief's first.
+  ::inet_pton(AF_INET, chief.substr(0, chief.rfind(':')).c_str(), &place->sin_addr);
+  place->sin_addr.s_addr =
+      htonl(ntohl(place->sin_addr.s_addr) + static_cast<std::uint32_t>(other));
+  request.arp_ha.sa_family = ARPHRD_ETHER;
+  request.arp_ha.sa_data[0] = 2;  // of nobody's choice but ours
+  request.arp_flags = ATF_PERM | ATF_COM;
+  const int any = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net")) {
+    const std::string name = entry.path().filename();
+    if (name == "lo") continue;
+    name.copy(request.arp_dev, sizeof request.arp_dev - 1);
+    if (::ioctl(any, SIOCSARP, &request) != 0) std::perror("ioctl");
+  }
+  ::close(any);
+}
+
 /// What await_word() takes; for every thread that is begun afterwards.
 sigset_t blocked_word() {
   sigset_t word;
@@ -61,6 +90,7 @@ void await_word(const sigset_t& word) {
 
 void suffer(const std::string& fault) {
   if (fault.starts_with("cut")) cut_network();
+  if (fault == "part") part_from(1);
   if (fault.starts_with("kill")) ::kill(::getpid(), SIGKILL);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,9 @@ struct detail::ClusterInside {
                                                     const Deadline& deadline);
   /// Its rank here; nothing: it is no member of this cluster.
   [[nodiscard]] static std::optional<int> chief(const Cluster& cluster);
+
+  /// How long the others of the job may be silent.
+  [[nodiscard]] static std::chrono::duration<double> heartbeat_timeout(const Cluster& cluster);
 
   /// Of the job; empty: there is none.
   [[nodiscard]] static const std::string& secret(const Cluster& cluster);
