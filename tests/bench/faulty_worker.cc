@@ -144,8 +144,8 @@ int run(const std::string& fault, int faulty_rank, double heartbeat_seconds,
       } catch (const cd::OpError& error) {
         const auto took =
             std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - before);
-        std::printf("%s names %s after %lld ms\n", kind_of(error), names_of(error).c_str(),
-                    static_cast<long long>(took.count()));
+        std::printf("%s names %s after %lld ms: %s\n", kind_of(error), names_of(error).c_str(),
+                    static_cast<long long>(took.count()), error.what());
         std::fflush(stdout);
         await_word(word);
         return 0;

@@ -316,11 +316,39 @@ def check_slower_machine(text):
     figures += as_long.groups()
     wrong = [f"says {shown} of the slower machine, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True)
              if not rounds_to(value, shown)]
-    for scene, each in tables.items():
-        for reference in summary.REFERENCES:
-            for key, peer, _ in summary.peers_by_verdict(each, reference, summary.REFERENCES)[summary.Verdict.CONTENDER]:
-                wrong.append(f"does not say that {peer} is ahead of {reference} in {scene} at {key.size_bytes} B")
-    return wrong, len(values), pathlib.Path(folder).name
+    return wrong + peers_ahead(tables), len(values), pathlib.Path(folder).name
+
+
+# What README says of a machine on which nobody is ahead, with (#) for each figure.
+UNBEATEN_MACHINE = (
+    "Between two workers Open MPI takes (#) to (#) times as long up to 512 B, in the median of twenty rounds, of (#) to (#) us of ours",
+    "ordinary memory of 8 MiB in place, where it takes (#) times as long as ours if its allocations are kept",
+    "Across 1 Gbit/s 8 B among 4 workers take (#) to (#) times an all-reduce by plain sockets there, and Open MPI (#) to (#) times ours",
+    "before the workers of a core have found a rhythm, Open MPI takes (#) to (#) times as long")
+
+
+def check_unbeaten_machine(text):
+    words = " ".join(section_of(text, PEERS).split())
+    found = re.search(r"\[An Intel Xeon\]\((bench/results/[^/)]+)/README\.md\) .*? nobody is ahead there, in any scene that was measured\. "
+                      + ".*?".join(re.escape(each).replace(re.escape("(#)"), "([0-9.]*[0-9])") for each in UNBEATEN_MACHINE), words)
+    if not found:
+        return [f"README does not say any more: {' ... '.join(UNBEATEN_MACHINE)}"], 0, "README.md"
+    folder, *figures = found.groups()
+    tables = tables_of(ROOT / folder)
+    ours = [cells[summary.OURS].time_us.median for key, cells in tables["workers-2-small"].items() if key.size_bytes <= SLOWER_UP_TO]
+    values = [*span(tables, ["workers-2-small"], OPEN_MPI, (SMALLEST, SLOWER_UP_TO)), min(ours), max(ours),
+              tables["workers-2"][summary.Key("all_reduce", 8 * MIB, True)]["openmpi-kept"].ratios[ORDINARY[0]].median,
+              *beside_plain_sockets(tables, ["network-1gbit-small"]), *span(tables, ["network-1gbit-small"], OPEN_MPI, (8, 8)),
+              *span(tables, ["network-1gbit"], OPEN_MPI, (8, 8))]
+    wrong = [f"says {shown} of the machine on which nobody is ahead, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True)
+             if not rounds_to(value, shown)]
+    return wrong + peers_ahead(tables), len(values), pathlib.Path(folder).name
+
+
+def peers_ahead(tables):
+    return [f"does not say that {peer} is ahead of {reference} in {scene} at {key.size_bytes} B" for scene, table in tables.items()
+            for reference in summary.REFERENCES
+            for key, peer, _ in summary.peers_by_verdict(table, reference, summary.REFERENCES)[summary.Verdict.CONTENDER]]
 
 
 class Record:
@@ -500,7 +528,8 @@ def check_gpus(text):
 
 def main():
     failed = False
-    for check, page in ((check_peers, "README.md"), (check_sentences, "README.md"), (check_slower_machine, "README.md"), (check_limits, "README.md"),
+    for check, page in ((check_peers, "README.md"), (check_sentences, "README.md"), (check_slower_machine, "README.md"),
+                        (check_unbeaten_machine, "README.md"), (check_limits, "README.md"),
                         (check_observing, "docs/observing.md"), (check_gpus, "docs/gpus.md")):
         wrong, count, name = check((ROOT / page).read_text(encoding="utf-8"))
         print("\n".join(wrong) or f"{count} figures are as {name} has them")

@@ -132,6 +132,8 @@ const std::vector<ToldElsewhere>& told_elsewhere() {
       {"has no place to meet: ", "tests/comm/rebuild_want_test.cc"},
       {"which had not heard that all had come: ", "tests/comm/late_worker_test.cc"},
       {") that does not hear it", "tests/collective/inquest_test.cc"},
+      {"cannot be reached: what was sent to it has not been answered for ",
+       "tests/bench/network_faults_test.cc"},
       // A process stays what it has joined as.
       {"those of another process", "tests/comm/logical_workers_test.cc"},
   };
