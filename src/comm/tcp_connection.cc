@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
 #include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -54,36 +51,11 @@ TcpConnection::Result outcome(const Call& call, std::size_t& num_bytes) {
 
 }  // namespace
 
-std::chrono::milliseconds unanswered_for(int socket) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // One packet is lost now and then. Probes ask whose window is closed; each of them is answered.
-  constexpr int kTries = 2;
-  const bool is_unanswered = info.tcpi_retransmits >= kTries || info.tcpi_probes >= kTries;
-  return std::chrono::milliseconds(is_unanswered ? info.tcpi_last_ack_recv : 0);
-}
-
 TcpConnection::TcpConnection(int socket, std::unique_ptr<TlsChannel> tls)
     : socket_(socket), tls_(std::move(tls)), buffer_(kAheadBytes) {
   if (tls_) tls_->set_buffer_bytes(kTlsBufferBytes);
 }
 TcpConnection::~TcpConnection() { ::close(socket_); }
-
-/// What is on its way is tried again by the system, and keeps it from asking: see unanswered_for().
-void TcpConnection::ask_peer(std::chrono::seconds limit) {
-  constexpr int kQuestions = 4;
-  constexpr int kMaxSeconds = 32767;  // the kernel's
-  const int total = static_cast<int>(std::clamp<std::int64_t>(limit.count(), 1, kMaxSeconds));
-  const int between = std::max(1, total / (kQuestions + 2));
-  const int before = std::max(1, total - kQuestions * between);
-  constexpr int kYes = 1;
-  // Without them the connection ends when the system gives up, as that of another program does.
-  (void)::setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &kYes, sizeof kYes);
-  (void)::setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &before, sizeof before);
-  (void)::setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-  (void)::setsockopt(socket_, IPPROTO_TCP, TCP_KEEPCNT, &kQuestions, sizeof kQuestions);
-}
 
 // ---------------------------------------------------------------------------------------------- sending
 

@@ -30,6 +30,8 @@
 #include "comm/detail/cluster_state.h"
 #include "comm/detail/control_message.h"
 #include "comm/detail/event_descriptor.h"
+#include "comm/detail/silent_links.h"
+#include "comm/detail/sleep_in_poll.h"
 #include "comm/detail/tcp_connection.h"
 #include "comm/detail/tcp_introduction.h"
 #include "comm/detail/tcp_meeting.h"
@@ -58,10 +60,6 @@ constexpr std::chrono::milliseconds kStandstill{100};
 constexpr std::chrono::milliseconds kLinger{500};
 /// Members that nothing is expected from are listened to when nothing else happens, and every so many turns.
 constexpr std::uint32_t kTurnsBetweenLooks = 256;
-/// A link that carries nothing is known this much later than a machine that is silent altogether, of which the control plane tells.
-constexpr std::chrono::seconds kBehindHeartbeats{2};
-constexpr std::chrono::milliseconds kBetweenQuestions{500};
-constexpr std::chrono::hours kLongest{24};
 /// While others are waited for.
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 /// Takes longer than a sleep and the waking up.
@@ -70,11 +68,6 @@ constexpr std::size_t kBulkyBytes = std::size_t{128} << 10;
 constexpr std::size_t kFrameBytes = 128;
 /// Frames up to this size are held back for those behind them.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
-
-timespec timespec_of(std::chrono::nanoseconds time) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  return {.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
-}
 
 std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -87,11 +80,8 @@ class TcpKind final : public TransportKind {
       : TransportKind(cluster->rank(), members, spins, cluster->stall_warning()),
         cluster_(std::move(cluster)),
         meeting_(std::move(meeting)),
-        silence_limit_(std::chrono::ceil<std::chrono::seconds>(
-                           std::min(detail::ClusterInside::heartbeat_timeout(*cluster_),
-                                    std::chrono::duration<double>(kLongest))) +
-                       kBehindHeartbeats),
         links_(members.size()),
+        silent_links_(detail::ClusterInside::heartbeat_timeout(*cluster_)),
         have_left_(members.size()) {
     polled_.reserve(members.size() + 1);
     polled_ranks_.reserve(members.size() + 1);
@@ -136,13 +126,11 @@ class TcpKind final : public TransportKind {
   void hear(int from, std::string_view stop);
   void note_end(int rank);
   void look_for_last_words(int rank);
-  void look_for_silence();
   void fail_by_nonsense(int from, const char* what);
   void flush(bool until_delivered) noexcept;
 
   std::shared_ptr<Cluster> cluster_;
   std::unique_ptr<TcpMeeting> meeting_;
-  const std::chrono::seconds silence_limit_;
   detail::EventDescriptor event_;
   std::shared_ptr<void> listening_;
 
@@ -160,8 +148,7 @@ class TcpKind final : public TransportKind {
   Clock::time_point wake_up_ = Clock::time_point::max();
   bool has_slept_ = true;        // or wants to look at all connections for another reason
   Clock::time_point next_look_;  // while it connects
-  Clock::time_point next_question_{};
-  int silent_ = -1;  // who has not answered for too long
+  detail::SilentLinks silent_links_;
 
   std::vector<std::atomic<bool>> have_left_;  // what the control plane says
 };
@@ -233,7 +220,7 @@ void TcpKind::take_in_connected() {
     for (; num_taken < connected.size(); ++num_taken) {
       auto& [rank, socket, tls] = connected[num_taken];
       link(rank).connection = std::make_unique<TcpConnection>(socket, std::move(tls));
-      link(rank).connection->ask_peer(silence_limit_);
+      silent_links_.watch(socket);
     }
   } catch (...) {
     for (; num_taken < connected.size(); ++num_taken) ::close(connected[num_taken].socket);
@@ -267,13 +254,8 @@ bool TcpKind::progress() {
       if (link(each).connection && peer(each).receives.is_empty() && pull(each)) has_moved = true;
     }
   }
-  if (silent_ >= 0 && !has_failed()) {
-    record_failure(
-        {.code = StatusCode::UNAVAILABLE,
-         .text = fmt::format("{} cannot be reached: what was sent to it has not been answered for "
-                             "{} s",
-                             to_string(info_of(silent_)), silence_limit_.count()),
-         .culprits = {info_of(silent_)}});
+  if (silent_links_.found() >= 0 && !has_failed()) {
+    record_failure(silent_links_.failure(info_of(silent_links_.found())));
   }
   if (suspect_ >= 0 && Clock::now() >= suspected_at_ + kGrace) {
     record_failure({.code = StatusCode::UNAVAILABLE,
@@ -469,26 +451,12 @@ void TcpKind::prepare_sleep() {
 
 void TcpKind::sleep(Clock::time_point until) {
   const Clock::time_point now = Clock::now();
-  if (now >= next_question_) {
-    look_for_silence();
-    next_question_ = now + kBetweenQuestions;
-  }
-  if (silent_ >= 0) wake_up_ = now;
-  const std::chrono::nanoseconds time =
-      std::max(std::min({until, wake_up_, next_question_}), now) - now;
-  const timespec timeout = timespec_of(time);
-  const int count = ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
+  silent_links_.look(std::span(polled_).subspan(1), std::span(polled_ranks_).subspan(1), now);
+  const int count = detail::sleep_in_poll(
+      polled_, std::max(std::min({until, wake_up_, silent_links_.next_look()}), now) - now);
   if (count <= 0) polled_.clear();
   if (count > 0 && polled_[0].revents != 0) event_.empty();
   has_slept_ = true;
-}
-
-/// Between two members a link may be cut that the control plane does not take. Where nothing is on its way to the peer, its connection ends (see ask_peer()); where
-/// something is, the system would try for a quarter of an hour.
-void TcpKind::look_for_silence() {
-  for (std::size_t i = 1; i < polled_.size(); ++i) {
-    if (detail::unanswered_for(polled_[i].fd) >= silence_limit_) silent_ = polled_ranks_[i];
-  }
 }
 
 // ---------------------------------------------------------------------------------------------- ends
@@ -585,8 +553,8 @@ void TcpKind::flush(bool until_delivered) noexcept {
     if (std::exchange(num_unsent, num_left) != num_left) moved_at = now;
     if (now >= std::min(latest, moved_at + kStandstill)) break;
     // One of them is enough to wait for; the pause bounds what the others lose by it.
-    const timespec pause = timespec_of(std::chrono::milliseconds(waiting.fd < 0 ? 1 : 5));
-    (void)::ppoll(&waiting, waiting.fd < 0 ? 0 : 1, &pause, nullptr);
+    (void)detail::sleep_in_poll(std::span(&waiting, waiting.fd < 0 ? 0 : 1),
+                                std::chrono::milliseconds(waiting.fd < 0 ? 1 : 5));
   }
   for (const Link& each : links_) {
     if (each.connection && each.connection->num_last_unsent() != 0) each.connection->drop_last();

@@ -59,8 +59,7 @@ void part_from(int other) {
   place->sin_family = AF_INET;
   // The addresses of crossdevice-run's namespaces follow one another, the chief's first.
   ::inet_pton(AF_INET, chief.substr(0, chief.rfind(':')).c_str(), &place->sin_addr);
-  place->sin_addr.s_addr =
-      htonl(ntohl(place->sin_addr.s_addr) + static_cast<std::uint32_t>(other));
+  place->sin_addr.s_addr = htonl(ntohl(place->sin_addr.s_addr) + static_cast<std::uint32_t>(other));
   request.arp_ha.sa_family = ARPHRD_ETHER;
   request.arp_ha.sa_data[0] = 2;  // of nobody's choice but ours
   request.arp_flags = ATF_PERM | ATF_COM;

@@ -2,7 +2,6 @@
 /// One connection between two members: what has been sent and read of the frame under way, and the bytes read ahead.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,10 +14,6 @@
 #include "comm/detail/tls_channel.h"
 
 namespace crossdevice::detail {
-
-/// How long the other machine has answered nothing, though it was sent something more than once; 0: all is answered, or may still be. Whoever does not
-/// read is no reason: its machine answers.
-[[nodiscard]] std::chrono::milliseconds unanswered_for(int socket);
 
 /// Never waits, and knows of transfers only where the next bytes are.
 ///
@@ -37,8 +32,6 @@ class TcpConnection {
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
   [[nodiscard]] int socket() const { return socket_; }
-  /// While nothing is under way, too, the connection ends when the peer's machine has answered nothing for so long, at least some seconds.
-  void ask_peer(std::chrono::seconds limit);
 
   // Sending: begin_frame(), then push() until the frame is whole.
 

@@ -21,6 +21,7 @@
 #include "crossdevice/core/format_bytes.h"
 
 #include "comm/detail/foreign_file.h"
+#include "comm/detail/sleep_in_poll.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -123,10 +124,7 @@ void UcxEnd::sleep(const EventDescriptor& event, Clock::time_point until) const 
   std::array<pollfd, 2> polled{{{.fd = event.get(), .events = POLLIN, .revents = 0},
                                 {.fd = descriptor_, .events = POLLIN, .revents = 0}}};
   const Clock::time_point now = Clock::now();
-  const std::chrono::nanoseconds time = std::max(until, now) - now;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
-  const int count = ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  const int count = sleep_in_poll(polled, std::max(until, now) - now);
   if (count > 0 && polled[0].revents != 0) event.empty();
 }
 
