@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Notices a link that carries nothing between two members, both of whom the control plane hears: there is another way, or another interface, to the chief. Where
 /// nothing is on its way to the peer, the system asks its machine, and ends the connection if nothing comes back; where something is, the system would try for a
-/// quarter of an hour, and so it is asked what has been answered. Whoever does not read is not silent: its machine answers.
+/// quarter of an hour, and so it is asked what has been answered. Whoever does not read is not silent: its machine answers. A pause of less than the limit is no silence.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,8 @@ class SilentLinks {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A link is silent for two seconds more than a member may be, of which the control plane tells.
+  /// The limit is two seconds more than a member may be silent, of which the control plane tells. What nobody has sent anything over is known after the limit and a
+  /// twelfth of it; else after twice the limit and a second at the latest.
   explicit SilentLinks(std::chrono::duration<double> heartbeat_timeout);
 
   /// Of a connection that has just been made.

@@ -2,13 +2,16 @@
 // NCCL is loaded for itself alone (RTLD_LOCAL: its names meet nobody else's) and stays, because its threads do.
 #if defined(CROSSDEVICE_WITH_NCCL)
 
+#include <array>
 #include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 
@@ -22,6 +25,25 @@ namespace {
 constexpr const char* kSoname = "libnccl.so.2";
 constexpr const char* kNames[] = {kSoname, "libnccl.so"};
 constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+
+/// glibc that lacks a descriptor for its list of libraries does without that list from then on, and never finds what only the list has.
+///
+/// Errors   ResourceExhaustedError.
+void require_descriptors() {
+  std::array<int, 4> spare{};
+  int error = 0;
+  for (int& each : spare) {
+    each = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (each < 0) error = errno;
+  }
+  for (const int each : spare) {
+    if (each >= 0) ::close(each);
+  }
+  if (error == EMFILE || error == ENFILE) {
+    throw ResourceExhaustedError("no descriptors to look for it with: " +
+                                 std::generic_category().message(error));
+  }
+}
 
 /// The loader gives its reasons as text alone, which ends with the system's words for errno.
 bool speaks_of_want(const std::string& reason) {
@@ -53,6 +75,7 @@ NcclLibrary library_in(void* handle, const std::string& asked_for) {
 }  // namespace
 
 NcclLibrary load_nccl(const NcclPlaces& places) {
+  require_descriptors();
   std::string why_not;
   if (!places.file.empty()) {
     if (void* const handle = open_library(places.file, kMode, why_not)) {
