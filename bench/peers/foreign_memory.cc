@@ -4,16 +4,15 @@
 /// library does. In turns, in place, of float32, each process on a core of its own: foreign-memory
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <span>
 #include <stdexcept>
-#include <system_error>
 #include <vector>
 
 #include <sched.h>
@@ -23,8 +22,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "peers/system_failure.h"
+
 namespace {
 
+using crossdevice::bench::fail;
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
@@ -36,11 +38,6 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 10U;
 constexpr std::size_t kWindowPieces = 4;
 constexpr int kRounds = 41;
 constexpr std::chrono::seconds kPatience{30};
-
-/// What errno says of `what`.
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 std::byte* map(std::size_t bytes, int flags) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);

@@ -16,7 +16,6 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,9 +28,11 @@
 #include <unistd.h>
 
 #include "collective/sample.h"
+#include "peers/system_failure.h"
 
 namespace {
 
+using crossdevice::bench::fail;
 using crossdevice::bench::kMaxCallsPerSample;
 using crossdevice::bench::kReductionsPerLineUp;
 using Clock = std::chrono::steady_clock;
@@ -46,11 +47,6 @@ constexpr std::chrono::milliseconds kStreamTime{3000};
 constexpr std::chrono::milliseconds kSkippedTime{500};  // the bucket's burst, and TCP's start
 constexpr std::chrono::milliseconds kPatience{30000};   // with a worker that says nothing
 constexpr std::chrono::milliseconds kBetweenTries{50};
-
-/// What errno says of `what`.
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 class Socket {
  public:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -17,8 +16,8 @@ constexpr std::chrono::seconds kBehindHeartbeats{2};
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 /// For the answer to the last try.
 constexpr std::chrono::milliseconds kAnswerTime{1000};
-/// The kernel's, for its questions.
-constexpr int kMaxSeconds = 32767;
+/// Longer than this makes no difference, and can be counted.
+constexpr std::chrono::seconds kLongestHeartbeat{16384};
 
 /// Whether the other machine answers nothing: neither for so long, nor what was sent again at the end of that time. So a pause that is shorter is survived: what is
 /// sent again after it is answered. (The system doubles the time between its tries: it is known after twice the limit at the latest.) Probes of a window that is closed
@@ -37,7 +36,7 @@ bool is_silent(int socket, std::chrono::milliseconds limit) {
 
 SilentLinks::SilentLinks(std::chrono::duration<double> heartbeat_timeout)
     : limit_(std::chrono::ceil<std::chrono::seconds>(
-                 std::min(heartbeat_timeout, std::chrono::duration<double>(kMaxSeconds / 2.0))) +
+                 std::min<std::chrono::duration<double>>(heartbeat_timeout, kLongestHeartbeat)) +
              kBehindHeartbeats) {}
 
 void SilentLinks::watch(int socket) const {

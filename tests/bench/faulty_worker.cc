@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
-//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), part (its way to rank 1), kill; cut-amid, kill-amid: not before a call, but from another thread while one
-//                                               is under way, or the next. HEARTBEAT: how many seconds it may be missed. COUNT: floats of the calls at that time.
+//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), part (its way to rank 1), kill; cut-amid, kill-amid: not before a call, but
+//                                               from another thread while one is under way, or the next. HEARTBEAT: how many seconds it may be missed. COUNT: floats of the calls at that time.
 //                                               Prints what ended the worker, and after how many milliseconds; then it stays until SIGUSR1, for the others are not
 //                                               to hear of its end.
 #include <chrono>
@@ -50,8 +50,8 @@ void cut_network() {
   ::close(any);
 }
 
-/// Nothing that this worker says to the next one arrives any more, nor what it answers: its packets go to an address that nobody has. Whatever both say to
-/// the others arrives.
+/// Nothing that this worker says to `other` arrives any more, nor what it answers: its packets go to an address that nobody has. What both say to the
+/// others arrives.
 void part_from(int other) {
   const std::string chief = std::getenv("CROSSDEVICE_CHIEF_ADDRESS");
   arpreq request{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does not read, or says nothing, is not silent. A link that is cut is in tests/bench/network_faults_test.cc, which has machines that can be cut off.
+// Who does not read, or says nothing, is not silent. A link that is cut is in tests/bench/network_faults_test.cc, whose machines can be cut off.
 #include "comm/detail/silent_links.h"
 
 #include <algorithm>
@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "support/loopback_listener.h"
+
 namespace crossdevice::detail {
 namespace {
 
@@ -28,19 +30,15 @@ constexpr std::chrono::milliseconds kLonger{4200};
 class SilentLinksTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const testing::LoopbackListener listener(1);
     sockaddr_in place{};
     place.sin_family = AF_INET;
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof place;
-    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&place), sizeof place), 0);
-    ASSERT_EQ(::listen(listener, 1), 0);
-    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&place), &size), 0);
+    place.sin_port = htons(listener.port());
     near_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT_EQ(::connect(near_, reinterpret_cast<sockaddr*>(&place), sizeof place), 0);
-    far_ = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    far_ = ::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC);
     ASSERT_GE(far_, 0);
-    ::close(listener);
   }
   void TearDown() override {
     ::close(near_);
@@ -78,9 +76,11 @@ TEST_F(SilentLinksTest, WhoSaysNothingAnswersToo) {
   links.watch(near_);
   look_for_long(links);
   EXPECT_EQ(links.found(), -1);
-  std::byte byte{};
-  EXPECT_EQ(::send(far_, &byte, 1, MSG_NOSIGNAL), 1);
-  EXPECT_EQ(::recv(near_, &byte, 1, 0), 1);
+  const char said = 'x';
+  char heard = 0;
+  EXPECT_EQ(::send(far_, &said, 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(::recv(near_, &heard, 1, 0), 1);
+  EXPECT_EQ(heard, said);
 }
 
 TEST_F(SilentLinksTest, TheSystemAsksWithinTheLimit) {
@@ -98,7 +98,7 @@ TEST_F(SilentLinksTest, TheSystemAsksWithinTheLimit) {
     const int all = between * value_of(IPPROTO_TCP, TCP_KEEPCNT);
     EXPECT_EQ(value_of(IPPROTO_TCP, TCP_KEEPIDLE), between);
     EXPECT_GE(all, std::min(heartbeat, 10'000.0) + 2);  // a pause that is not longer is survived
-    EXPECT_GE((all - between), std::min(heartbeat, 10'000.0));
+    EXPECT_GE(all - between, std::min(heartbeat, 10'000.0));
     EXPECT_LE(all, (heartbeat + 3) * 13 / 12 + 1);
   }
 }

@@ -35,6 +35,22 @@ bool becomes(SpinPatience& patience, bool is_own) {
   return false;
 }
 
+/// Runs beside the caller, on the same core, and only looks and yields.
+class Neighbour {
+ public:
+  ~Neighbour() { leave(); }
+  void leave() {
+    is_over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::thread thread_{[this] {
+    while (!is_over_.load()) std::this_thread::yield();
+  }};
+};
+
 TEST(SpinPatienceTest, IsOverAtSomeTime) {
   SpinPatience patience(true);
   for (int wait = 0; wait < 3; ++wait) {
@@ -57,28 +73,19 @@ TEST(SpinPatienceTest, WhoMayNotSpinNeverHasACore) {
 TEST(SpinPatienceTest, SeesWhoSharesItsCoreHoweverQuickTheyAre) {
   std::thread([] {
     keep_to_one_core();
-    std::atomic<bool> is_over{false};
-    std::thread other([&is_over] {
-      while (!is_over.load()) std::this_thread::yield();
-    });
+    const Neighbour neighbour;
     SpinPatience patience(true);
     EXPECT_TRUE(becomes(patience, false));
-    is_over = true;
-    other.join();
   }).join();
 }
 
 TEST(SpinPatienceTest, SeesThatItsCoreIsFreeAgain) {
   std::thread([] {
     keep_to_one_core();
-    std::atomic<bool> is_over{false};
-    std::thread other([&is_over] {
-      while (!is_over.load()) std::this_thread::yield();
-    });
+    Neighbour neighbour;
     SpinPatience patience(true);
     EXPECT_TRUE(becomes(patience, false));
-    is_over = true;
-    other.join();
+    neighbour.leave();
     EXPECT_TRUE(becomes(patience, true));
   }).join();
 }

@@ -309,14 +309,22 @@ def check_slower_machine(text):
     page = tables_of(ROOT / re.search(r"\]\((bench/results/[^/)]+)/README\.md\)", section_of(text, PEERS)).group(1))
     own, open_mpis = times_as_long(tables, page, (summary.OURS,)), times_as_long(tables, page, OPEN_MPI)
     slower = [min(own), max(own), min(open_mpis), max(open_mpis), statistics.median(own), statistics.median(open_mpis)]
-    table = tables["workers-2-small"]
-    ours = [cells[summary.OURS].time_us.median for key, cells in table.items() if key.size_bytes <= SLOWER_UP_TO]
-    values = [*span(tables, ["workers-2-small"], OPEN_MPI, (SMALLEST, SLOWER_UP_TO)), min(ours), max(ours)]
-    values += slower
-    figures += as_long.groups()
-    wrong = [f"says {shown} of the slower machine, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True)
-             if not rounds_to(value, shown)]
-    return wrong + peers_ahead(tables), len(values), pathlib.Path(folder).name
+    return judge_machine("the slower machine", folder, tables, small_calls(tables) + slower, [*figures, *as_long.groups()])
+
+
+def small_calls(tables):
+    """[lowest, highest] of how many times as long as ours Open MPI's small calls between two workers took, and of our times."""
+    ours = [cells[summary.OURS].time_us.median for key, cells in tables["workers-2-small"].items() if key.size_bytes <= SLOWER_UP_TO]
+    return [*span(tables, ["workers-2-small"], OPEN_MPI, (SMALLEST, SLOWER_UP_TO)), min(ours), max(ours)]
+
+
+def judge_machine(which, folder, tables, values, figures):
+    """Complaints about figures that are not those values, and about peers that are ahead in a folder of which README says that none is."""
+    wrong = [f"says {shown} of {which}, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True) if not rounds_to(value, shown)]
+    wrong += [f"does not say that {peer} is ahead of {reference} in {scene} at {key.size_bytes} B" for scene, table in tables.items()
+              for reference in summary.REFERENCES
+              for key, peer, _ in summary.peers_by_verdict(table, reference, summary.REFERENCES)[summary.Verdict.CONTENDER]]
+    return wrong, len(values), pathlib.Path(folder).name
 
 
 # What README says of a machine on which nobody is ahead, with (#) for each figure.
@@ -335,20 +343,10 @@ def check_unbeaten_machine(text):
         return [f"README does not say any more: {' ... '.join(UNBEATEN_MACHINE)}"], 0, "README.md"
     folder, *figures = found.groups()
     tables = tables_of(ROOT / folder)
-    ours = [cells[summary.OURS].time_us.median for key, cells in tables["workers-2-small"].items() if key.size_bytes <= SLOWER_UP_TO]
-    values = [*span(tables, ["workers-2-small"], OPEN_MPI, (SMALLEST, SLOWER_UP_TO)), min(ours), max(ours),
-              tables["workers-2"][summary.Key("all_reduce", 8 * MIB, True)]["openmpi-kept"].ratios[ORDINARY[0]].median,
+    values = [*small_calls(tables), tables["workers-2"][summary.Key("all_reduce", 8 * MIB, True)]["openmpi-kept"].ratios[ORDINARY[0]].median,
               *beside_plain_sockets(tables, ["network-1gbit-small"]), *span(tables, ["network-1gbit-small"], OPEN_MPI, (8, 8)),
               *beside_plain_sockets(tables, ["network-1gbit"]), *span(tables, ["network-1gbit"], OPEN_MPI, (8, 8))]
-    wrong = [f"says {shown} of the machine on which nobody is ahead, measured were {value:.4g}" for value, shown in zip(values, figures, strict=True)
-             if not rounds_to(value, shown)]
-    return wrong + peers_ahead(tables), len(values), pathlib.Path(folder).name
-
-
-def peers_ahead(tables):
-    return [f"does not say that {peer} is ahead of {reference} in {scene} at {key.size_bytes} B" for scene, table in tables.items()
-            for reference in summary.REFERENCES
-            for key, peer, _ in summary.peers_by_verdict(table, reference, summary.REFERENCES)[summary.Verdict.CONTENDER]]
+    return judge_machine("the machine on which nobody is ahead", folder, tables, values, figures)
 
 
 class Record:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/// A sleep that ends when a descriptor is ready.
 #pragma once
 
 #include <chrono>

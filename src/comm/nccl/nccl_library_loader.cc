@@ -2,20 +2,19 @@
 // NCCL is loaded for itself alone (RTLD_LOCAL: its names meet nobody else's) and stays, because its threads do.
 #if defined(CROSSDEVICE_WITH_NCCL)
 
-#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "crossdevice/core/error.h"
 
 #include "comm/detail/nccl_loader.h"
+#include "comm/detail/spare_descriptors.h"
 #include "comm/nccl/nccl_functions.h"
 #include "comm/nccl/real_nccl.h"
 
@@ -30,19 +29,11 @@ constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
 ///
 /// Errors   ResourceExhaustedError.
 void require_descriptors() {
-  std::array<int, 4> spare{};
-  int error = 0;
-  for (int& each : spare) {
-    each = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (each < 0) error = errno;
-  }
-  for (const int each : spare) {
-    if (each >= 0) ::close(each);
-  }
-  if (error == EMFILE || error == ENFILE) {
-    throw ResourceExhaustedError("no descriptors to look for it with: " +
-                                 std::generic_category().message(error));
-  }
+  constexpr std::size_t kNeeded = 4;
+  const SpareDescriptors spare = spare_descriptors(kNeeded);
+  if (spare.count == kNeeded) return;
+  throw ResourceExhaustedError("no descriptors to look for it with: " +
+                               std::generic_category().message(spare.error));
 }
 
 /// The loader gives its reasons as text alone, which ends with the system's words for errno.

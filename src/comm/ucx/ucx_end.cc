@@ -5,23 +5,20 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/core/format_bytes.h"
 
-#include "comm/detail/foreign_file.h"
 #include "comm/detail/sleep_in_poll.h"
+#include "comm/detail/spare_descriptors.h"
 
 namespace crossdevice::detail {
 namespace {
@@ -35,15 +32,11 @@ std::mutex& opening() {
 /// UCX ends the process where it gets no descriptor, or no memory for the stack of its thread; and where the loader lacks one, it has no code that says so.
 void require_descriptors() {
   constexpr std::size_t kNeeded = 64;  // more than it takes
-  std::vector<std::unique_ptr<Descriptor>> probes;
-  probes.reserve(kNeeded);
-  for (std::size_t i = 0; i < kNeeded; ++i) {
-    probes.push_back(std::make_unique<Descriptor>(::eventfd(0, EFD_CLOEXEC)));
-    if (probes.back()->get() >= 0) continue;
-    throw ResourceExhaustedError(
-        fmt::format("UCX is not started: of the {} file descriptors that it may need there are {}",
-                    kNeeded, i));
-  }
+  const std::size_t num_spare = spare_descriptors(kNeeded).count;
+  if (num_spare == kNeeded) return;
+  throw ResourceExhaustedError(
+      fmt::format("UCX is not started: of the {} file descriptors that it may need there are {}",
+                  kNeeded, num_spare));
 }
 
 void require_memory() {
