@@ -306,6 +306,24 @@ TEST_F(EmulatedCudaTest, UseAfterFreeIsAnErrorThatTheDeviceKeeps) {
   EXPECT_EQ(cuda.stream_query(stream), kOk);
 }
 
+TEST_F(EmulatedCudaTest, WhatWasEnqueuedOnADeviceThatHadFailedIsNeverDone) {
+  auto* const memory = static_cast<unsigned char*>(cuda.malloc_device(1, 4));
+  ASSERT_EQ(cuda.memset_async(memory, 7, 4, stream_on(1)), kOk);
+  ASSERT_TRUE(cuda.synchronize());
+  const CudaStream late = stream_on(1);
+  cuda.block_stream(late);
+  ASSERT_EQ(cuda.memset_async(memory, 8, 4, late), kOk);
+  cuda.fail_device(1, kIllegalAddress);
+  cuda.clear_violations();
+  cuda.release_stream(late);
+  ASSERT_TRUE(cuda.synchronize());
+  EXPECT_EQ(*cuda.view(memory), 7);
+  ASSERT_EQ(cuda.memset_async(memory, 9, 4, late), kOk);
+  ASSERT_TRUE(cuda.synchronize());
+  EXPECT_EQ(*cuda.view(memory), 9);
+  cuda.free_device(memory);
+}
+
 TEST_F(EmulatedCudaTest, UseBeyondTheEndIsAnError) {
   const CudaStream stream = stream_on(1);
   float* const device = take(4, pool_on(1), stream);

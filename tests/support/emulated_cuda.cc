@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Devices, streams, events, and what every call and every operation goes through. Memory and capture have files of their own.
+/// Devices, streams, events, and what every call and every operation goes through. Memory, capture and what tests ask have files of their own.
 #include "support/emulated_cuda.h"
 
 #include <algorithm>
@@ -31,6 +31,7 @@ EmulatedCuda::EmulatedCuda(int num_devices, std::size_t bytes_per_device)
     : num_devices_(num_devices),
       memory_(num_devices, bytes_per_device),
       kept_(static_cast<std::size_t>(num_devices), CudaStatus::SUCCESS),
+      num_recoveries_(static_cast<std::size_t>(num_devices), 0),
       peers_(static_cast<std::size_t>(num_devices),
              std::vector<bool>(static_cast<std::size_t>(num_devices), true)),
       streams_(machine_) {
@@ -143,17 +144,19 @@ std::function<void()> EmulatedCuda::instantiate(EmulatedMachine::Lock& lock,
   }
   EmulatedBody body = operation.make(lock, queue);
   queue.clock.set(queue.number, ++queue.tick);
-  return [this, device = operation.device, function = operation.function, uses = operation.uses,
-          is_kernel = operation.is_kernel, body = std::move(body)] {
+  const auto device = static_cast<std::size_t>(operation.device);
+  return [this, device, recoveries = num_recoveries_[device], function = operation.function,
+          uses = operation.uses, is_kernel = operation.is_kernel, body = std::move(body)] {
     std::vector<std::byte*> views;
     views.reserve(uses.size());
     {
       auto held = machine_.lock();
-      if (kept_[static_cast<std::size_t>(device)] != CudaStatus::SUCCESS) return;
+      if (kept_[device] != CudaStatus::SUCCESS || num_recoveries_[device] != recoveries) return;
       for (const ResolvedUse& use : uses) {
-        const std::string wrong = memory_.check_now(use, device, is_kernel);
+        const int number = static_cast<int>(device);
+        const std::string wrong = memory_.check_now(use, number, is_kernel);
         if (!wrong.empty()) {
-          fail_device(held, device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
+          fail_device(held, number, kIllegalAddress, fmt::format("{}: {}", function, wrong));
           return;
         }
         views.push_back(use.view);
@@ -510,41 +513,6 @@ CudaStatus EmulatedCuda::event_synchronize(detail::CudaEvent event) {
   return CudaStatus::SUCCESS;
 }
 
-// ---- for tests
-
-void EmulatedCuda::clear_violations() {
-  machine_.clear_violations();
-  const auto lock = machine_.lock();
-  kept_.assign(kept_.size(), CudaStatus::SUCCESS);
-}
-
-void EmulatedCuda::block_stream(detail::CudaStream stream) {
-  auto lock = machine_.lock();
-  if (EmulatedStream* const blocked = find_stream(lock, stream)) streams_.push_gate(lock, *blocked);
-}
-
-void EmulatedCuda::release_stream(detail::CudaStream stream) {
-  auto lock = machine_.lock();
-  if (EmulatedStream* const blocked = find_stream(lock, stream))
-    streams_.open_gates(lock, *blocked);
-}
-
-void EmulatedCuda::release_everything() {
-  auto lock = machine_.lock();
-  machine_.release_everything(lock);
-}
-
-bool EmulatedCuda::synchronize(std::chrono::milliseconds limit) {
-  auto lock = machine_.lock();
-  return await_streams(lock, streams_.all_of(lock), limit);
-}
-
-bool EmulatedCuda::synchronize(detail::CudaStream handle, std::chrono::milliseconds limit) {
-  auto lock = machine_.lock();
-  EmulatedStream* const stream = find_stream(lock, handle);
-  return stream != nullptr && await_streams(lock, {stream}, limit);
-}
-
 bool EmulatedCuda::await_streams(EmulatedMachine::Lock& lock,
                                  const std::vector<EmulatedStream*>& streams,
                                  std::optional<std::chrono::milliseconds> limit) {
@@ -565,31 +533,6 @@ bool EmulatedCuda::await_streams(EmulatedMachine::Lock& lock,
                                            : machine_.await(lock, are_there);
   if (have_come) streams_.learn(lock, clock);
   return have_come;
-}
-
-void EmulatedCuda::set_checks_order(bool checks) {
-  const auto lock = machine_.lock();
-  checks_order_ = checks;
-}
-
-void EmulatedCuda::set_peers(int device, int peer, bool can) {
-  const auto lock = machine_.lock();
-  peers_.at(static_cast<std::size_t>(device)).at(static_cast<std::size_t>(peer)) = can;
-}
-
-void EmulatedCuda::fail_device(int device, CudaStatus status) {
-  auto lock = machine_.lock();
-  fail_device(lock, device, status, "");
-}
-
-std::size_t EmulatedCuda::num_streams() {
-  const auto lock = machine_.lock();
-  return num_live_streams_;
-}
-
-std::size_t EmulatedCuda::num_events() {
-  const auto lock = machine_.lock();
-  return live_events_.size();
 }
 
 }  // namespace crossdevice::testing

@@ -62,7 +62,7 @@ class EmulatedCuda final : public detail::CudaApi {
   // ---- for tests
   [[nodiscard]] EmulatedCalls& calls() { return calls_; }
   [[nodiscard]] std::vector<std::string> violations() { return machine_.violations(); }
-  /// Forgets them, and every device's error.
+  /// Forgets them, and every device's error. What was enqueued on a device that had failed is never done, however late its turn comes.
   void clear_violations();
   /// A kernel that never ends, from now on at the end of the stream's queue.
   void block_stream(detail::CudaStream stream);
@@ -219,7 +219,8 @@ class EmulatedCuda final : public detail::CudaApi {
   EmulatedMachine machine_;
   EmulatedCalls calls_{machine_};
   EmulatedMemory memory_;
-  std::vector<detail::CudaStatus> kept_;  ///< per device: the error that it keeps
+  std::vector<detail::CudaStatus> kept_;     ///< per device: the error that it keeps
+  std::vector<std::size_t> num_recoveries_;  ///< per device: how many it has kept no longer
   std::vector<std::vector<bool>> peers_;
   std::vector<EmulatedStream*> defaults_;
   std::vector<std::unique_ptr<Event>> events_;
