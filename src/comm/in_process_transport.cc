@@ -23,6 +23,7 @@
 namespace crossdevice {
 namespace {
 
+using detail::departure;
 using detail::state_of;
 using detail::TransferState;
 using detail::TransportFailure;
@@ -158,9 +159,7 @@ bool InProcessKind::progress() {
     bool has_moved = collect(each);
     has_moved = copy(each) || has_moved;
     if (has_left && !has_moved && peer(each).has_transfers()) {
-      record_failure({.code = StatusCode::UNAVAILABLE,
-                      .text = to_string(info_of(each)) + " is gone: it has left",
-                      .culprits = {info_of(each)}});
+      record_failure(departure(info_of(each), "it has left"));
     }
     return has_moved;
   });

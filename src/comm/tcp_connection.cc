@@ -36,17 +36,9 @@ void remember(const TcpHead& head, SaidOperations& said) {
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-/// What came of `call`, which sends or receives something, and how many bytes.
-template <class Call>
-TcpConnection::Result outcome(const Call& call, std::size_t& num_bytes) {
-  ssize_t count = 0;
-  do {
-    count = call();
-  } while (count < 0 && errno == EINTR);
-  if (count < 0 && must_wait()) return TcpConnection::Result::BLOCKED;
-  if (count <= 0) return TcpConnection::Result::ENDED;
-  num_bytes = static_cast<std::size_t>(count);
-  return TcpConnection::Result::MOVED;
+/// The system has given up, as nothing was answered; the second two say what it has heard on the way.
+bool is_unanswered(int error) {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
 }
 
 }  // namespace
@@ -56,6 +48,20 @@ TcpConnection::TcpConnection(int socket, std::unique_ptr<TlsChannel> tls)
   if (tls_) tls_->set_buffer_bytes(kTlsBufferBytes);
 }
 TcpConnection::~TcpConnection() { ::close(socket_); }
+
+/// What came of `call`, which sends or receives something, and how many bytes.
+template <class Call>
+TcpConnection::Result TcpConnection::outcome(const Call& call, std::size_t& num_bytes) {
+  ssize_t count = 0;
+  do {
+    count = call();
+  } while (count < 0 && errno == EINTR);
+  if (count < 0 && must_wait()) return Result::BLOCKED;
+  if (count < 0 && is_unanswered(errno)) was_unanswered_ = true;
+  if (count <= 0) return Result::ENDED;
+  num_bytes = static_cast<std::size_t>(count);
+  return Result::MOVED;
+}
 
 // ---------------------------------------------------------------------------------------------- sending
 

@@ -41,6 +41,7 @@
 namespace crossdevice {
 namespace {
 
+using detail::departure;
 using detail::state_of;
 using detail::TcpConnection;
 using detail::TcpFrameKind;
@@ -184,11 +185,7 @@ void TcpKind::open(std::span<const int> peers, const Deadline& deadline) {
   std::string reasons;
   for (const int each : wanted) {
     if (link(each).connection) continue;
-    if (has_left(each)) {
-      record_failure({.code = StatusCode::UNAVAILABLE,
-                      .text = to_string(info_of(each)) + " is gone: it has left",
-                      .culprits = {info_of(each)}});
-    }
+    if (has_left(each)) record_failure(departure(info_of(each), "it has left"));
     missing.push_back(info_of(each));
     const std::string reason = meeting_->last_error(each);
     if (!reason.empty()) reasons += fmt::format("; rank {} at {}", each, reason);
@@ -258,9 +255,9 @@ bool TcpKind::progress() {
     record_failure(silent_links_.failure(info_of(silent_links_.found())));
   }
   if (suspect_ >= 0 && Clock::now() >= suspected_at_ + kGrace) {
-    record_failure({.code = StatusCode::UNAVAILABLE,
-                    .text = to_string(info_of(suspect_)) + " is gone: its connection ended",
-                    .culprits = {info_of(suspect_)}});
+    record_failure(link(suspect_).connection->was_unanswered()
+                       ? silent_links_.failure(info_of(suspect_))
+                       : departure(info_of(suspect_), "its connection ended"));
   }
   return has_moved;
 }
@@ -479,9 +476,7 @@ void TcpKind::note_end(int rank) {
     suspect_ = rank;
     suspected_at_ = Clock::now();
   } else if (peer(rank).has_transfers()) {
-    record_failure({.code = StatusCode::UNAVAILABLE,
-                    .text = to_string(info_of(rank)) + " is gone: it has left",
-                    .culprits = {info_of(rank)}});
+    record_failure(departure(info_of(rank), "it has left"));
   }
 }
 

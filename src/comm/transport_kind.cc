@@ -40,6 +40,12 @@ std::string names_of(const std::vector<RankInfo>& ranks) {
   return names.empty() ? "nobody" : names;
 }
 
+TransportFailure departure(const RankInfo& member, std::string_view how) {
+  return {.code = StatusCode::UNAVAILABLE,
+          .text = fmt::format("{} is gone: {}", to_string(member), how),
+          .culprits = {member}};
+}
+
 /// The right to touch what is not atomic.
 class TransportKind::Turn {
  public:
@@ -416,9 +422,7 @@ std::shared_ptr<void> TransportKind::listen_to(Cluster& cluster,
              }
              // The others are told too: that the chief is gone each finds for itself, one up to a heartbeat after the other, and would
              // meanwhile take this member, which ends its connections, for the one that is gone.
-             fail_from_outside({.code = StatusCode::UNAVAILABLE,
-                                .text = fmt::format("{} is gone: {}", to_string(member), why),
-                                .culprits = {member}});
+             fail_from_outside(departure(member, why));
            },
        .on_abort =
            [this](const RankInfo& origin, const std::string& text) {

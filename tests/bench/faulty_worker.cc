@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that reduces with the others until something happens to one of them: for the tests across namespaces.
 //
-//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), part (its way to rank 1), kill; cut-amid, kill-amid: not before a call, but
+//   faulty_worker FAULT RANK HEARTBEAT COUNT    FAULT: none, cut (its network), part (the link between it and rank 1), kill; cut-amid, kill-amid: not before a call, but
 //                                               from another thread while one is under way, or the next. HEARTBEAT: how many seconds it may be missed. COUNT: floats of the calls at that time.
 //                                               Prints what ended the worker, and after how many milliseconds; then it stays until SIGUSR1, for the others are not
 //                                               to hear of its end.
@@ -50,8 +50,7 @@ void cut_network() {
   ::close(any);
 }
 
-/// Nothing that this worker says to `other` arrives any more, nor what it answers: its packets go to an address that nobody has. What both say to the
-/// others arrives.
+/// Nothing that this worker says to `other` arrives any more: its packets go to an address that nobody has. What it says to the others arrives.
 void part_from(int other) {
   const std::string chief = std::getenv("CROSSDEVICE_CHIEF_ADDRESS");
   arpreq request{};
@@ -87,21 +86,21 @@ void await_word(const sigset_t& word) {
   ::sigwait(&word, &number);
 }
 
-void suffer(const std::string& fault) {
+void suffer(const std::string& fault, int parted_from) {
   if (fault.starts_with("cut")) cut_network();
-  if (fault == "part") part_from(1);
+  if (fault == "part") part_from(parted_from);
   if (fault.starts_with("kill")) ::kill(::getpid(), SIGKILL);
 }
 
 /// Now, or a little later than the call that follows begins.
-std::future<void> begin_to_suffer(const std::string& fault) {
+std::future<void> begin_to_suffer(const std::string& fault, int parted_from) {
   if (!fault.ends_with("-amid")) {
-    suffer(fault);
+    suffer(fault, parted_from);
     return {};
   }
-  return std::async(std::launch::async, [fault] {
+  return std::async(std::launch::async, [fault, parted_from] {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    suffer(fault);
+    suffer(fault, parted_from);
   });
 }
 
@@ -122,6 +121,8 @@ int run(const std::string& fault, int faulty_rank, double heartbeat_seconds,
   const std::shared_ptr<cd::Cluster> cluster =
       cd::Cluster::join({.timeout_seconds = 60, .heartbeat_timeout_seconds = heartbeat_seconds});
   cd::CollectiveAllReduce ops({"CPU:0"}, cluster->num_workers(), {}, cluster);
+  const bool is_faulty = cluster->rank() == faulty_rank;
+  const bool suffers = is_faulty || (fault == "part" && cluster->rank() == 1);
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
   std::future<void> suffering;
@@ -134,8 +135,8 @@ int run(const std::string& fault, int faulty_rank, double heartbeat_seconds,
       for (std::size_t i = 0; i < count; ++i) {
         mine[i] = static_cast<float>(cluster->rank() + static_cast<int>(i % 7) + round % 5);
       }
-      if (is_last && round == kRoundsBefore && cluster->rank() == faulty_rank) {
-        suffering = begin_to_suffer(fault);
+      if (is_last && round == kRoundsBefore && suffers) {
+        suffering = begin_to_suffer(fault, is_faulty ? 1 : faulty_rank);
       }
       before = Clock::now();
       try {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker forgets a gradient, or a step: the others' packs never meet others than theirs. Workers are processes: this program starts itself once per rank.
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,7 +57,9 @@ struct Trainer {
     return gradients[i].values()[0].span<float>();
   }
   /// The last one first, as back-propagation has them.
-  void compute(std::optional<std::size_t> forgotten = std::nullopt) {
+  void compute(
+      std::optional<std::size_t> forgotten = std::nullopt,
+      const std::function<void(std::size_t)>& after = [](std::size_t) {}) {
     for (std::size_t i = kNumGradients; i-- > 0;) {
       if (i == forgotten) continue;
       for (std::size_t k = 0; k < kNumElements; ++k) {
@@ -63,6 +67,7 @@ struct Trainer {
             static_cast<float>(i + 10 * step + 1000 * k) + 100 * static_cast<float>(rank);
       }
       bucketer->ready(i);
+      after(i);
     }
     ++step;
   }
@@ -358,6 +363,48 @@ void take_turns(Cluster& cluster) {
   await_the_others();
 }
 
+/// Counts the packs that have been reduced.
+class CountingOps final : public CollectiveAllReduce {
+ public:
+  using CollectiveAllReduce::CollectiveAllReduce;
+  [[nodiscard]] bool await(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return count_ >= count; });
+  }
+
+ protected:
+  std::vector<Mirrored> batch_reduce_implementation(ReduceOp op,
+                                                    std::span<const ValueDestinationPair> pairs,
+                                                    const CommunicationOptions& options) override {
+    std::vector<Mirrored> reduced =
+        CollectiveAllReduce::batch_reduce_implementation(op, pairs, options);
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    changed_.notify_all();
+    return reduced;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t count_ = 0;
+};
+
+/// No worker goes on with the next gradient before the last one's pack has been reduced among all: one that waited for wait() would hold them.
+void overlap(Cluster& cluster) {
+  CountingOps ops({"CPU:0"}, cluster.num_workers(), {}, shared(cluster));
+  Trainer trainer(ops, cluster.rank(), cluster.num_workers());
+  std::size_t num_reduced = 0;
+  for (int step = 0; step < 3; ++step) {
+    trainer.compute(std::nullopt, [&](std::size_t i) {
+      EXPECT_TRUE(ops.await(++num_reduced)) << "step " << step << " gradient " << i;
+    });
+    trainer.bucketer->wait();
+    trainer.expect_sums();
+  }
+  await_the_others();
+}
+
 void forget_with_a_strategy(Cluster& cluster) {
   MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0"}, .cluster = shared(cluster)});
   forget(cluster, strategy.extended().cross_device_ops(), 1);
@@ -382,6 +429,7 @@ const Works& works() {
       {"leave in silence", leave_in_silence},
       {"replace in silence", replace_in_silence},
       {"take turns", take_turns},
+      {"overlap", overlap},
   };
   return all;
 }
@@ -425,6 +473,11 @@ TEST_P(GradientBucketerWorkers, TellPacksOfDifferentPlacesApart) {
 }
 
 TEST_P(GradientBucketerWorkers, MayHaveSeveralBucketers) { expect_well("take turns"); }
+
+TEST_P(GradientBucketerWorkers, ReduceAPackWhileTheNextGradientIsComputed) {
+  expect_well("overlap");
+  expect_well("overlap", 3);
+}
 
 }  // namespace
 }  // namespace crossdevice

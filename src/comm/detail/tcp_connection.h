@@ -92,6 +92,8 @@ class TcpConnection {
   [[nodiscard]] bool has_input() const { return tls_ && tls_->has_input(); }
   /// The peer has ended its direction, and everything it said has been read (if not taken).
   [[nodiscard]] bool has_ended() const { return has_ended_; }
+  /// It was the system that ended it, as nobody answered any more.
+  [[nodiscard]] bool was_unanswered() const { return was_unanswered_; }
 
   /// Reads and forgets what is there, so that closing does not disturb what was sent.
   void discard_input();
@@ -103,6 +105,8 @@ class TcpConnection {
     std::span<std::byte> payload;
     std::span<std::byte> ahead;
   };
+  template <class Call>
+  Result outcome(const Call& call, std::size_t& num_bytes);
   Result send(std::span<const std::byte> head, std::span<const std::byte> payload, bool more,
               std::size_t& num_sent);
   Result send_encrypted(std::span<const std::byte> head, std::span<const std::byte> payload,
@@ -141,6 +145,7 @@ class TcpConnection {
   bool is_more_there_ = false;  // the last read was filled
   std::size_t num_expected_ = 0;
   bool has_ended_ = false;
+  bool was_unanswered_ = false;
 };
 
 }  // namespace crossdevice::detail

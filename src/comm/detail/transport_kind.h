@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "crossdevice/comm/cluster.h"
@@ -33,6 +34,9 @@ struct TransportFailure {
   int origin = -1;               // who said so first; -1: this member
   bool is_known_to_all = false;  // the control plane has told everybody
 };
+
+/// That of who has gone without a word to this member, or before it has done its part.
+[[nodiscard]] TransportFailure departure(const RankInfo& member, std::string_view how);
 
 /// Public calls: see Transport.
 ///
