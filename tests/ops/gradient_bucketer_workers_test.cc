@@ -73,7 +73,8 @@ struct Trainer {
   }
   /// What has been reduced in the last step is the sum of the workers' elements of that step.
   void expect_sums() const {
-    const auto others = static_cast<float>(100 * num_workers * (num_workers - 1) / 2);
+    const int sum_of_ranks = num_workers * (num_workers - 1) / 2;
+    const auto others = static_cast<float>(100 * sum_of_ranks);
     for (std::size_t i = 0; i < kNumGradients; ++i) {
       for (std::size_t k = 0; k < kNumElements; ++k) {
         const auto own = static_cast<float>(i + 10 * (step - 1) + 1000 * k);
