@@ -12,8 +12,8 @@
 
 namespace crossdevice::run {
 
-inline constexpr int kMaxWorkers = 256;     ///< on one machine
-inline constexpr int kMaxNamespaces = 250;  ///< one /24 has addresses for them
+inline constexpr int kMaxWorkers = kMaxSlots;  ///< on one machine
+inline constexpr int kMaxNamespaces = 250;     ///< one /24 has addresses for them
 
 /// Which of the workers' lines get their rank in front.
 enum class RankPrefix : bool { ALL_OUTPUT, ERROR_OUTPUT };

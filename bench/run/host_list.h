@@ -8,7 +8,7 @@
 
 namespace crossdevice::run {
 
-inline constexpr int kMaxSlots = 256;
+inline constexpr int kMaxSlots = 1024;
 
 struct Host {
   std::string

@@ -78,7 +78,7 @@ TEST(BenchArgumentsTest, WorkersThatALauncherHasStarted) {
 
 TEST(BenchArgumentsTest, WhatWorkersCannotDoIsRefused) {
   EXPECT_NE(refusal({"--workers", "0"}).find("--workers"), std::string::npos);
-  EXPECT_NE(refusal({"--workers", "257"}).find("--workers"), std::string::npos);
+  EXPECT_NE(refusal({"--workers", "1025"}).find("--workers"), std::string::npos);
   EXPECT_EQ(refusal({"--netns", "2"}), "--netns needs --workers 2 or more");
   EXPECT_EQ(refusal({"--workers", "1", "--netns", "1"}), "--netns needs --workers 2 or more");
   EXPECT_EQ(refusal({"--workers", "2", "--netns", "3"}),

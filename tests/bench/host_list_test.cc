@@ -59,7 +59,7 @@ TEST(HostListTest, MalformedOnesAreRefused) {
                            ":4",
                            "a:0",
                            "a:-1",
-                           "a:257",
+                           "a:1025",
                            "a:4x",
                            "a: 4",
                            "a:99999999999",
