@@ -48,6 +48,13 @@ void require_own_place(const char* what, const Tensor& part, const Tensor& whole
       what, rank));
 }
 
+void require_same_or_apart(const char* what, const Tensor& input, const Tensor& output) {
+  if (!overlaps(input, output)) return;
+  if (input.data() == output.data() && input.size_bytes() == output.size_bytes()) return;
+  throw ValueError(
+      fmt::format("the input and the output of {} overlap, but are not the same memory", what));
+}
+
 GroupOperationInfo operation_of(const CollectiveRequest& request,
                                 std::span<const CollectiveValue> values, const BatchSize& size) {
   return {.kind = request.kind,

@@ -242,6 +242,7 @@ void Communicator::all_reduce(ReduceOp op, const Tensor& input, const Tensor& ou
   detail::require_reducible(op, input.dtype());
   detail::require_output("all_reduce", output, result_dtype(op, input.dtype()),
                          input.num_elements());
+  detail::require_same_or_apart("all_reduce", input, output);
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);
   const State::Call call = state_->call(detail::kAllReduce, op, options);
@@ -313,6 +314,7 @@ void Communicator::reduce(ReduceOp op, const Tensor& input, const Tensor& output
   const bool is_root = root == rank();
   if (is_root) {
     detail::require_output("reduce", output, result_dtype(op, input.dtype()), input.num_elements());
+    detail::require_same_or_apart("reduce", input, output);
   }
   const std::lock_guard lock(state_->mutex);
   const bool is_by_nccl = state_->takes_nccl(op, input.dtype(), options);

@@ -118,7 +118,7 @@ int everything(Cluster& joined) {
   return 0;
 }
 
-/// In place is this rank's place; else input and output are apart.
+/// In place is this rank's place, or of a reduction the input itself; else input and output are apart.
 int overlap(Cluster& joined) {
   Communicator world(shared(joined));
   const auto ranks = static_cast<std::size_t>(world.num_workers());
@@ -138,6 +138,17 @@ int overlap(Cluster& joined) {
     if (rank != 0) continue;
     EXPECT_THROW(world.gather(part, whole, 0), ValueError) << begin;
   }
+  const Tensor head = at(0, kPart);
+  EXPECT_THROW(world.all_reduce(ReduceOp::SUM, head, at(1, kPart)), ValueError);
+  EXPECT_THROW(world.all_reduce(ReduceOp::SUM, at(kPart - 1, kPart), head), ValueError);
+  const Tensor halves =
+      Tensor::view(row.data(), DType::INT16, Shape({static_cast<std::int64_t>(kPart)}), "CPU:0");
+  EXPECT_THROW(world.all_reduce(ReduceOp::MEAN, halves, head), ValueError);
+  if (rank == 0) {
+    EXPECT_THROW(world.reduce(ReduceOp::SUM, head, at(1, kPart), 0), ValueError);
+  }
+  world.reduce(ReduceOp::MIN, head, head, 0);
+  if (row[0] != (rank == 0 ? 0 : static_cast<float>(rank))) return 3;
   world.all_gather(at(rank * kPart, kPart), whole);
   for (std::size_t i = 0; i < kPart * ranks; ++i) {
     if (row[i] != static_cast<float>(i / kPart)) return 1;

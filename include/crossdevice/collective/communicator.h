@@ -36,8 +36,8 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
 ///          products of complex numbers; comm/nccl_api.h), what is `deterministic`, and barrier(). What is only moved goes by NCCL whatever its dtype.
 ///          A tensor that lies elsewhere than its call is done is copied there, and the result back, and the call waits for that.
 /// Memory   tensors on hosts or GPUs. Pool memory (Tensor::empty) is read where it lies; views of other memory too, but on one machine through a copy. An
-///          output may be exactly its input (all_reduce), or the input the part of the output, or the output the part of the input, that is
-///          this rank's (all_gather, gather; reduce_scatter: any other overlap is a ValueError); else they do not overlap.
+///          output may be exactly its input (all_reduce, reduce), or the input the part of the output (all_gather, gather), or the output the part of the
+///          input (reduce_scatter), that is this rank's. Any other overlap is a ValueError.
 /// Order    on hosts: complete on return. By NCCL: returns after enqueueing on the tensors' streams, and results are ready there in stream order; such calls may be
 ///          captured into a graph, all workers' or none.
 /// Errors   as CollectiveEngine. ResourceExhaustedError: this process has no memory for the call. By NCCL: what goes wrong later (a deadline, whose clock

@@ -22,6 +22,8 @@ void require_divisible(const Tensor& input, std::size_t num_ranks);
 void require_output(const char* what, const Tensor& output, DType dtype, std::size_t count);
 /// `part` of one rank and the `whole` of all ranks' do not overlap, or the part is where that rank's is.
 void require_own_place(const char* what, const Tensor& part, const Tensor& whole, int rank);
+/// Both are the same memory, or do not overlap.
+void require_same_or_apart(const char* what, const Tensor& input, const Tensor& output);
 
 /// A call about a batch, which is not empty.
 [[nodiscard]] GroupOperationInfo operation_of(const CollectiveRequest& request,
