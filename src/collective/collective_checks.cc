@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/detail/collective_checks.h"
 
-#include <functional>
-
 #include <fmt/format.h>
 
 #include "crossdevice/core/error.h"
@@ -36,13 +34,9 @@ void require_output(const char* what, const Tensor& output, DType dtype, std::si
 }
 
 void require_own_place(const char* what, const Tensor& part, const Tensor& whole, int rank) {
-  if (part.size_bytes() == 0) return;
-  const auto* const begin = static_cast<const std::byte*>(part.data());
-  const auto* const whole_begin = static_cast<const std::byte*>(whole.data());
-  const std::less<> is_before;  // also of pointers into different arrays
-  const bool is_apart = !is_before(begin, whole_begin + whole.size_bytes()) ||
-                        !is_before(whole_begin, begin + part.size_bytes());
-  if (is_apart || begin == whole_begin + static_cast<std::size_t>(rank) * part.size_bytes()) return;
+  if (!overlaps(part, whole)) return;
+  const auto* const begin = static_cast<const std::byte*>(whole.data());
+  if (part.data() == begin + static_cast<std::size_t>(rank) * part.size_bytes()) return;
   throw ValueError(fmt::format(
       "the input and the output of {} overlap, but not so that one is rank {}'s part of the other",
       what, rank));

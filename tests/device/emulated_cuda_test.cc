@@ -317,10 +317,10 @@ TEST_F(EmulatedCudaTest, WhatWasEnqueuedOnADeviceThatHadFailedIsNeverDone) {
   cuda.clear_violations();
   cuda.release_stream(late);
   ASSERT_TRUE(cuda.synchronize());
-  EXPECT_EQ(*cuda.view(memory), 7);
+  EXPECT_THAT(std::span(cuda.view(memory), 4), Each(7));
   ASSERT_EQ(cuda.memset_async(memory, 9, 4, late), kOk);
   ASSERT_TRUE(cuda.synchronize());
-  EXPECT_EQ(*cuda.view(memory), 9);
+  EXPECT_THAT(std::span(cuda.view(memory), 4), Each(9));
   cuda.free_device(memory);
 }
 

@@ -144,19 +144,19 @@ std::function<void()> EmulatedCuda::instantiate(EmulatedMachine::Lock& lock,
   }
   EmulatedBody body = operation.make(lock, queue);
   queue.clock.set(queue.number, ++queue.tick);
-  const auto device = static_cast<std::size_t>(operation.device);
-  return [this, device, recoveries = num_recoveries_[device], function = operation.function,
-          uses = operation.uses, is_kernel = operation.is_kernel, body = std::move(body)] {
+  const auto index = static_cast<std::size_t>(operation.device);
+  return [this, index, recoveries = num_recoveries_[index], device = operation.device,
+          function = operation.function, uses = operation.uses, is_kernel = operation.is_kernel,
+          body = std::move(body)] {
     std::vector<std::byte*> views;
     views.reserve(uses.size());
     {
       auto held = machine_.lock();
-      if (kept_[device] != CudaStatus::SUCCESS || num_recoveries_[device] != recoveries) return;
+      if (kept_[index] != CudaStatus::SUCCESS || num_recoveries_[index] != recoveries) return;
       for (const ResolvedUse& use : uses) {
-        const int number = static_cast<int>(device);
-        const std::string wrong = memory_.check_now(use, number, is_kernel);
+        const std::string wrong = memory_.check_now(use, device, is_kernel);
         if (!wrong.empty()) {
-          fail_device(held, number, kIllegalAddress, fmt::format("{}: {}", function, wrong));
+          fail_device(held, device, kIllegalAddress, fmt::format("{}: {}", function, wrong));
           return;
         }
         views.push_back(use.view);
