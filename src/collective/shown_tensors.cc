@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,22 @@ std::vector<std::uint64_t> describe(std::span<const Tensor> tensors) {
   return description;
 }
 
+std::vector<Interval> place_shown(std::span<const ShownSize> sizes) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  std::vector<Interval> parts;
+  parts.reserve(sizes.size());
+  std::size_t end = 0;
+  for (const ShownSize& each : sizes) {
+    if (each.total_bytes > kMost - end) {
+      throw InternalError(fmt::format("rank {} says that it shows {} bytes, behind {} of others",
+                                      parts.size(), each.total_bytes, end));
+    }
+    parts.push_back({.begin = end, .count = each.total_bytes});
+    end += each.total_bytes;
+  }
+  return parts;
+}
+
 std::vector<RemoteTensor> read_shown(std::span<const std::byte> block, const ShownSize& size,
                                      int rank) {
   const auto malformed = [rank] {
@@ -56,11 +73,17 @@ std::vector<RemoteTensor> read_shown(std::span<const std::byte> block, const Sho
     for (std::uint64_t dims_left = next(); dims_left > 0; --dims_left) {
       dims.push_back(static_cast<std::int64_t>(next()));
     }
-    if (std::ranges::any_of(dims, [](std::int64_t dim) { return dim < 0; })) throw malformed();
-    tensor.shape = Shape(std::span<const std::int64_t>(dims));
-    const std::size_t tensor_bytes =
-        static_cast<std::size_t>(tensor.shape.num_elements()) * size_in_bytes(tensor.dtype);
-    if (data > block.size() || tensor_bytes > block.size() - data) throw malformed();
+    try {
+      tensor.shape = Shape(std::span<const std::int64_t>(dims));
+    } catch (const ValueError&) {
+      throw malformed();
+    }
+    const auto num_elements = static_cast<std::size_t>(tensor.shape.num_elements());
+    const std::size_t element_bytes = size_in_bytes(tensor.dtype);
+    if (data > block.size() || num_elements > (block.size() - data) / element_bytes) {
+      throw malformed();
+    }
+    const std::size_t tensor_bytes = num_elements * element_bytes;
     if (tensor_bytes > 0) tensor.data = block.data() + data;
     data += aligned(tensor_bytes);
   }

@@ -514,13 +514,8 @@ void TransportCollectives::share(const CollectiveRequest& request, std::span<con
                   {.dtype = DType::UINT8, .input = sizes, .output = sizes}, request.deadline);
               std::vector<detail::ShownSize> everybodys(state.num_ranks);
               std::memcpy(everybodys.data(), sizes, state.num_ranks * sizeof own);
-              std::vector<Interval> parts;
-              std::size_t total = 0;
-              parts.reserve(state.num_ranks);
-              for (const detail::ShownSize& each : everybodys) {
-                parts.push_back({.begin = total, .count = each.total_bytes});
-                total += each.total_bytes;
-              }
+              const std::vector<Interval> parts = detail::place_shown(everybodys);
+              const std::size_t total = parts.back().end();
               std::byte* const row = state.scratch.reserve(total);
               state.transport->require_time_left(request.deadline);
               detail::write_shown(description, tensors, row + parts[state.rank].begin);

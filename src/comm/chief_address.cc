@@ -6,6 +6,8 @@
 #include <exception>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "crossdevice/comm/reserved_port.h"
 #include "crossdevice/core/error.h"
 
@@ -15,6 +17,35 @@
 #include "comm/detail/wire.h"
 
 namespace crossdevice::detail {
+namespace {
+
+struct Told {
+  std::uint16_t port = 0;
+  std::vector<std::string> hosts;
+  bool is_one_machine = false;
+};
+
+/// What each has said, rank 0 first. The caller's function has carried it, which may do as it likes.
+Told read_words(const std::vector<std::string>& all) {
+  try {
+    WireReader chief(all[0]);
+    const std::string chief_host_id = chief.text();
+    Told told;
+    told.port = static_cast<std::uint16_t>(chief.number<std::int32_t>());
+    told.hosts = chief.list<std::string>([](WireReader& list) { return list.text(); });
+    told.is_one_machine = std::all_of(all.begin(), all.end(), [&](const std::string& each) {
+      return WireReader(each).text() == chief_host_id;
+    });
+    return told;
+  } catch (const WireError& error) {
+    throw ValueError(
+        fmt::format("all_gather: what the workers have said where they are cannot be "
+                    "read: {}; the caller's function must return everybody's bytes",
+                    error.what()));
+  }
+}
+
+}  // namespace
 
 AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
   // Whatever is wrong here is thrown later: the others wait for what this worker says.
@@ -48,14 +79,7 @@ AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank) {
   mine.list(own_addresses, [](WireWriter& list, const std::string& each) { list.text(each); });
   const std::vector<std::string> all = resolver.all_gather(mine.take());
   if (refused) std::rethrow_exception(refused);
-  WireReader chief(all[0]);
-  const std::string chief_host_id = chief.text();
-  const auto port = static_cast<std::uint16_t>(chief.number<std::int32_t>());
-  std::vector<std::string> hosts =
-      chief.list<std::string>([](WireReader& list) { return list.text(); });
-  const bool is_one_machine = std::all_of(all.begin(), all.end(), [&](const std::string& each) {
-    return WireReader(each).text() == chief_host_id;
-  });
+  auto [port, hosts, is_one_machine] = read_words(all);
   if (port == 0) {
     throw UnavailableError(failure.empty() ? "rank 0 has no free port to listen on" : failure);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "crossdevice/collective/collective_request.h"
+#include "crossdevice/collective/split.h"
 #include "crossdevice/device/tensor.h"
 
 namespace crossdevice::detail {
@@ -24,6 +25,11 @@ struct ShownSize {
                                    std::span<const Tensor> tensors);
 void write_shown(std::span<const std::uint64_t> description, std::span<const Tensor> tensors,
                  std::byte* block);
+
+/// Where each rank's block lies in a row of all of them. The sizes may be anything.
+///
+/// Errors   InternalError: more bytes than memory can have; names the rank by which.
+[[nodiscard]] std::vector<Interval> place_shown(std::span<const ShownSize> sizes);
 
 /// What `rank` has shown. The block may hold anything.
 ///

@@ -22,7 +22,7 @@ struct AgreedChief {
 /// Rank 0 holds its port from before it tells the others until it listens: nobody can take it meanwhile.
 ///
 /// Ranks    collective.
-/// Errors   ValueError: as ClusterResolver::all_gather(). UnavailableError: rank 0 has no port, cannot listen, or has only loopback addresses for workers elsewhere.
+/// Errors   ValueError: as ClusterResolver::all_gather(), and what it has brought cannot be read. UnavailableError: rank 0 has no port, cannot listen, or has only loopback addresses for workers elsewhere.
 [[nodiscard]] AgreedChief agree_on_chief(const ClusterResolver& resolver, int rank);
 
 }  // namespace crossdevice::detail
