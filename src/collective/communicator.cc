@@ -28,22 +28,39 @@
 #include "crossdevice/device/gpu_device.h"
 
 #include "collective/detail/collective_checks.h"
+#include "collective/detail/machine_grid.h"
 #include "collective/detail/nccl_collectives.h"
 
 namespace crossdevice {
 namespace {
 
+/// Of workers on one machine. Null, on all of them: they cannot map each other's memory, as where they are not one user's processes.
+std::unique_ptr<CollectiveEngine> make_shared_engine(const std::shared_ptr<Cluster>& cluster,
+                                                     const Deadline& deadline) {
+  std::unique_ptr<CollectiveEngine> engine;
+  try {
+    engine = std::make_unique<SharedCollectives>(cluster, deadline);
+  } catch (const FailedPreconditionError& error) {  // which all have heard
+    if (environment().strict) throw;
+    detail::warn_of_messages(error.what());
+    return nullptr;
+  }
+  if (cluster->rank() == 0) {
+    const std::string message =
+        fmt::format("all-reduce by shared_memory, in one pass: all {} workers are on one machine",
+                    cluster->num_workers());
+    log_once(message, LogSeverity::INFO, message);
+  }
+  return engine;
+}
+
 /// The other engines say what they have chosen where they know what the links are worth.
 std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cluster,
                                               const Deadline& deadline) {
   if (cluster->num_local_workers() == cluster->num_workers()) {
-    if (cluster->rank() == 0) {
-      const std::string message =
-          fmt::format("all-reduce by shared_memory, in one pass: all {} workers are on one machine",
-                      cluster->num_workers());
-      log_once(message, LogSeverity::INFO, message);
+    if (std::unique_ptr<CollectiveEngine> engine = make_shared_engine(cluster, deadline)) {
+      return engine;
     }
-    return std::make_unique<SharedCollectives>(cluster, deadline);
   }
   const std::vector<int> machines = machines_of(*cluster);
   std::unique_ptr<Transport> transport = make_message_transport(cluster, deadline);

@@ -60,7 +60,9 @@ void GpuRun::end(const GpuOperation& operation, const GpuContents& contents,
   enqueued.clique = std::move(clique);
   enqueued.listener = operation.listener;
   enqueued.stream = lanes_[0].stream;
-  if (enqueued.listener != nullptr) enqueued.listener->operation_enqueued(enqueued.clique);
+  if (enqueued.listener != nullptr) {
+    enqueued.listener->operation_enqueued(enqueued.record.sequence, enqueued.clique);
+  }
   watch(std::move(enqueued));
 }
 

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "crossdevice/core/error.h"
 
 #include "collective/detail/message_barrier.h"
@@ -264,8 +266,14 @@ LinkModel slowest_of_all(Cluster& cluster, const LinkModel& measured, const Dead
 LinkModel measure_links(Cluster& cluster, Transport& transport, ScratchMemory& scratch,
                         const LinkMeasurement& how) {
   transport.begin({.kind = "link measurement"});
-  LinkProbe probe(transport, scratch, how);
-  return without_noise(slowest_of_all(cluster, probe.measure(), how.deadline));
+  try {
+    LinkProbe probe(transport, scratch, how);
+    return without_noise(slowest_of_all(cluster, probe.measure(), how.deadline));
+  } catch (const OpError& error) {
+    // What has been connected before may have taken most of the time that a wait in it is then said to have had.
+    throw_anew(error, fmt::format("while the links were measured: {}", error.what()),
+               error.operation(), error.inputs_intact());
+  }
 }
 
 LinkModel without_noise(LinkModel links) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "crossdevice/core/log.h"
+
 namespace crossdevice::detail {
 
 MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
@@ -43,6 +45,11 @@ MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
   }
   grid.num_crossings = *std::max_element(crossings.begin(), crossings.end());
   return grid;
+}
+
+void warn_of_messages(const std::string& why) {
+  log_once("no shared memory", LogSeverity::WARNING,
+           "workers on one machine exchange messages, since they cannot share memory: " + why);
 }
 
 }  // namespace crossdevice::detail

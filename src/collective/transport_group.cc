@@ -9,6 +9,7 @@
 
 #include "crossdevice/comm/job_news.h"
 #include "crossdevice/core/log.h"
+#include "crossdevice/core/trace.h"
 
 #include "collective/detail/call_details.h"
 #include "collective/detail/known_links.h"
@@ -54,6 +55,7 @@ void TransportGroup::meet(std::span<const int> peers, const Deadline& deadline) 
   if (tuning_.links.has_value() || pins_every_size(tuning_, is_mesh_)) {
     cluster_->barrier(deadline);
   } else {
+    const TraceSpan span("measure links", "collective");
     tuning_.links = measure_links(*cluster_, *transport_, scratch_,
                                   {.is_mesh = is_mesh_, .deadline = deadline});
     if (rank_ == 0) KnownLinks::of_process().keep(cluster_->id(), *tuning_.links);

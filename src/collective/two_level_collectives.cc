@@ -175,10 +175,7 @@ void TwoLevelCollectives::State::meet_beside(const Deadline& deadline) {
   }
   if (!trouble.empty()) {
     beside.reset();
-    log_once(
-        "no two levels", LogSeverity::WARNING,
-        "workers on one machine exchange messages, since they cannot share memory: " + trouble);
-    return;
+    return detail::warn_of_messages(trouble);
   }
   beside->while_waiting([this] { group->transport().look(); });
   group->on_failure([this](const std::string& text) { beside->give_up(text); });

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "crossdevice/comm/detect_cluster_resolver.h"
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/multi_worker_util.h"
 #include "crossdevice/comm/secret_file.h"
 #include "crossdevice/core/environment.h"
@@ -26,6 +27,7 @@
 #include "comm/detail/control_plane.h"
 #include "comm/detail/host_name.h"
 #include "comm/detail/host_port.h"
+#include "comm/detail/launcher_variables.h"
 #include "comm/detail/meeting_place.h"
 #include "comm/detail/own_tasks.h"
 #include "comm/detail/tls_channel.h"
@@ -142,6 +144,15 @@ const std::string& detail::ClusterInside::secret(const Cluster& cluster) {
   return cluster.state_->plane_options.secret;
 }
 
+std::shared_ptr<std::atomic<std::uint64_t>> detail::ClusterInside::completed_by_ops(
+    const Cluster& cluster) {
+  return cluster.state_->completed_by_ops;
+}
+
+std::shared_ptr<std::atomic<std::uint64_t>> detail::completed_by_ops(const Cluster& cluster) {
+  return ClusterInside::completed_by_ops(cluster);
+}
+
 std::shared_ptr<void> detail::ClusterInside::add_operations(const Cluster& cluster,
                                                             std::function<std::string()> read) {
   return cluster.state_->plane->add_operations(std::move(read));
@@ -189,6 +200,7 @@ std::shared_ptr<Cluster> Cluster::join(const ClusterResolver& resolver,
       .chief_address = identity.chief_address,
       .more_chief_addresses = identity.more_chief_addresses,
       .listener = std::move(chief_of_all.listener),
+      .job = detail::number_of_job(identity.job_id),
       .addresses_by_rank = addresses_by_rank(identity),
       .secret = secret_file.empty() ? "" : detail::read_secret(secret_file),
       .host = detail::host_name(),

@@ -430,7 +430,9 @@ bool GpuWatchdog::look_at(Node& node, Seconds& tick) {
     if (has_ended) {
       record_completed(node.flight);
       const bool is_launch = operation.launches_over != nullptr;
-      if (!is_launch && operation.listener != nullptr) operation.listener->operation_completed();
+      if (!is_launch && operation.listener != nullptr) {
+        operation.listener->operation_completed(operation.record.sequence);
+      }
       return true;
     }
     if (!node.started.has_value() && operation.start.has_completed()) {

@@ -25,6 +25,13 @@ std::uint16_t port_of_job(std::uint64_t job) {
   return static_cast<std::uint16_t>(kFirstPort + job % kNumPorts);
 }
 
+std::uint64_t number_of_job(std::string_view name) {
+  if (name.empty()) return 0;
+  std::uint64_t hash = 14695981039346656037U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash ^ (hash >> 32U);
+}
+
 std::string printable(std::string_view text) {
   std::string shown;
   shown.reserve(text.size() < kMaxShownBytes ? text.size() : kMaxShownBytes + 3);

@@ -61,13 +61,6 @@ std::optional<Uri> parse_uri(std::string_view text) {
   return uri;
 }
 
-/// FNV-1a: the same number on every worker from a name that only this job has.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash ^ (hash >> 32U);
-}
-
 /// Where rank 0 may listen, the likeliest first; nothing where nobody says.
 std::vector<std::string> chief_addresses(const LauncherVariables& variables, bool is_one_host) {
   std::string given = variables.find_chief_address();
@@ -87,9 +80,9 @@ std::vector<std::string> chief_addresses(const LauncherVariables& variables, boo
     }
     return addresses;
   }
-  const std::optional<std::string> job = variables.find("PMIX_NAMESPACE");
+  const std::optional<std::string> job = variables.find(detail::kPmixNamespaceVariable);
   if (!is_one_host || !job.has_value()) return {};
-  return {detail::join_host_port("127.0.0.1", detail::port_of_job(hash_of(*job)))};
+  return {detail::join_host_port("127.0.0.1", detail::port_of_job(detail::number_of_job(*job)))};
 }
 
 }  // namespace
@@ -118,6 +111,7 @@ WorkerIdentity OpenMpiClusterResolver::identity_implementation() const {
     identity.local_num_workers = local->size;
   }
   if (place.size == 1) return identity;
+  identity.job_id = variables.find(detail::kPmixNamespaceVariable).value_or("");
   std::vector<std::string> addresses =
       chief_addresses(variables, identity.local_num_workers == place.size);
   if (!addresses.empty()) {

@@ -35,6 +35,7 @@ WorkerIdentity PmixClusterResolver::identity_implementation() const {
         identity.rank, kNumWorkersVariable));
   }
   identity.num_workers = *size;
+  identity.job_id = variables.find(detail::kPmixNamespaceVariable).value_or("");
   if (*size > 1) identity.chief_address = variables.find_chief_address();
   return identity;
 }

@@ -18,7 +18,27 @@ using detail::LauncherVariables;
 
 constexpr int kMax = std::numeric_limits<int>::max();
 
-std::string chief_address(const LauncherVariables& variables) {
+/// Prime, so that none of the first 4096 steps of a job has the port of another one.
+constexpr std::uint64_t kPortsBetweenSteps = 61;
+
+/// The number of the batch script's job, and of the step in it: several may run side by side.
+struct Step {
+  int job = 0;
+  std::uint64_t number = 0;
+};
+
+/// Nothing where Slurm does not say.
+std::optional<Step> find_step(const LauncherVariables& variables) {
+  const std::optional<int> job = variables.find_number("SLURM_JOB_ID", 0, kMax);
+  if (!job.has_value()) return std::nullopt;
+  // Those that Slurm makes by itself have numbers of 32 bits.
+  const std::string text = variables.find("SLURM_STEP_ID").value_or("0");
+  const std::optional<std::uint64_t> number = detail::parse_digits(text);
+  if (!number.has_value()) throw variables.error("SLURM_STEP_ID", "a whole number", text);
+  return Step{*job, *number};
+}
+
+std::string chief_address(const LauncherVariables& variables, const std::optional<Step>& step) {
   std::string given = variables.find_chief_address();
   if (!given.empty()) return given;
   const std::string text = variables.require("SLURM_STEP_NODELIST");
@@ -26,9 +46,11 @@ std::string chief_address(const LauncherVariables& variables) {
   if (!hosts.has_value()) {
     throw variables.error("SLURM_STEP_NODELIST", "a list of hosts like 'n[1-2],m5'", text);
   }
-  const int job = variables.require_number("SLURM_JOB_ID", 0, kMax);
+  if (!step.has_value()) (void)variables.require("SLURM_JOB_ID");
+  const std::uint64_t place =
+      static_cast<std::uint64_t>(step->job) + kPortsBetweenSteps * step->number;
   return detail::join_host_port(hosts->size() == 1 ? "127.0.0.1" : hosts->front(),
-                                detail::port_of_job(static_cast<std::uint64_t>(job)));
+                                detail::port_of_job(place));
 }
 
 /// The variable with the step's number of tasks: older Slurms leave it to SLURM_NTASKS, which the job's batch script has too, where it is no step. A step is what has
@@ -83,7 +105,9 @@ WorkerIdentity SlurmClusterResolver::identity_implementation() const {
     identity.local_rank = local_rank;
     identity.local_num_workers = local_size;
   }
-  if (place.size > 1) identity.chief_address = chief_address(variables);
+  const std::optional<Step> step = find_step(variables);
+  if (step.has_value()) identity.job_id = fmt::format("{}.{}", step->job, step->number);
+  if (place.size > 1) identity.chief_address = chief_address(variables, step);
   return identity;
 }
 

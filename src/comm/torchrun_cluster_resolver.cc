@@ -86,6 +86,7 @@ WorkerIdentity torchrun_identity(const EnvironmentSource& source) {
     identity.local_rank = local->rank;
     identity.local_num_workers = local->size;
   }
+  identity.job_id = variables.find("TORCHELASTIC_RUN_ID").value_or("");
   if (place.size > 1) {
     identity.chief_address = variables.find_chief_address();
     if (identity.chief_address.empty()) {

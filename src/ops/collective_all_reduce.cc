@@ -180,7 +180,7 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
   void complete(detail::ActiveOperation& active, bool has_written = true) const {
     if (has_written) active.set_part_written();
-    if (cluster) cluster->set_completed(active.record().sequence);
+    active.set_completed();
   }
   /// Nothing where NCCL has its own links, which nobody has measured.
   [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() {
@@ -231,6 +231,7 @@ CollectiveAllReduce::CollectiveAllReduce(const Devices& devices, int group_size,
   state_->devices = devices;
   state_->options = options;
   state_->cluster = std::move(cluster);
+  if (state_->cluster != nullptr) set_reports_to(*state_->cluster);
   if (state_->cluster == nullptr || state_->cluster->num_workers() == 1) {
     state_->alone.emplace("CollectiveAllReduce");  // says itself what it does on GPUs
     if (!devices.all_host()) return;

@@ -184,6 +184,10 @@ void CrossDeviceOps::set_waits_for_workers(Cluster& cluster) {
   queue_->set_waits_for_workers(std::make_unique<detail::JobNews>(cluster));
 }
 
+void CrossDeviceOps::set_reports_to(const Cluster& cluster) {
+  queue_->completed().set_target(detail::completed_by_ops(cluster));
+}
+
 std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(
     ReduceOp op, std::span<const ValueDestinationPair> pairs, const CommunicationOptions& options) {
   std::vector<Mirrored> results = detail::make_results(pairs.size());

@@ -92,13 +92,16 @@ void GpuCompletion::throw_if_interrupted() const {
   if (const std::exception_ptr found = error()) std::rethrow_exception(found);
 }
 
-void GpuCompletion::operation_enqueued(const std::shared_ptr<NcclClique>& clique) {
+void GpuCompletion::operation_enqueued(std::uint64_t sequence,
+                                       const std::shared_ptr<NcclClique>& clique) {
+  queue_->operation_enqueued(sequence, clique);
   const std::lock_guard lock(mutex_);
   ++num_watched_;
   if (clique != nullptr) cliques_.push_back(clique);
 }
 
-void GpuCompletion::operation_completed() {
+void GpuCompletion::operation_completed(std::uint64_t sequence) {
+  queue_->operation_completed(sequence);
   const std::lock_guard lock(mutex_);
   ++num_over_;
   changed_.notify_all();

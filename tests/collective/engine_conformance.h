@@ -237,6 +237,7 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
       {"kind", [](CollectiveRequest& request) { request.kind = "another"; }},
       {"fingerprint", [](CollectiveRequest& request) { request.fingerprint = 7; }},
       {"size", {}},
+      {"root", {}},
       {"call", {}},
   };
   int differing = 0;
@@ -244,11 +245,13 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
     for (const EngineCall& call : engine_calls()) {
       const bool is_another_call = std::string(difference.name) == "call";
       const bool is_another_size = std::string(difference.name) == "size";
-      // Whoever only sends or only receives may have done its part. A barrier has no size, and what is shared may be of any.
-      if (call.waits != EngineCall::Waits::ALL_FOR_ALL) continue;
+      const bool is_another_root = std::string(difference.name) == "root";
+      // A barrier has no size, and what is shared may be of any.
       const bool has_size =
           call.name != std::string("barrier") && call.name != std::string("share");
       if (is_another_size && !has_size) continue;
+      const bool has_root = call.waits != EngineCall::Waits::ALL_FOR_ALL;
+      if (is_another_root && !has_root) continue;
       for (const std::size_t count : counts_of_elements()) {
         differing = differing == 0 ? last_rank() : 0;
         const std::string what = std::string(call.name) + " of " + std::to_string(count) +
@@ -260,6 +263,7 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
                                   static_cast<std::size_t>(cluster.rank()));
           CollectiveRequest request = request_within(kPatienceSeconds, call.name);
           request.deadline = Deadline::never();
+          const int root = differs && is_another_root ? 1 : 0;
           const EngineCall* made = &call;
           if (differs && difference.make) difference.make(request);
           if (differs && is_another_call) {
@@ -267,7 +271,7 @@ TEST_P(EngineConformance, DifferentCallsAreFoundBeforeAByteIsWritten) {
             request.kind = made->name;
           }
           const CallOutcome outcome =
-              outcome_of_call([&] { made->make(engine, request, memory, 0); });
+              outcome_of_call([&] { made->make(engine, request, memory, root); });
           end.arrive_and_wait();
           EXPECT_EQ(outcome.code, StatusCode::INTERNAL) << what << outcome.text;
           EXPECT_THAT(outcome.text, ::testing::HasSubstr("different calls")) << what;

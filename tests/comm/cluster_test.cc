@@ -25,7 +25,10 @@
 #include <unistd.h>
 
 #include "crossdevice/comm/environment_cluster_resolver.h"
+#include "crossdevice/comm/reserved_port.h"
+#include "crossdevice/comm/slurm_cluster_resolver.h"
 
+#include "comm/environment_map.h"
 #include "support/log_keeper.h"
 #include "support/threaded_cluster.h"
 #include "support/without_descriptors.h"
@@ -272,6 +275,26 @@ TEST(ClusterTest, WorkersThatCanAllGatherNeedNoAddress) {
               (std::vector<std::string>{"0", "1", "2"}));
   };
   EXPECT_EQ(run_clusters(3, work), no_errors(3));
+}
+
+/// Two steps of one batch job, or two jobs, whose ports are the same.
+TEST(ClusterTest, AWorkerOfAnotherJobIsRefusedAndTheOthersMeet) {
+  const detail::ReservedPort reserved;
+  const auto join = [&](int rank, const char* step) {
+    const Variables variables{
+        {"SLURM_JOB_ID", "4711"},
+        {"SLURM_STEP_ID", step},
+        {"SLURM_STEP_NODELIST", "here"},
+        {"SLURM_STEP_NUM_TASKS", "2"},
+        {"SLURM_PROCID", std::to_string(rank)},
+        {"CROSSDEVICE_CHIEF_ADDRESS", "127.0.0.1:" + std::to_string(reserved.number())}};
+    return Cluster::join(SlurmClusterResolver(source_of(variables)), {.timeout_seconds = 60});
+  };
+  std::thread chief([&] { join(0, "0")->barrier(60); });
+  EXPECT_THAT([&] { (void)join(1, "1"); }, ::testing::ThrowsMessage<FailedPreconditionError>(
+                                               ::testing::HasSubstr("epoch 1 of another job")));
+  join(1, "0")->barrier(60);
+  chief.join();
 }
 
 TEST(ClusterTest, WhatIsRefusedHereCountsNowhere) {

@@ -60,6 +60,7 @@ TEST(TorchrunClusterResolverTest, ReadsWhatTorchrunSets) {
   EXPECT_EQ(identity.local_num_workers, 2);
   EXPECT_EQ(identity.chief_address, "node-a:29500");
   EXPECT_EQ(identity.launcher, "torchrun");
+  EXPECT_EQ(identity.job_id, "none");
   EXPECT_EQ(identity.task_index, 3);
 }
 
@@ -192,6 +193,7 @@ TEST(OpenMpiClusterResolverTest, ReadsWhatMpirunSets) {
               ElementsAre("198.51.100.7:" + std::to_string(61440 + (283705344 / 4096) % 4096),
                           "[fd00::2]:" + std::to_string(61440 + (283705344 / 4096) % 4096)));
   EXPECT_EQ(identity.launcher, "Open MPI");
+  EXPECT_EQ(identity.job_id, "283705345");
 }
 
 TEST(OpenMpiClusterResolverTest, EveryFormOfTheUri) {
@@ -282,6 +284,7 @@ TEST(PmixClusterResolverTest, SomebodyElseMustSayHowManyThereAre) {
       resolve<PmixClusterResolver>(changed(variables, "CROSSDEVICE_NUM_WORKERS", "4"));
   EXPECT_EQ(identity.rank, 2);
   EXPECT_EQ(identity.num_workers, 4);
+  EXPECT_EQ(identity.job_id, "prterun-host-4711@1");
   EXPECT_EQ(PmixClusterResolver(source_of(variables), 3).identity().num_workers, 3);
   EXPECT_THROW((void)PmixClusterResolver(source_of(variables), 2).identity(), ValueError);
   expect_error<PmixClusterResolver>({}, "PMIX_RANK is not set");
@@ -315,6 +318,22 @@ TEST(SlurmClusterResolverTest, OnOneHostTheChiefIsOnLoopback) {
       "127.0.0.1:" + std::to_string(61440 + 12345678 % 4096));
 }
 
+TEST(SlurmClusterResolverTest, StepsOfOneJobDoNotMeet) {
+  EXPECT_EQ(resolve<SlurmClusterResolver>(kSlurm).job_id, "12345678.0");
+  const WorkerIdentity second =
+      resolve<SlurmClusterResolver>(changed(kSlurm, "SLURM_STEP_ID", "1"));
+  EXPECT_EQ(second.job_id, "12345678.1");
+  EXPECT_EQ(second.chief_address, "n1:" + std::to_string(61440 + (12345678 + 61) % 4096));
+  // One that Slurm itself has made.
+  EXPECT_EQ(resolve<SlurmClusterResolver>(changed(kSlurm, "SLURM_STEP_ID", "4294967290")).job_id,
+            "12345678.4294967290");
+  // Where the user says where the chief is, the job still has its name, if Slurm gives one.
+  Variables given = changed(kSlurm, "CROSSDEVICE_CHIEF_ADDRESS", "h:1");
+  EXPECT_EQ(resolve<SlurmClusterResolver>(given).job_id, "12345678.0");
+  given.erase("SLURM_JOB_ID");
+  EXPECT_EQ(resolve<SlurmClusterResolver>(given).job_id, "");
+}
+
 TEST(SlurmClusterResolverTest, ABatchScriptIsNoWorker) {
   Variables without_step_size = kSlurm;
   without_step_size.erase("SLURM_STEP_NUM_TASKS");
@@ -342,6 +361,8 @@ TEST(SlurmClusterResolverTest, WhatIsMissingOrWrongIsNamed) {
   expect_error<Resolver>(changed(kSlurm, "SLURM_PROCID", "11"), "SLURM_PROCID is 11, which is not");
   expect_error<Resolver>(changed(kSlurm, "SLURM_JOB_ID", ""), "SLURM_JOB_ID is not set");
   expect_error<Resolver>(changed(kSlurm, "SLURM_JOB_ID", "1_2"), "SLURM_JOB_ID: expected");
+  expect_error<Resolver>(changed(kSlurm, "SLURM_STEP_ID", "batch"),
+                         "SLURM_STEP_ID: expected a whole number, got 'batch'");
   expect_error<Resolver>(changed(kSlurm, "SLURM_STEP_NODELIST", ""),
                          "SLURM_STEP_NODELIST is not set");
   expect_error<Resolver>(

@@ -20,6 +20,8 @@ TEST(PortOfJobTest, TheLast4096Ports) {
   EXPECT_EQ(port_of_job(4095), 65535);
   EXPECT_EQ(port_of_job(4096), 61440);
   EXPECT_EQ(port_of_job(12345678), 61440 + 12345678 % 4096);
+  EXPECT_EQ(number_of_job(""), 0U);
+  EXPECT_NE(number_of_job("4711.0"), number_of_job("4711.1"));
 }
 
 TEST(PrintableTest, ShowsBytesAndCutsWhatIsLong) {

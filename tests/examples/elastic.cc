@@ -28,6 +28,19 @@ bool is_trained(const std::vector<float>& weights) {
   return true;
 }
 
+/// One may have made a step that another has not: all go on from where the first one is. What a worker has is replaced when all of the other's has come: should the
+/// first one die in between, it still has a state of which every part belongs to one step.
+void take_over(const std::shared_ptr<cd::Cluster>& cluster, std::vector<float>& weights,
+               std::int64_t& step) {
+  std::vector<float> its_weights = weights;
+  std::int64_t its_step = step;
+  cd::Communicator world(cluster);
+  world.broadcast(cd::Tensor::view(std::span(its_weights), "CPU:0"), /*root=*/0);
+  world.broadcast(cd::Tensor::view(std::span(&its_step, 1), "CPU:0"), /*root=*/0);
+  weights.swap(its_weights);
+  step = its_step;
+}
+
 }  // namespace
 
 int main() {
@@ -44,10 +57,7 @@ int main() {
       if (!ops.has_value()) {
         ops.emplace(cd::Devices({"CPU:0"}), cluster->num_workers(),
                     cd::CommunicationOptions{.timeout_seconds = 30}, cluster);
-        // One may have made a step that another has not: all go on from where the first one is.
-        cd::Communicator world(cluster);
-        world.broadcast(cd::Tensor::view(std::span(weights), "CPU:0"), /*root=*/0);
-        world.broadcast(cd::Tensor::view(std::span(&step, 1), "CPU:0"), /*root=*/0);
+        take_over(cluster, weights, step);
       }
       const bool is_last = cluster->rank() == all - 1 && all > 1;
       if (step == 5 && is_last) (void)std::raise(SIGKILL);

@@ -4,6 +4,7 @@
 // twice: the second time with CROSSDEVICE_LAUNCH_ORDER=program, where that is what they do.
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <latch>
@@ -17,10 +18,12 @@
 #include <gtest/gtest.h>
 
 #include "crossdevice/collective/communicator.h"
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 #include "crossdevice/ops/reduction_to_one_device.h"
 
+#include "support/gpu_fixture.h"
 #include "support/gpu_values.h"
 #include "support/threaded_cluster.h"
 #include "support/thrown.h"
@@ -129,6 +132,41 @@ TEST_F(CollectiveObjects, AreCalledInAnotherOrderOnEachWorker) {
 }
 
 #ifndef CROSSDEVICE_TESTS_PROGRAM_ORDER
+
+/// What rebuild() is told has completed has done so: on GPUs a call returns before.
+TEST_F(CollectiveObjects, AnOperationCountsWhenItIsOver) {
+  const auto errors = run_clusters(2, [&](const ClusterPtr& cluster) {
+    const auto completed = detail::completed_by_ops(*cluster);
+    const auto await = [&](std::uint64_t number) {
+      const Deadline limit = Deadline::after(std::chrono::seconds(30));
+      while (*completed != number && !limit.has_passed()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_EQ(*completed, number);
+    };
+    CollectiveAllReduce ops(Devices(gpu_of(*cluster)), 2, {}, cluster);
+    const PerReplica value{vector_of(std::vector<float>(100, 1.0F), gpu_of(*cluster))};
+    const auto call = [&] {
+      ops.reduce_into(ReduceOp::SUM, value, value, {.timeout_seconds = 60});
+    };
+    EXPECT_EQ(*completed, 0U);
+    call();
+    await(1);
+    const detail::CudaStream stream = testing::gpu(gpu_of(*cluster)).own_stream();
+    testing::emulated_cuda().block_stream(stream);
+    call();
+    call();
+    // As long as it would take by far if nothing were blocked.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_EQ(*completed, 1U);
+    cluster->barrier(60);
+    testing::emulated_cuda().release_stream(stream);
+    await(3);
+    ops.check();
+    cluster->barrier(60);
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
 
 TEST_F(CollectiveObjects, ManyCallsOfManyThreads) {
   for (const std::size_t num_workers : {2U, 3U}) {

@@ -237,6 +237,7 @@ int lose_one(Cluster& cluster) {
   if (!said.starts_with("UNAVAILABLE: ") || !says(said, last)) return 2;
   const Rebuilt rebuilt = cluster.rebuild(
       Survivors::ONLY, {.timeout_seconds = 30, .min_workers = cluster.num_workers() - 1});
+  if (rebuilt.last_completed != CompletedOperation{1, 2}) return 4;  // not what was lost
   ops = nullptr;
   ops = ops_of(*rebuilt.cluster);
   for (int i = 0; i < 5; ++i) {

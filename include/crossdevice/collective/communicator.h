@@ -23,7 +23,7 @@ struct CROSSDEVICE_EXPORT CommunicatorOptions {
   bool deterministic = false;
 };
 
-/// Workers on one machine reach into each other's memory, others send messages. On several machines an all-reduce does both where has_two_levels() says so:
+/// Workers on one machine reach into each other's memory, or send messages where the system does not let them, as between different users; others send messages. On several machines an all-reduce does both where has_two_levels() says so:
 /// none has more than twice as many workers as another. Everything else is done by messages among all workers.
 ///
 /// Ranks    collective: every worker makes the same calls in the same order, on communicators that were made in the same order, with equal ops, dtypes and

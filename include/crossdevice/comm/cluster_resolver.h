@@ -36,6 +36,9 @@ struct CROSSDEVICE_EXPORT WorkerIdentity {
   /// The task's name among its cluster's: TF's task_type and task_id.
   std::string job = "worker";
   int task_index = 0;
+  /// What the launcher calls this job, the same on all its workers and on those of no other job: "4711.0" of Slurm's step 0. Workers
+  /// of another one are refused where they meet these. Empty: the launcher does not say.
+  std::string job_id{};
   /// All tasks, where the launcher tells.
   std::optional<ClusterSpec> cluster_spec = std::nullopt;
 };

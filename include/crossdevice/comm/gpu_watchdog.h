@@ -32,10 +32,11 @@ class CROSSDEVICE_EXPORT FailureListener {
   virtual ~FailureListener() = default;
   /// Called on the watchdog's thread: must be quick, must neither wait nor launch.
   virtual void operation_failed(std::exception_ptr error) = 0;
-  /// Called by who enqueues, before watch(), for each part of an operation. `clique`: whose failure is the operation's; may be null.
-  virtual void operation_enqueued(const std::shared_ptr<NcclClique>& /*clique*/) {}
+  /// Called by who enqueues, before watch(), for each part of an operation, with its number. `clique`: whose failure is the operation's; may be null.
+  virtual void operation_enqueued(std::uint64_t /*sequence*/,
+                                  const std::shared_ptr<NcclClique>& /*clique*/) {}
   /// Called on the watchdog's thread: such a part has come to its end. Must be quick.
-  virtual void operation_completed() {}
+  virtual void operation_completed(std::uint64_t /*sequence*/) {}
 };
 
 /// A few moments, which need no memory of their own.

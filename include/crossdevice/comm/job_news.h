@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What ends an operation among workers on one of them that waits for something else at the moment.
+/// What operations among workers hear of the job beside their messages, and what it hears of them.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,7 +14,7 @@
 
 namespace crossdevice::detail {
 
-/// Hears from its construction on, and of what was before, whether a member of the cluster is gone or has given the job up. Behind others
+/// What ends an operation on a worker that waits for something else at the moment. Hears from its construction on, and of what was before, whether a member of the cluster is gone or has given the job up. Behind others
 /// one that has left counts no more: it has done its part.
 ///
 /// Errors   throw_if_interrupted(): UnavailableError, AbortedError, with the member to blame; the first loss counts, and an abort more.
@@ -28,6 +30,10 @@ class CROSSDEVICE_EXPORT JobNews final : public WaitInterrupter {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Where ops objects leave the number of their last operation that has completed here, for the cluster's rebuild(); outlives the cluster.
+[[nodiscard]] CROSSDEVICE_EXPORT std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops(
+    const Cluster& cluster);
 
 /// "rank 1 (host a, pid 7) aborted: boom"; but who merely passes on that there is a new cluster, perhaps this worker itself, has aborted nothing.
 [[nodiscard]] CROSSDEVICE_EXPORT std::string abort_text(const RankInfo& origin,

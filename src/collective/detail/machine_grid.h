@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace crossdevice::detail {
@@ -33,5 +34,8 @@ struct MachineGrid {
 
 /// `machines`: a number for each rank; not empty.
 [[nodiscard]] MachineGrid make_machine_grid(std::span<const int> machines, int rank);
+
+/// Says once that those of one machine go another way than through shared memory.
+void warn_of_messages(const std::string& why);
 
 }  // namespace crossdevice::detail

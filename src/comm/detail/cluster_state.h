@@ -48,6 +48,10 @@ struct detail::ClusterInside {
 
   /// Of the job; empty: there is none.
   [[nodiscard]] static const std::string& secret(const Cluster& cluster);
+
+  /// As detail::completed_by_ops().
+  [[nodiscard]] static std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops(
+      const Cluster& cluster);
 };
 
 struct Cluster::State {
@@ -58,8 +62,10 @@ struct Cluster::State {
   detail::Epoch epoch;             // of the plane: ranks of the job, by the plane's
   std::vector<int> members;        // the plane's ranks, by this cluster's
   int rank = 0;
-  std::atomic<std::uint64_t> last_completed{0};  // 0: none since it was made
-  detail::Completed completed_before;            // on all members, in an earlier epoch
+  std::atomic<std::uint64_t> last_completed{0};  // as the program says; 0: it has said nothing
+  std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops =
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // counts where the program says nothing
+  detail::Completed completed_before;                   // on all members, in an earlier epoch
   std::atomic<bool> is_rebuilt{false};
   std::uint64_t group = 0;
   bool is_everybody = true;

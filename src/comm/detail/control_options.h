@@ -53,7 +53,8 @@ struct ControlPlaneOptions {
   /// Which of the others that this worker meets have ended: the chief asks for all of them, the others for the chief. Asked again and again until all have come; may
   /// wait a moment, until `latest`. Empty: nobody can say, as of the first cluster, where another process may come in place of one that has ended.
   std::function<std::vector<int>(std::chrono::steady_clock::time_point latest)> find_gone{};
-  /// Which of the job's clusters this is: who means another one is refused. The first one is 1, and has no number of the job yet.
+  /// Which of the job's clusters this is: who means another one is refused. The first one is 1, whose job has a
+  /// number where the launcher gives it a name (number_of_job()); later ones have that of the first cluster.
   std::uint64_t epoch = 1;
   std::uint64_t job = 0;
   /// Where this worker can be found when the chief is gone.

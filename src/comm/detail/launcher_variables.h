@@ -13,12 +13,16 @@
 namespace crossdevice::detail {
 
 inline constexpr int kMaxWorkers = 1'000'000;
+/// PMIx: the name of this process's job, which Open MPI's processes have too.
+inline constexpr const char* kPmixNamespaceVariable = "PMIX_NAMESPACE";
 
 /// The whole text as a decimal number without sign or blanks; nothing where it is not one.
 [[nodiscard]] std::optional<std::uint64_t> parse_digits(std::string_view text);
 /// A port for rank 0 that every worker computes from the same job number: 61440 to 65535, the last 4096, where few systems
 /// give out ports by themselves.
 [[nodiscard]] std::uint16_t port_of_job(std::uint64_t job);
+/// The same on every worker, from a name that only this job has; 0 of the empty one. FNV-1a.
+[[nodiscard]] std::uint64_t number_of_job(std::string_view name);
 /// Shows what came in an error: cut after 200 bytes, what cannot be printed as \xNN.
 [[nodiscard]] std::string printable(std::string_view text);
 

@@ -59,8 +59,12 @@ class ActiveOperation {
   [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const noexcept;
   /// For those who keep the error instead of throwing it.
   void set_failed(const std::exception_ptr& error) {
-    if (outer_ == nullptr) kind_.count_failure(error);
+    if (outer_ != nullptr) return;
+    queue_.completed().give_up(record_.sequence);
+    kind_.count_failure(error);
   }
+  /// Its hook has done what it does, all of which is enqueued.
+  void set_completed() { queue_.completed().end(record_.sequence); }
   /// Counts it as one that has ended; the destructor does where nobody else has. For those who tell others of the end before.
   void count();
 

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,9 @@ class GpuCompletion final : public FailureListener, public WaitInterrupter {
   /// As wait()'s caller must know it: throws that.
   void throw_if_interrupted() const override;
 
-  void operation_enqueued(const std::shared_ptr<NcclClique>& clique) override;
-  void operation_completed() override;
+  void operation_enqueued(std::uint64_t sequence,
+                          const std::shared_ptr<NcclClique>& clique) override;
+  void operation_completed(std::uint64_t sequence) override;
   void operation_failed(std::exception_ptr error) override;
 
  private:

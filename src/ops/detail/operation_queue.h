@@ -22,6 +22,8 @@
 #include "crossdevice/ops/communication_options.h"
 #include "crossdevice/ops/pending_batch.h"
 
+#include "ops/detail/completed_operations.h"
+
 namespace crossdevice::detail {
 
 class ActiveOperation;
@@ -110,7 +112,15 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
   /// Keeps the error of an asynchronous operation until its wait(), the next call or check() throws it; the first one wins.
   void keep_error(std::exception_ptr error);
+  /// Which operation has completed last, as the cluster's rebuild() is told it.
+  [[nodiscard]] CompletedOperations& completed() { return completed_; }
+  void operation_enqueued(std::uint64_t sequence,
+                          const std::shared_ptr<NcclClique>& /*clique*/) override {
+    completed_.begin_part(sequence);
+  }
+  void operation_completed(std::uint64_t sequence) override { completed_.end_part(sequence); }
   void operation_failed(std::exception_ptr error) override {
+    completed_.stop();
     count_late_failure(error);
     keep_error(std::move(error));
   }
@@ -149,6 +159,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   std::uint64_t num_skipped_ = 0;            // guarded by the turn
   ActiveOperation* active_ = nullptr;        // guarded by the turn
   std::atomic<std::uint64_t> num_bucketers_{0};
+  CompletedOperations completed_;
 
   std::atomic<bool> has_error_{false};
   std::mutex error_mutex_;  // guards error_
