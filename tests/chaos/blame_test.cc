@@ -280,6 +280,56 @@ TEST(BlameTest, WhatALinkDoesIsOfNoOtherKind) {
   }
 }
 
+TEST(BlameTest, ADeadlineOverABadLinkBlamesAnEndOfItOrOneThatWaitsForIt) {
+  const std::string late = "timed out, and it has not come";
+  const auto waits_for = [&](std::vector<int> ranks, const char* step = "call 1 1") {
+    return again(joined().failed(step, "DEADLINE_EXCEEDED", std::move(ranks), late));
+  };
+  for (const Fault fault : {Fault::LINK_LOSS, Fault::LINK_DELAY, Fault::LINK_RATE,
+                            Fault::LINK_REORDER, Fault::LINK_PARTED}) {
+    const Plan plan = of(fault);  // parted from rank 0
+    const WorkerReport of_victim = waits_for({3});
+    const auto last = [&](const WorkerReport& told, const WorkerReport& other) {
+      return wrong_blame(plan, {waits_for({2}), other, of_victim, told});
+    };
+    const auto chains = [&](const WorkerReport& told, const WorkerReport& other) {
+      return let_pass(plan, {waits_for({2}), other, of_victim, told}).chains;
+    };
+    EXPECT_THAT(last(waits_for({2}), waits_for({2})), IsEmpty());
+    EXPECT_THAT(last(waits_for({1, 2}), waits_for({2})), IsEmpty());
+    EXPECT_EQ(chains(waits_for({1, 2}), waits_for({2})), 0);
+    // It waits for rank 1, which waits for the victim.
+    EXPECT_THAT(last(waits_for({1}), waits_for({2})), IsEmpty());
+    EXPECT_EQ(chains(waits_for({1}), waits_for({2})), 1);
+    // Rank 1 waits for nobody, or for whoever waits for it, or in another step.
+    const auto is_told = Contains(
+        HasSubstr("rank 3: call 1 1: the error blames nobody whose link is bad: DEADLINE_EXCEEDED "
+                  "of 1: "));
+    EXPECT_THAT(last(waits_for({1}), again(joined().done("call 1 1"))), is_told);
+    EXPECT_THAT(last(waits_for({1}), waits_for({3})), is_told);
+    EXPECT_THAT(last(waits_for({1}), waits_for({2}, "barrier 1")), is_told);
+    // Whom it waits for in a measurement says nothing: the time has passed before.
+    const std::string measuring = "while the links were measured: timed out after 0.04 s";
+    EXPECT_THAT(last(again(joined().failed("call 1 1", "DEADLINE_EXCEEDED", {1}, measuring)),
+                     waits_for({3})),
+                Not(is_told));
+  }
+}
+
+TEST(BlameTest, DeadlinesAndDifferencesAreCounted) {
+  const WorkerReport late = fails("DEADLINE_EXCEEDED", {2}, "rank 2 has not come");
+  const LetPass over_link = let_pass(of(Fault::LINK_LOSS), {late, late, late, late});
+  EXPECT_EQ(over_link.deadlines, 3);  // the victim's own says nothing
+  EXPECT_EQ(over_link.differences, 0);
+  const WorkerReport all = fails("INTERNAL", {2}, kVersions);
+  const WorkerReport two =
+      fails("INTERNAL", {2}, "members make different calls: rank 2 b #2 y; rank 3 a #2 x");
+  const LetPass of_calls = let_pass(of(Fault::OTHER_DTYPE), {all, all, all, two});
+  EXPECT_EQ(of_calls.deadlines, 0);
+  EXPECT_EQ(of_calls.differences, 4);
+  EXPECT_EQ(of_calls.differences_of_two, 1);
+}
+
 TEST(BlameTest, WhatIsMadeWithoutACutLinkDoesNotFail) {
   const Plan plan = of(Fault::LINK_CUT);
   const auto goes_on = [](bool is_well) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fault campaign: runs workers again and again, each time lets one fault happen, and says whether all was as promised; --help says what can be asked for.
 //
-// One line for each run, and last "N faults, N violations", where a fault counts only if it came about: a worker may have ended before its signal, a link may have had
-// nothing to carry. The exit status is 1 where there are violations, or nothing has come about. Faults of links and of clocks need root,
-// network and time namespaces and /dev/net/tun.
+// One line for each run, and last "N faults, N violations", where a fault counts only if it came about: a worker may have ended before its signal, a link may
+// have had nothing to carry. Whether it then did anything is told apart (effect.h). The exit status is 1 where there are violations, or nothing has come about,
+// and 77 where nothing was run. Faults of links and of clocks need root, network and time namespaces and /dev/net/tun.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <new>
 #include <optional>
@@ -29,10 +31,13 @@
 
 #include "crossdevice/comm/ucx_transport.h"
 
+#include "chaos/blame.h"
 #include "chaos/conductor.h"
+#include "chaos/effect.h"
 #include "chaos/link_relay.h"
 #include "chaos/plan.h"
 #include "chaos/shifted_clock.h"
+#include "chaos/tally.h"
 #include "chaos/verdict.h"
 #include "chaos/worker.h"
 
@@ -40,6 +45,8 @@ namespace crossdevice::chaos {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kIsSkipped = 77;
 
 struct Arguments {
   double minutes = 0;
@@ -51,6 +58,7 @@ struct Arguments {
   int jobs = 1;
   double late_seconds = 1;
   bool is_quiet = false;
+  std::string stories{};  // empty: none are written
   Abilities abilities{};
 };
 
@@ -97,6 +105,13 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--ucx", has_ucx,
                  "1: messages over UCX too; 0: none; otherwise where UCX is there");
   app.add_flag("--quiet", arguments.is_quiet, "Print violations alone, and the last line");
+  app.add_option("--stories", arguments.stories,
+                 "Write all that is known of each violation to a file of its own in this folder");
+  app.footer(
+      "Exit status:\n  0   no violation, and a fault has come\n  1   a violation, or no fault\n"
+      "  2   an error\n  77  SKIPPED, without a run: what was asked for is not to be had here, "
+      "which "
+      "are namespaces\n      (--namespaces 1, a fault of links or clocks) or UCX (--ucx 1)");
   app.add_option("--worker", arguments.worker)->group("");  // of this program's own
   try {
     app.parse(argc, argv);
@@ -150,17 +165,25 @@ bool is_in_its_phase(const Plan& plan, const RunResult& result) {
   return result.struck_in.value_or("").starts_with(to_string(plan.phase));
 }
 
-/// Whether it happened at all.
-bool has_come_about(const Plan& plan, const RunResult& result) {
-  if (is_of_link(plan.fault)) return result.packets_in_trouble.value_or(0) > 0;
-  if (plan.fault == Fault::KILL || plan.fault == Fault::STOP) return result.struck_in.has_value();
-  if (plan.fault == Fault::CLOCK) return true;  // from the beginning
-  const std::vector<Event>& told = result.reports[static_cast<std::size_t>(plan.victim)].events;
-  return std::any_of(told.begin(), told.end(),
-                     [](const Event& event) { return event.kind == EventKind::FAULT; });
+/// Whether links were measured in it: not where messages go through shared memory, or all algorithms are given.
+bool has_measured_links(const Plan& plan, const RunResult& result) {
+  if (plan.place == Place::ONE_MACHINE || plan.algorithm.has_value()) return false;
+  return std::any_of(result.reports.begin(), result.reports.end(), [](const WorkerReport& report) {
+    return std::any_of(report.events.begin(), report.events.end(), [](const Event& event) {
+      return event.kind == EventKind::DONE && event.step.starts_with("make ");
+    });
+  });
 }
 
-/// How soon workers heard that another one had been killed; what all the processes that conduct runs write to.
+/// What has come of the packets that met a link in trouble; empty: there was to be none.
+std::string met(const RunResult& result) {
+  if (!result.in_trouble.has_value()) return {};
+  const LinkCounts& counts = *result.in_trouble;
+  return fmt::format(", {} packets came to its link, {} lost, {} late, {} doubled, {} delayed",
+                     counts.offered, counts.lost, counts.late, counts.doubled, counts.delayed);
+}
+
+/// How soon workers heard that another one had been killed, and what the verdicts let pass; what all the processes that conduct runs write to.
 class Heard {
  public:
   void add(const News& news) {
@@ -170,12 +193,31 @@ class Heard {
     }
     ++times_;
   }
+  void add(const LetPass& passed) {
+    deadlines_ += passed.deadlines;
+    chains_ += passed.chains;
+    measurements_ += passed.measurements;
+    differences_ += passed.differences;
+    differences_of_two_ += passed.differences_of_two;
+  }
+  [[nodiscard]] LetPass passed() const {
+    return {.deadlines = deadlines_,
+            .chains = chains_,
+            .measurements = measurements_,
+            .differences = differences_,
+            .differences_of_two = differences_of_two_};
+  }
   [[nodiscard]] std::int64_t times() const { return times_; }
   [[nodiscard]] double slowest_ms() const { return static_cast<double>(slowest_us_) / 1e3; }
 
  private:
   std::atomic<std::int64_t> times_{0};
   std::atomic<std::int64_t> slowest_us_{0};
+  std::atomic<int> deadlines_{0};
+  std::atomic<int> chains_{0};
+  std::atomic<int> measurements_{0};
+  std::atomic<int> differences_{0};
+  std::atomic<int> differences_of_two_{0};
 };
 
 /// Lives as long as the process.
@@ -192,7 +234,16 @@ Heard& shared_heard() {
 /// Of a process that has conducted a run.
 constexpr int kIsViolation = 1;
 constexpr int kIsInItsPhase = 2;
-constexpr int kHasComeAbout = 4;
+constexpr int kHasMeasured = 4;
+constexpr int kFirstOfEffect = 8;  // times an Effect
+
+/// Where it is not lost, whatever becomes of what is printed; where that is asked for.
+void write_story(const Arguments& arguments, std::uint64_t number, const std::string& text) {
+  if (arguments.stories.empty()) return;
+  const std::filesystem::path folder = arguments.stories;
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / fmt::format("violation-{}-{}.txt", arguments.seed, number)) << text;
+}
 
 /// Prints its line; the exit status of whoever conducts it.
 int run_one(const Arguments& arguments, std::uint64_t number) {
@@ -203,9 +254,7 @@ int run_one(const Arguments& arguments, std::uint64_t number) {
       kLimitSeconds * arguments.abilities.slowness);
   const std::vector<std::string> found =
       violations(plan, result.reports, result.leftovers, arguments.late_seconds);
-  const std::string met = result.packets_in_trouble.has_value()
-                              ? fmt::format(", {} packets met it", *result.packets_in_trouble)
-                              : "";
+  const Effect effect = effect_of(plan, result);
   const std::string where =
       !result.struck_in.has_value()
           ? ""
@@ -215,17 +264,20 @@ int run_one(const Arguments& arguments, std::uint64_t number) {
     here.add(news);
     shared_heard().add(news);
   }
+  shared_heard().add(let_pass(plan, result.reports));
   const std::string heard =
       here.times() == 0 ? "" : fmt::format(", heard of after {:.1f} ms", here.slowest_ms());
-  std::string text =
-      fmt::format("{}: {} - {} ({:.1f} s{}{}{})\n", number, to_string(plan),
-                  found.empty() ? "well" : "VIOLATION", result.seconds, met, where, heard);
+  std::string text = fmt::format("{}: {} - {} ({:.1f} s, {}{}{}{})\n", number, to_string(plan),
+                                 found.empty() ? "well" : "VIOLATION", result.seconds,
+                                 to_string(effect), met(result), where, heard);
   for (const std::string& each : found) text += "  " + each + '\n';
+  if (!found.empty()) write_story(arguments, number, text + told(result));
   if (!found.empty() || arguments.only.has_value()) text += told(result);
   if (!found.empty() || !arguments.is_quiet) std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
   return (found.empty() ? 0 : kIsViolation) | (is_in_its_phase(plan, result) ? kIsInItsPhase : 0) |
-         (has_come_about(plan, result) ? kHasComeAbout : 0);
+         (has_measured_links(plan, result) ? kHasMeasured : 0) |
+         static_cast<int>(effect) * kFirstOfEffect;
 }
 
 /// Several runs at a time, each conducted by a process of its own.
@@ -248,20 +300,21 @@ class Campaign {
       start(next_++);
     }
     while (!running_.empty()) reap();
-    print_table("fault | phase", by_phase_);
-    print_table("algorithm | place", by_place_);
+    std::fputs(("\n" + tallies_.tables()).c_str(), stdout);
     std::printf("%llu of %llu signals for a worker in a call came while it was in one\n",
                 static_cast<unsigned long long>(signals_in_call_),
                 static_cast<unsigned long long>(signals_));
     std::printf(
         "%lld times a worker heard that another one had been killed, after at most %.1f ms\n",
         static_cast<long long>(shared_heard().times()), shared_heard().slowest_ms());
+    print_what_was_let_pass();
+    const Tally& all = tallies_.all();
     std::fputs(
-        fmt::format("{} of {} runs ended before their fault came\n{} faults, {} violations\n",
-                    all_.runs - all_.faults, all_.runs, all_.faults, all_.violations)
+        fmt::format("links were measured in {} of {} runs\n{}{} faults, {} violations\n",
+                    runs_measured_, all.runs, tallies_.summary(), all.faults(), all.violations)
             .c_str(),
         stdout);
-    return all_.violations == 0 && all_.faults > 0 ? 0 : 1;
+    return all.violations == 0 && all.faults() > 0 ? 0 : 1;
   }
 
  private:
@@ -274,8 +327,10 @@ class Campaign {
       try {
         status = run_one(arguments_, number);
       } catch (const std::exception& error) {
-        std::printf("%llu: %s\n", static_cast<unsigned long long>(number), error.what());
+        const std::string text = fmt::format("{}: {}\n", number, error.what());
+        std::fputs(text.c_str(), stdout);
         std::fflush(stdout);
+        write_story(arguments_, number, text);
       }
       ::_exit(status);
     }
@@ -289,14 +344,8 @@ class Campaign {
     if (found == running_.end()) return;
     const Plan plan = draw_plan(arguments_.seed, found->second, arguments_.abilities);
     const int said = WIFEXITED(status) ? WEXITSTATUS(status) : kIsViolation;
-    const Tally run{.runs = 1,
-                    .faults = (said & kHasComeAbout) != 0 ? 1U : 0U,
-                    .violations = (said & kIsViolation) != 0 ? 1U : 0U};
-    all_.add(run);
-    by_phase_[fmt::format("{} | {}", to_string(plan.fault), to_string(plan.phase))].add(run);
-    by_place_[fmt::format("{} | {}", plan.algorithm ? to_string(*plan.algorithm) : "measured",
-                          to_string(plan.place))]
-        .add(run);
+    tallies_.add(plan, static_cast<Effect>(said / kFirstOfEffect), (said & kIsViolation) != 0);
+    runs_measured_ += (said & kHasMeasured) != 0 ? 1 : 0;
     if (plan.phase == Phase::CALL && (plan.fault == Fault::KILL || plan.fault == Fault::STOP)) {
       ++signals_;
       signals_in_call_ += (said & kIsInItsPhase) != 0 ? 1 : 0;
@@ -304,40 +353,26 @@ class Campaign {
     running_.erase(found);
   }
 
-  struct Tally {
-    std::uint64_t runs = 0;
-    std::uint64_t faults = 0;
-    std::uint64_t violations = 0;
-    void add(const Tally& other) {
-      runs += other.runs;
-      faults += other.faults;
-      violations += other.violations;
-    }
-  };
-  using Tallies = std::map<std::string, Tally>;
-
-  static void print_table(const char* names, const Tallies& tallies) {
+  static void print_what_was_let_pass() {
+    const LetPass passed = shared_heard().passed();
     std::fputs(
-        fmt::format("\n| {} | runs | faults | violations |\n|---|---|---:|---:|---:|\n", names)
+        fmt::format("{} of {} deadlines that passed over a bad link blamed no end of it, but one "
+                    "that waited for an end; {} whom a measurement of links waited for\n{} of {} "
+                    "errors of calls that differed among more than "
+                    "two workers had the versions of two alone\n",
+                    passed.chains, passed.deadlines, passed.measurements, passed.differences_of_two,
+                    passed.differences)
             .c_str(),
         stdout);
-    for (const auto& [name, tally] : tallies) {
-      std::fputs(
-          fmt::format("| {} | {} | {} | {} |\n", name, tally.runs, tally.faults, tally.violations)
-              .c_str(),
-          stdout);
-    }
-    std::fputs("\n", stdout);
   }
 
   const Arguments& arguments_;
   std::uint64_t next_;
-  Tally all_;
   std::map<pid_t, std::uint64_t> running_;
   std::uint64_t signals_ = 0;          // for a worker in a call
   std::uint64_t signals_in_call_ = 0;  // of them
-  Tallies by_phase_;
-  Tallies by_place_;
+  std::uint64_t runs_measured_ = 0;
+  Tallies tallies_;
 };
 
 }  // namespace
@@ -355,12 +390,12 @@ int main(int argc, char** argv) {
       const std::string obstacle = obstacle_to_namespaces();
       if (!obstacle.empty()) {
         std::printf("SKIPPED: no namespaces: %s\n", obstacle.c_str());
-        return 0;
+        return kIsSkipped;
       }
     }
     if (arguments.abilities.has_ucx && !crossdevice::why_no_ucx().empty()) {
       std::printf("SKIPPED: no UCX: %s\n", crossdevice::why_no_ucx().c_str());
-      return 0;
+      return kIsSkipped;
     }
     if (arguments.only.has_value()) return run_one(arguments, *arguments.only) & kIsViolation;
     std::fputs(fmt::format("# seed {}; links and clocks: {}; UCX: {}\n", arguments.seed,

@@ -402,10 +402,10 @@ class Run {
   void look_at_link() {
     if (!relay_.has_value()) return;
     const LinkCounts counts = relay_->counts(host_of(plan_, plan_.victim));
-    result_.log +=
-        fmt::format("link of rank {}: {} packets, {} lost, {} late, {} doubled\n", plan_.victim,
-                    counts.offered, counts.lost, counts.late, counts.doubled);
-    if (is_of_link(plan_.fault)) result_.packets_in_trouble = trouble_->num_packets();
+    result_.log += fmt::format(
+        "link of rank {}: {} packets, {} lost, {} late, {} doubled, {} delayed\n", plan_.victim,
+        counts.offered, counts.lost, counts.late, counts.doubled, counts.delayed);
+    if (is_of_link(plan_.fault)) result_.in_trouble = trouble_->counts();
   }
 
   /// No process is to be left in them.

@@ -2,12 +2,12 @@
 /// Starts the workers of one run, lets them and their network suffer, and collects what they tell.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "chaos/link_traffic.h"
 #include "chaos/plan.h"
 #include "chaos/report.h"
 
@@ -19,8 +19,8 @@ struct RunResult {
   std::vector<std::string> leftovers{};
   /// What the workers wrote on their standard error, and where those were that did not end.
   std::string log{};
-  /// That have come to a link in trouble; nothing: no link was to be.
-  std::optional<std::uint64_t> packets_in_trouble{};
+  /// Of a link, while it was in trouble (LinkTrouble::counts()); nothing: no link was to be.
+  std::optional<LinkCounts> in_trouble{};
   /// The step in which the victim was killed or stopped; empty: in none. Nothing: it was not.
   std::optional<std::string> struck_in{};
   double seconds = 0;

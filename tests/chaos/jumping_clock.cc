@@ -2,6 +2,7 @@
 #include "chaos/jumping_clock.h"
 
 #include <atomic>
+#include <chrono>
 #include <ctime>
 
 #include <dlfcn.h>
@@ -30,6 +31,13 @@ int ask_clock(clockid_t clock, timespec* time) {
 }  // namespace
 
 void jump_real_time_clock(std::int64_t seconds) { lead_seconds.fetch_add(seconds); }
+
+std::int64_t real_time_lead_seconds() {
+  timespec machines{};
+  (void)::syscall(SYS_clock_gettime, CLOCK_REALTIME, &machines);
+  // Of the standard library, which is a shared one.
+  return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()) - machines.tv_sec;
+}
 
 }  // namespace crossdevice::chaos
 

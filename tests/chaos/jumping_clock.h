@@ -14,4 +14,7 @@ namespace crossdevice::chaos {
 /// Threads  any; signal handlers too.
 void jump_real_time_clock(std::int64_t seconds);
 
+/// How far the real-time clock that shared libraries have shown since is ahead of the machine's; in seconds, to one.
+[[nodiscard]] std::int64_t real_time_lead_seconds();
+
 }  // namespace crossdevice::chaos

@@ -24,7 +24,9 @@ TEST(JumpingClockTest, TheRealTimeClockJumpsAndTheMonotonicOneDoesNot) {
   const auto before = std::chrono::system_clock::now();
   const auto steady = std::chrono::steady_clock::now();
   const std::int64_t of_traces = detail::trace_clock_ns();
+  EXPECT_NEAR(static_cast<double>(real_time_lead_seconds()), 0, 1);
   jump_real_time_clock(3600);
+  EXPECT_NEAR(static_cast<double>(real_time_lead_seconds()), 3600, 1);
   EXPECT_GE(std::chrono::system_clock::now() - before, hours(1));
   EXPECT_GE(of_timeofday() - before, hours(1) - std::chrono::seconds(1));
   EXPECT_GE(std::chrono::system_clock::from_time_t(std::time(nullptr)) - before,

@@ -47,6 +47,7 @@ bool LinkTraffic::Way::happens(double part) {
 std::optional<LinkTraffic::Time> LinkTraffic::pass(Link& link, Way& way, std::size_t num_bytes,
                                                    Time at) {
   const LinkPolicy& policy = link.policy;
+  const Time came = at;
   const bool carries = &way == &link.out ? policy.sends : policy.receives;
   ++link.counts.offered;
   const auto lose = [&link]() -> std::optional<Time> {
@@ -66,6 +67,7 @@ std::optional<LinkTraffic::Time> LinkTraffic::pass(Link& link, Way& way, std::si
     at = std::max(at, is_free_at);
   }
   at += policy.delay;
+  if (at > came) ++link.counts.delayed;
   if (way.happens(policy.late)) {
     ++link.counts.late;
     constexpr std::chrono::nanoseconds kMax = kMaxLateness;

@@ -32,6 +32,7 @@ struct LinkCounts {
   std::uint64_t lost = 0;
   std::uint64_t late = 0;
   std::uint64_t doubled = 0;
+  std::uint64_t delayed = 0;    ///< held back, by a delay or by a rate
   std::uint64_t delivered = 0;  ///< to its host
 };
 

@@ -140,6 +140,8 @@ TEST(LinkTrafficTest, ADelayKeepsTheOrder) {
     EXPECT_EQ(arrived[i].number, i);
     EXPECT_EQ(arrived[i].when, kBegin + i * microseconds(10) + milliseconds(200));
   }
+  EXPECT_EQ(traffic.counts(0).delayed, 500U);
+  EXPECT_EQ(traffic.counts(1).delayed, 0U);
 }
 
 TEST(LinkTrafficTest, LatePacketsComeBehindOthers) {
@@ -259,8 +261,10 @@ TEST(LinkTrafficTest, ALinkThatRestedCarriesABurstAtOnce) {
   traffic.set(0, {.bytes_per_second = 125'000});
   for (std::uint32_t i = 0; i < 16; ++i) traffic.send(0, 1, packet(i), kBegin);
   for (const Arrived& each : all_arrivals(traffic)) EXPECT_EQ(each.when, kBegin);
+  EXPECT_EQ(traffic.counts(0).delayed, 0U);
   traffic.send(0, 1, packet(16), kBegin);
   EXPECT_GT(all_arrivals(traffic)[0].when, kBegin);
+  EXPECT_EQ(traffic.counts(0).delayed, 1U);
 }
 
 TEST(LinkTrafficTest, ThereIsALimitToWhatIsUnderWay) {

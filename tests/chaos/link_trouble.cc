@@ -2,6 +2,18 @@
 #include "chaos/link_trouble.h"
 
 namespace crossdevice::chaos {
+namespace {
+
+LinkCounts difference(const LinkCounts& after, const LinkCounts& before) {
+  return {.offered = after.offered - before.offered,
+          .lost = after.lost - before.lost,
+          .late = after.late - before.late,
+          .doubled = after.doubled - before.doubled,
+          .delayed = after.delayed - before.delayed,
+          .delivered = after.delivered - before.delivered};
+}
+
+}  // namespace
 
 LinkPolicy policy_of(const Plan& plan) {
   constexpr double kPerCent = 0.01;
@@ -62,21 +74,33 @@ void LinkTrouble::begin(Time now) {
 void LinkTrouble::look(Time now, bool have_gone_on) {
   if (state_ == State::PENDING && now >= when_) {
     set_trouble(true);
-    num_before_ = relay_.counts(host_of(plan_, plan_.victim)).offered;
+    before_ = counts_until_now();
     state_ = State::TROUBLED;
     when_ += std::chrono::microseconds(plan_.lasting_us);
   }
   const bool is_over = plan_.lasting_us == 0 ? have_gone_on : now >= when_;
   if (state_ == State::TROUBLED && is_over) {
     set_trouble(false);
-    num_packets_ = relay_.counts(host_of(plan_, plan_.victim)).offered - num_before_;
+    counts_ = difference(counts_until_now(), before_);
     state_ = State::OVER;
   }
 }
 
-std::uint64_t LinkTrouble::num_packets() {
-  if (state_ != State::TROUBLED) return num_packets_;
-  return relay_.counts(host_of(plan_, plan_.victim)).offered - num_before_;
+LinkCounts LinkTrouble::counts() {
+  return state_ == State::TROUBLED ? difference(counts_until_now(), before_) : counts_;
+}
+
+LinkCounts LinkTrouble::counts_until_now() {
+  LinkCounts sum = relay_.counts(host_of(plan_, plan_.victim));
+  for (int host = 0; host < num_hosts(plan_); ++host) {
+    if (host == host_of(plan_, plan_.victim)) continue;
+    const LinkCounts other = relay_.counts(host);
+    sum.lost += other.lost;
+    sum.late += other.late;
+    sum.doubled += other.doubled;
+    sum.delayed += other.delayed;
+  }
+  return sum;
 }
 
 std::optional<LinkTrouble::Time> LinkTrouble::next() const {

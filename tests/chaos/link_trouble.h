@@ -27,20 +27,21 @@ class LinkTrouble {
   void look(Time now, bool have_gone_on);
   /// When to look again; nothing: whenever something happens.
   [[nodiscard]] std::optional<Time> next() const;
-  /// How many packets have come to the link in that time.
-  [[nodiscard]] std::uint64_t num_packets();
+  /// What has come to the link in that time, and what has become of it on any link: others are well.
+  [[nodiscard]] LinkCounts counts();
 
  private:
   enum class State : std::uint8_t { NOT_YET, PENDING, TROUBLED, OVER };
 
   void set_trouble(bool is_there);
+  [[nodiscard]] LinkCounts counts_until_now();
 
   const Plan& plan_;
   LinkRelay& relay_;
   State state_ = State::NOT_YET;
   Time when_{};  // of what comes next
-  std::uint64_t num_before_ = 0;
-  std::uint64_t num_packets_ = 0;
+  LinkCounts before_{};
+  LinkCounts counts_{};
 };
 
 }  // namespace crossdevice::chaos

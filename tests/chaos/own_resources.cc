@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include "crossdevice/device/memory_pool.h"
@@ -48,6 +49,15 @@ std::size_t statm(int index) {
   std::size_t number = 0;
   for (int i = 0; i <= index; ++i) file >> number;
   return number * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// A number of the first host devices' pools, added up.
+std::size_t of_pools(std::size_t num_devices, std::size_t MemoryPoolStatistics::*number) {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < num_devices; ++i) {
+    sum += MemoryPool::of("CPU:" + std::to_string(i)).statistics().*number;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -135,11 +145,11 @@ std::size_t num_threads() {
 std::size_t num_descriptors() { return descriptors().size(); }
 
 std::size_t num_pool_segments(std::size_t num_devices) {
-  std::size_t segments = 0;
-  for (std::size_t i = 0; i < num_devices; ++i) {
-    segments += MemoryPool::of("CPU:" + std::to_string(i)).statistics().num_segments;
-  }
-  return segments;
+  return of_pools(num_devices, &MemoryPoolStatistics::num_segments);
+}
+
+std::size_t pool_bytes(std::size_t num_devices) {
+  return of_pools(num_devices, &MemoryPoolStatistics::bytes_in_use);
 }
 
 std::size_t private_bytes() {
@@ -147,5 +157,10 @@ std::size_t private_bytes() {
   return statm(1) - shared;
 }
 std::size_t shared_bytes() { return statm(2); }
+
+std::size_t heap_bytes() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
 
 }  // namespace crossdevice::chaos

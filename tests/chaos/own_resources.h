@@ -45,8 +45,12 @@ class OwnResources {
 [[nodiscard]] std::size_t num_descriptors();
 /// Those of the first host devices' pools, which keep them for the next use; each has a descriptor and is mapped.
 [[nodiscard]] std::size_t num_pool_segments(std::size_t num_devices);
+/// What those pools have handed out and not got back.
+[[nodiscard]] std::size_t pool_bytes(std::size_t num_devices);
 /// Resident memory of this process alone: not of what is shared, as pools are.
 [[nodiscard]] std::size_t private_bytes();
 [[nodiscard]] std::size_t shared_bytes();
+/// Of this process's heap, what is allocated and not freed again; to some KiB, since what a thread keeps for its next allocations counts as allocated.
+[[nodiscard]] std::size_t heap_bytes();
 
 }  // namespace crossdevice::chaos

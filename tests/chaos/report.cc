@@ -12,8 +12,8 @@ namespace crossdevice::chaos {
 namespace {
 
 constexpr char kSeparator = '\t';
-constexpr std::array<std::string_view, 8> kNames = {"begin",  "done",  "fail",  "wrong",
-                                                    "member", "await", "fault", "end"};
+constexpr std::array<std::string_view, 9> kNames = {"begin", "done",  "fail",   "wrong", "member",
+                                                    "await", "fault", "effect", "end"};
 
 std::string without_separators(std::string text) {
   for (char& each : text) {

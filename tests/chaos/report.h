@@ -18,7 +18,8 @@ enum class EventKind : std::uint8_t {
   MEMBER,  ///< `ranks` are in the new cluster, by their first ranks
   AWAIT,   ///< waits for the conductor
   FAULT,  ///< the fault is being done by the worker itself; or is to be done to its link, for which it waits
-  END,  ///< all threads and descriptors of the library should be gone
+  EFFECT,  ///< the worker itself sees what the fault has done, as `text` says
+  END,     ///< all threads and descriptors of the library should be gone
 };
 
 struct Event {

@@ -17,6 +17,9 @@ TEST(ReportTest, LinesAreReadAgain) {
                     .text = "rank 2 (host b, pid 7), last seen in x"};
   EXPECT_EQ(parse_line(to_line(event)), event);
   EXPECT_EQ(parse_line(to_line({})), Event{});
+  for (const EventKind kind : {EventKind::FAULT, EventKind::EFFECT, EventKind::END}) {
+    EXPECT_EQ(parse_line(to_line({.kind = kind})), (Event{.kind = kind}));
+  }
   Event broken = event;
   broken.text = "two\nlines\tand a tab";
   EXPECT_EQ(parse_line(to_line(broken))->text, "two lines and a tab");

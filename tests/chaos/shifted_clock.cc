@@ -2,6 +2,7 @@
 #include "chaos/shifted_clock.h"
 
 #include <cerrno>
+#include <ctime>
 #include <exception>
 #include <stdexcept>
 
@@ -33,6 +34,15 @@ void shift_monotonic_clock(std::uint64_t seconds) {
   if (!there.is_open() || ::setns(there.get(), CLONE_NEWTIME) != 0) {
     throw run::system_failure("enter a time namespace");
   }
+}
+
+double monotonic_lead_seconds() {
+  timespec shifted{};
+  timespec other{};
+  (void)::clock_gettime(CLOCK_MONOTONIC, &shifted);
+  (void)::clock_gettime(CLOCK_BOOTTIME, &other);
+  return static_cast<double>(shifted.tv_sec - other.tv_sec) +
+         static_cast<double>(shifted.tv_nsec - other.tv_nsec) / 1e9;
 }
 
 std::string shifted_clock_obstacle() {

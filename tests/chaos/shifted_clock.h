@@ -13,6 +13,10 @@ namespace crossdevice::chaos {
 /// Threads  the process must have no other.
 void shift_monotonic_clock(std::uint64_t seconds);
 
+/// How many seconds the monotonic clock of this process is ahead of one that no shift touches; that one has also counted while the machine was suspended, so
+/// it may be more.
+[[nodiscard]] double monotonic_lead_seconds();
+
 /// Why that cannot be done here; empty: it can.
 [[nodiscard]] std::string shifted_clock_obstacle();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two workers that call each other for long: first one small all-reduce again and again, then all kinds of calls, with a worker that gives up and a cluster that
-// is made anew among them. Memory, threads and descriptors must be at the end what they were when half was done. --help says what can be asked for; the exit
-// status is 1 where something grew, was wrong or failed.
+// Two workers that call each other for long: first one small all-reduce again and again, then all kinds of calls, with mishaps (mishap.h) and clusters that are
+// made anew among them. Memory, threads and descriptors must be at the end what they were when half was done (growth.h). --help says what can be asked for; the
+// exit status is 1 where something grew, was wrong or failed.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,26 +10,27 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "crossdevice/comm/cluster.h"
 #include "crossdevice/core/environment.h"
-#include "crossdevice/core/error.h"
 #include "crossdevice/ops/collective_all_reduce.h"
 
 #include "chaos/call_memory.h"
 #include "chaos/engines.h"
+#include "chaos/growth.h"
+#include "chaos/mishap.h"
 #include "chaos/own_resources.h"
 #include "chaos/plan.h"
 
@@ -45,69 +46,58 @@ struct Arguments {
   std::uint64_t mixed = 100'000;
   int machines = 1;
   std::uint64_t seed = 1;
-  std::size_t slack_mebibytes = 2;  // pages of the allocator
+  std::size_t slack_kibibytes = 64;  // of the heap in use, and of the pools
+  std::size_t slack_mebibytes = 2;   // pages of the allocator
+  std::size_t leak_bytes = 0;
 };
 
-/// Looks at this process between calls, four hundred times, and compares what comes after the first half, until which caches fill. Of memory the least of the third quarter with
-/// the least of the last one: what is lost stays, while what a call holds comes and goes. Of pools the number of their segments: how much of these is resident goes up and down with the sizes
-/// that were called last.
+/// Looks at this process between calls.
 class Watch {
  public:
-  Watch(std::string what, std::uint64_t calls) : what_(std::move(what)), calls_(calls) {}
+  Watch(std::string what, std::uint64_t calls)
+      : what_(std::move(what)), calls_(calls), growth_(calls) {}
 
-  /// So many calls have been made, and nothing of them is held any more.
-  void done(std::uint64_t call) {
-    if (call % std::max<std::uint64_t>(calls_ / 400, 1) != 0) return;
-    if (call * 2 < calls_) return;
-    Quarter& quarter = call * 4 < 3 * calls_ ? third_ : last_;
-    const std::size_t bytes = private_bytes();
+  /// So many calls have been made, and nothing of them is held any more; of pools so much was when nothing that calls was there last.
+  void done(std::uint64_t call, std::size_t pool_bytes) {
+    if (!growth_.is_due(call)) return;
     const std::size_t segments = num_pool_segments(kMaxDevices);
-    quarter.segments = std::max(quarter.segments, segments);
-    quarter.most_shared_bytes = std::max(quarter.most_shared_bytes, shared_bytes());
-    quarter.least_bytes = std::min(quarter.least_bytes, bytes);
-    quarter.most_bytes = std::max(quarter.most_bytes, bytes);
-    quarter.threads = std::max(quarter.threads, num_threads());
-    quarter.descriptors = std::max(quarter.descriptors, num_descriptors() - segments);
+    growth_.note(call, {.heap_bytes = heap_bytes(),
+                        .pool_bytes = pool_bytes,
+                        .private_bytes = private_bytes(),
+                        .shared_bytes = shared_bytes(),
+                        .threads = num_threads(),
+                        .descriptors = num_descriptors() - segments,
+                        .segments = segments});
   }
 
   /// Whether nothing grew; says what there was.
-  [[nodiscard]] bool is_constant(int rank, std::size_t slack_mebibytes) const {
-    const bool is_well = last_.least_bytes <= third_.least_bytes + (slack_mebibytes << 20U) &&
-                         last_.threads <= third_.threads &&
-                         last_.descriptors <= third_.descriptors &&
-                         last_.segments <= third_.segments + slack_mebibytes / kMebibytesOfASegment;
+  [[nodiscard]] bool is_constant(int rank, const Arguments& arguments) const {
+    const std::vector<std::string> grows =
+        growth_.what_grows({.heap_bytes = arguments.slack_kibibytes << 10U,
+                            .pool_bytes = arguments.slack_kibibytes << 10U,
+                            .private_bytes = arguments.slack_mebibytes << 20U,
+                            .segments = 1 + arguments.slack_mebibytes / kMebibytesOfASegment});
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
-    fmt::print("rank {}: {} {} calls in {:.1f} s; third quarter {}; last {}: {}\n", rank, calls_,
-               what_, seconds, third_.text(), last_.text(), is_well ? "constant" : "GROWS");
+    fmt::print("rank {}: {} {} calls in {:.1f} s; {}: {}\n", rank, calls_, what_, seconds,
+               growth_.text(),
+               grows.empty() ? "constant" : fmt::format("GROWS: {}", fmt::join(grows, ", ")));
     std::fflush(stdout);
-    return is_well;
+    return grows.empty();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Quarter {
-    std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
-    std::size_t most_bytes = 0;
-    std::size_t threads = 0;
-    std::size_t descriptors = 0;
-    std::size_t segments = 0;  // of the pools
-    std::size_t most_shared_bytes = 0;
-
-    [[nodiscard]] std::string text() const {
-      constexpr double kMebibyte = 1 << 20;
-      return fmt::format(
-          "{:.1f} to {:.1f} MiB and at most {:.1f} of {} segments of pools, {} threads, {} "
-          "descriptors",
-          static_cast<double>(least_bytes) / kMebibyte, static_cast<double>(most_bytes) / kMebibyte,
-          static_cast<double>(most_shared_bytes) / kMebibyte, segments, threads, descriptors);
-    }
-  };
   std::string what_;
   std::uint64_t calls_;
   Clock::time_point begun_ = Clock::now();
-  Quarter third_;
-  Quarter last_;
+  Growth growth_;
 };
+
+/// Of a test of the watch: memory that nobody gives back, and that nobody else uses.
+void leak(std::size_t bytes) {
+  static std::vector<char*>* const lost = new std::vector<char*>;
+  if (bytes > 0) lost->push_back(new char[bytes]);
+}
 
 bool make_small_calls(const std::shared_ptr<Cluster>& cluster, const Arguments& arguments) {
   const std::uint64_t calls = arguments.calls;
@@ -128,32 +118,9 @@ bool make_small_calls(const std::shared_ptr<Cluster>& cluster, const Arguments& 
       if (elements[i] == 2 * base + 3 * static_cast<float>(i)) continue;
       throw std::runtime_error(fmt::format("call {}: element {} is {}", call, i, elements[i]));
     }
-    watch.done(call);
+    watch.done(call, pool_bytes(kMaxDevices));
   }
-  return watch.is_constant(cluster->rank(), arguments.slack_mebibytes);
-}
-
-/// One that exists already, for a worker that gives up.
-std::shared_ptr<Cluster> made_anew(const std::shared_ptr<Cluster>& cluster, CallMaker& maker,
-                                   std::size_t num_devices, int culprit) {
-  cluster->barrier(kTimeoutSeconds);  // what was called before has ended on both
-  if (cluster->rank() == culprit) {
-    try {
-      maker.give_up("on purpose");
-    } catch (const std::exception&) {
-      // What left run().
-    }
-  } else {
-    CallMemory memory(Call{.count = 1000}, {cluster->rank(), cluster->num_workers(), num_devices},
-                      1);
-    try {
-      maker.make(memory, kTimeoutSeconds);
-      throw std::runtime_error("a call without the other worker has succeeded");
-    } catch (const AbortedError&) {
-      // As it should be.
-    }
-  }
-  return cluster->rebuild(Survivors::ALL, {.timeout_seconds = kTimeoutSeconds}).cluster;
+  return watch.is_constant(cluster->rank(), arguments);
 }
 
 void make_one(CallMaker& maker, const Call& each, const Caller& caller, std::uint64_t call) {
@@ -164,34 +131,73 @@ void make_one(CallMaker& maker, const Call& each, const Caller& caller, std::uin
   throw std::runtime_error(fmt::format("call {}, {}: {}", call, to_string(each), wrong));
 }
 
-bool make_mixed_calls(std::shared_ptr<Cluster> cluster, const Arguments& arguments) {
-  const std::uint64_t per_cluster =
-      std::min<std::uint64_t>(250, std::max<std::uint64_t>(arguments.mixed / 20, 1));
-  Watch watch("mixed", arguments.mixed);
-  std::uint64_t call = 0;
-  int rank = cluster->rank();
-  for (std::uint64_t number = 0; call < arguments.mixed; ++number) {
+/// Calls on one cluster until something happens that breaks it.
+class MixedCalls {
+ public:
+  explicit MixedCalls(const Arguments& arguments)
+      : arguments_(arguments),
+        per_batch_(std::min<std::uint64_t>(250, std::max<std::uint64_t>(arguments.mixed / 40, 1))),
+        watch_("mixed", arguments.mixed) {}
+
+  /// Whether nothing grew.
+  bool make_all(std::shared_ptr<Cluster> cluster) {
+    const int rank = cluster->rank();
+    while (call_ < arguments_.mixed) {
+      make_some(cluster);
+      idle_pool_bytes_ = pool_bytes(kMaxDevices);
+      cluster = cluster->rebuild(Survivors::ALL, {.timeout_seconds = kTimeoutSeconds}).cluster;
+      ++num_rebuilds_;
+    }
+    cluster->barrier(kTimeoutSeconds);
+    fmt::print("rank {}: {} rebuilds; {}\n", rank, num_rebuilds_, fmt::join(mishaps_text(), ", "));
+    return watch_.is_constant(rank, arguments_);
+  }
+
+ private:
+  void make_some(const std::shared_ptr<Cluster>& cluster) {
     Plan plan;
-    plan.engine = static_cast<Engine>(number % 3);
-    plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : 1 + number % kMaxDevices;
+    plan.engine = static_cast<Engine>(num_rebuilds_ % 3);
+    plan.num_devices = plan.engine == Engine::COMMUNICATOR ? 1 : 1 + num_rebuilds_ % kMaxDevices;
     plan.times.join = kTimeoutSeconds;
     const Caller caller{cluster->rank(), cluster->num_workers(), plan.num_devices};
     const std::unique_ptr<CallMaker> maker = make_call_maker(plan, devices_of(plan), cluster);
-    for (const Call& each :
-         draw_calls(arguments.seed, number, plan.engine, cluster->num_workers(), per_cluster)) {
-      make_one(*maker, each, caller, ++call);
-      watch.done(call);
-    }
-    cluster = made_anew(cluster, *maker, plan.num_devices, static_cast<int>(number % 2));
+    Mishap mishap{};
+    do {
+      for (const Call& each : draw_calls(arguments_.seed, num_batches_, plan.engine,
+                                         cluster->num_workers(), per_batch_)) {
+        make_one(*maker, each, caller, ++call_);
+        leak(arguments_.leak_bytes);
+        watch_.done(call_, idle_pool_bytes_);
+      }
+      mishap = draw_mishap(arguments_.seed, num_batches_, plan.engine);
+      ++mishaps_[static_cast<std::size_t>(mishap)];
+      cluster->barrier(kTimeoutSeconds);  // what was called before has ended on both
+      suffer(mishap, plan.engine, *maker, caller, static_cast<int>(num_batches_++ % 2));
+    } while (!needs_rebuild(mishap));
   }
-  cluster->barrier(kTimeoutSeconds);
-  return watch.is_constant(rank, arguments.slack_mebibytes);
-}
+
+  [[nodiscard]] std::vector<std::string> mishaps_text() const {
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < mishaps_.size(); ++i) {
+      texts.push_back(fmt::format("{} times {}", mishaps_[i], to_string(static_cast<Mishap>(i))));
+    }
+    return texts;
+  }
+
+  const Arguments& arguments_;
+  std::uint64_t per_batch_;
+  Watch watch_;
+  std::uint64_t call_ = 0;
+  std::uint64_t num_batches_ = 0;
+  std::uint64_t num_rebuilds_ = 0;
+  std::size_t idle_pool_bytes_ = 0;  // between two clusters
+  std::array<std::uint64_t, kNumMishaps> mishaps_{};
+};
 
 int run_worker(const Arguments& arguments) {
   const std::shared_ptr<Cluster> cluster = Cluster::join({.timeout_seconds = kTimeoutSeconds});
   bool is_well = arguments.calls == 0 || make_small_calls(cluster, arguments);
-  if (arguments.mixed != 0) is_well &= make_mixed_calls(cluster, arguments);
+  if (arguments.mixed != 0) is_well &= MixedCalls(arguments).make_all(cluster);
   return is_well ? 0 : 1;
 }
 
@@ -242,9 +248,13 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--seed", arguments.seed, "What is called depends on it")->capture_default_str();
   app.add_option(
          "--slack-mib", arguments.slack_mebibytes,
-         "MiB that a worker may grow by in the second half, and a segment of its pools for each 16 "
-         "of them")
+         "MiB that a worker's memory may grow by in the second half, and for each 16 of them its "
+         "pools by a segment more than the one that they may always have")
       ->capture_default_str();
+  app.add_option("--slack-kib", arguments.slack_kibibytes,
+                 "KiB that what is in use of a worker's heap, or of its pools, may grow by")
+      ->capture_default_str();
+  app.add_option("--leak-bytes", arguments.leak_bytes)->group("");  // of a test: in each mixed call
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -34,6 +35,7 @@
 #include "chaos/jumping_clock.h"
 #include "chaos/own_resources.h"
 #include "chaos/report.h"
+#include "chaos/shifted_clock.h"
 #include "chaos/strike_point.h"
 
 namespace crossdevice::chaos {
@@ -70,6 +72,7 @@ class Worker {
   }
 
   void run() {
+    if (clock_lead_us_ > 0) tell_of_lead(monotonic_lead_seconds());
     if (attempt("join", [&] {
           begin_phase(Phase::JOIN);
           cluster_ = Cluster::join({.timeout_seconds = plan_.times.join,
@@ -102,6 +105,12 @@ class Worker {
   }
   void wrong(const std::string& step, const std::string& text) {
     tell({.kind = EventKind::WRONG, .step = step, .text = text});
+  }
+
+  /// Of a clock that should be another one by the plan's amount, up or down.
+  void tell_of_lead(double seconds) {
+    if (2 * std::abs(seconds) < static_cast<double>(plan_.amount)) return;
+    tell({.kind = EventKind::EFFECT, .text = fmt::format("its clock is {:.0f} s ahead", seconds)});
   }
 
   /// Whether `work` ended without an error. What it failed with is told, and `on_error` is called with whether inputs are intact. Limits are lifted after it,
@@ -464,6 +473,9 @@ class Worker {
       shutdown();
     });
     await_signal();
+    if (plan_.fault == Fault::CLOCK_JUMP && is_victim()) {
+      tell_of_lead(static_cast<double>(real_time_lead_seconds()));
+    }
     lift_limits();
     if (is_armed_) (void)::timer_delete(timer_);
     tell({.kind = EventKind::END,
