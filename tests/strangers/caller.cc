@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strangers/caller.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -14,7 +16,9 @@
 namespace crossdevice::strangers {
 namespace {
 
-constexpr int kLongestMs = 60000;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLongest{60};
 
 sockaddr_in address_of(const std::string& address, std::uint16_t port) {
   sockaddr_in made{};
@@ -31,6 +35,10 @@ sockaddr_in address_of(const std::string& address, std::uint16_t port) {
 Caller::Caller(const Where& where) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const sockaddr_in from = address_of(where.from.empty() ? "0.0.0.0" : where.from, 0);
   const sockaddr_in to = address_of(where.address, where.port);
+  if (!where.tls_secret.empty()) {
+    tls_ = std::make_unique<detail::TlsChannel>(detail::TlsKey::make(where.tls_secret),
+                                                detail::TlsChannel::Role::DIALLER, "");
+  }
   if (fd_ >= 0 && ::bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
       ::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
     return;
@@ -43,42 +51,103 @@ Caller::~Caller() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Caller::Caller(Caller&& other) noexcept : fd_(std::exchange(other.fd_, -1)), error_(other.error_) {}
+Caller::Caller(Caller&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), error_(other.error_), tls_(std::move(other.tls_)) {}
 
 std::size_t Caller::say(std::string_view bytes) const {
+  if (tls_) {
+    if (!shake_hands(Clock::now() + kLongest)) return 0;
+    const std::size_t count = tls_->write({}, std::as_bytes(std::span(bytes)));
+    flush();
+    return count;
+  }
   const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return count < 0 ? 0 : static_cast<std::size_t>(count);
 }
 
 std::optional<std::string> Caller::hear_all(std::chrono::milliseconds limit) const {
   std::string heard;
-  const auto end = std::chrono::steady_clock::now() + limit;
+  const Clock::time_point end = Clock::now() + limit;
   for (;;) {
-    const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
+    const std::optional<std::string> piece = hear_some(4096, end);
+    if (!piece.has_value()) return std::nullopt;
+    if (piece->empty()) return heard;
+    heard += *piece;
+  }
+}
+
+std::optional<std::string> Caller::hear(std::size_t size, std::chrono::milliseconds limit) const {
+  std::string heard;
+  const Clock::time_point end = Clock::now() + limit;
+  while (heard.size() < size) {
+    const std::optional<std::string> piece = hear_some(size - heard.size(), end);
+    if (!piece.has_value() || piece->empty()) return std::nullopt;
+    heard += *piece;
+  }
+  return heard;
+}
+
+std::optional<std::string> Caller::hear_some(std::size_t size, Time limit) const {
+  std::string piece(size, '\0');
+  std::optional<std::size_t> count;
+  if (!tls_) {
+    count = receive(piece.data(), piece.size(), limit);
+  } else {
+    try {
+      if (!shake_hands(limit)) return Clock::now() < limit ? std::optional("") : std::nullopt;
+      while ((count = tls_->read(std::as_writable_bytes(std::span(piece)))) == 0U) {
+        const std::span<std::byte> room = tls_->room();
+        count = receive(reinterpret_cast<char*>(room.data()), room.size(), limit);
+        if (count.value_or(0) == 0 || tls_->has_ended()) break;
+        tls_->take_in(*count);
+      }
+    } catch (const detail::TlsError&) {
+      count = 0;  // it has been told why, which is an end
+    }
+  }
+  if (!count.has_value()) return std::nullopt;
+  piece.resize(*count);
+  return piece;
+}
+
+std::optional<std::size_t> Caller::receive(char* bytes, std::size_t size, Time limit) const {
+  for (;;) {
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
     pollfd polled{fd_, POLLIN, 0};
     if (rest.count() <= 0 || ::poll(&polled, 1, static_cast<int>(rest.count())) == 0) {
       return std::nullopt;
     }
-    char piece[4096];
-    const ssize_t count = ::recv(fd_, piece, sizeof piece, 0);
+    const ssize_t count = ::recv(fd_, bytes, size, 0);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return heard;
-    heard.append(piece, static_cast<std::size_t>(count));
+    return static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   }
 }
 
-std::optional<std::string> Caller::hear(std::size_t size) const {
-  std::string heard(size, '\0');
-  for (std::size_t done = 0; done < size;) {
-    pollfd polled{fd_, POLLIN, 0};
-    if (::poll(&polled, 1, kLongestMs) == 0) return std::nullopt;
-    const ssize_t count = ::recv(fd_, heard.data() + done, size - done, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return std::nullopt;
-    done += static_cast<std::size_t>(count);
+bool Caller::shake_hands(Time limit) const {
+  try {
+    while (!tls_->shake_hands()) {
+      flush();
+      const std::span<std::byte> room = tls_->room();
+      const std::size_t count =
+          receive(reinterpret_cast<char*>(room.data()), room.size(), limit).value_or(0);
+      if (count == 0) return false;
+      tls_->take_in(count);
+    }
+  } catch (const detail::TlsError&) {
+    flush();
+    return false;
   }
-  return heard;
+  flush();
+  return true;
+}
+
+/// So few bytes that a connection takes them.
+void Caller::flush() const {
+  while (!tls_->outgoing().empty()) {
+    const std::span<const std::byte> bytes = tls_->outgoing();
+    const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    tls_->drop_outgoing(count > 0 ? static_cast<std::size_t>(count) : bytes.size());
+  }
 }
 
 std::optional<detail::Frame> Caller::hear_frame() const {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together]: what strangers cost a job of two workers on this machine. In turns, the job goes on while a
-/// generator of connections is aimed at its doors, while the same generator is aimed at an idle listener of another program, at one that greets, and while there
-/// is none. The idle one takes each connection in and ends it, which is the least that a program can do; the other one is the least that waits for who may come.
-/// Prints the medians, and their ratios.
+/// strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together] [--tls | --recorded]: what strangers cost a job of two workers on this machine. In turns
+/// the job goes on while a generator of connections is aimed at its doors, while the same generator is aimed at an idle listener of another program, at one
+/// that greets, and while there is none. The idle one takes each connection in and ends it, which is the least that a program can do; the other one is the least
+/// that waits for who may come. Prints the medians, and their ratios.
+///
+/// With --tls the job encrypts, and to those that the generator makes come three that begin TLS and stop: a client of any other program, one with another secret,
+/// and one that says again what a member was heard to say. With --recorded the job encrypts too, and all are of that last kind: its hello is good, so that a
+/// door answers it with the half of a handshake that costs most. Neither of the other listeners knows TLS: that handshake is part of what is compared.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,6 +33,7 @@
 #include "strangers/flood.h"
 #include "strangers/job.h"
 #include "strangers/process_view.h"
+#include "strangers/tls_words.h"
 #include "support/loopback_listener.h"
 
 namespace crossdevice::strangers {
@@ -36,12 +41,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kHelp =
+    "usage: strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together] [--tls | "
+    "--recorded]\n"
+    "How long an all-reduce of a job of two takes while connections come, R a second or (0) as\n"
+    "many as can be made: to nobody, to an idle listener of another program, which ends each at\n"
+    "once, to one that greets and ends it after the first words, and to the job's doors.\n"
+    "  --together   the two share memory, else they talk over TCP\n"
+    "  --tls        the job encrypts, and some begin TLS and stop: with another secret, with no\n"
+    "               key, and with a hello that was recorded of a member\n"
+    "  --recorded   the job encrypts, and all say a recorded hello, which a door answers";
+
+/// What strangers say in turn.
+enum class Words { PLAIN, TLS, RECORDED };
+
 struct Arguments {
   int turns = 7;
   double seconds = 2;
   std::size_t kib = 256;
   std::vector<std::size_t> rates = {200, 2000, 0};  // connections per second; 0: all it can make
   bool is_together = false;
+  Words words = Words::PLAIN;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -49,8 +69,10 @@ Arguments parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
-    if (name == "--together") {
-      arguments.is_together = true;
+    if (name == "--together" || name == "--tls" || name == "--recorded") {
+      if (name == "--together") arguments.is_together = true;
+      if (name == "--tls") arguments.words = Words::TLS;
+      if (name == "--recorded") arguments.words = Words::RECORDED;
       continue;
     }
     if (name == "--turns") {
@@ -62,8 +84,7 @@ Arguments parse(int argc, char** argv) {
     } else if (name == "--rate") {
       arguments.rates = {std::stoul(value)};
     } else {
-      throw std::invalid_argument(
-          "usage: strangers [--turns N] [--seconds S] [--kib K] [--rate R] [--together]");
+      throw std::invalid_argument(kHelp);
     }
     ++i;
   }
@@ -105,7 +126,7 @@ class IdleListener {
   }};
 };
 
-/// Another program's, in the place of a service that speaks first: says as much as a door of the job does, hears the first words of whoever comes, and ends it.
+/// Another program's, in the place of a service that speaks first: says about as much as a door of the job does, hears the first words of whoever comes, and ends it.
 class GreetingListener {
  public:
   [[nodiscard]] std::uint16_t port() const { return listener_.port(); }
@@ -169,20 +190,34 @@ struct Turns {
   std::vector<double> per_second;    // connections that the generator has made
 };
 
-/// Lets the job go on while the generator runs.
-void take_turn(const Job& job, const std::vector<std::uint16_t>& ports, std::size_t per_second,
-               double seconds, Turns& turns) {
+/// In turn, each kind as often as the others; none: what the generator has.
+std::vector<std::string> words_of(Words kind, const std::string& secret) {
+  if (kind == Words::PLAIN) return {};
+  if (kind == Words::RECORDED) return {tls_hello_of(secret)};
+  constexpr std::size_t kRounds = 8;
+  constexpr std::size_t kPlainKinds = 4;
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < kRounds * kPlainKinds; ++i) {
+    words.push_back(words_of_stranger(i));
+    if (i % kPlainKinds != kPlainKinds - 1) continue;
+    words.push_back(tls_hello_without_key());
+    words.push_back(tls_hello_of("another"));
+    words.push_back(tls_hello_of(secret));
+  }
+  return words;
+}
+
+/// Lets the job go on for so long while the generator runs.
+void take_turn(const Job& job, FloodOptions strangers, double seconds, Turns& turns) {
   // Shared with the generator.
   static auto* const num_begun = static_cast<std::atomic<std::uint64_t>*>(
       ::mmap(nullptr, sizeof(std::atomic<std::uint64_t>), PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (num_begun == MAP_FAILED) throw std::runtime_error("no shared memory");
   std::optional<Child> generator;
-  if (!ports.empty()) {
-    generator.emplace([&] {
-      (void)flood({.ports = ports, .per_second = per_second, .num_begun = num_begun},
-                  [] { return false; });
-    });
+  strangers.num_begun = num_begun;
+  if (!strangers.ports.empty()) {
+    generator.emplace([&] { (void)flood(strangers, [] { return false; }); });
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is under way
   const std::uint64_t calls_before = job.rounds(0);
@@ -199,14 +234,18 @@ void take_turn(const Job& job, const std::vector<std::uint16_t>& ports, std::siz
 int measure(const Arguments& arguments) {
   JobOptions options{.num_workers = 2, .apart = !arguments.is_together};
   options.num_elements = arguments.kib * 256;
+  const bool is_encrypted = arguments.words != Words::PLAIN;
+  if (is_encrypted) options.variables = {"CROSSDEVICE_TLS=1"};
+  const std::vector<std::string> words = words_of(arguments.words, options.secret);
   Job job(options);
   if (!job.await_rounds(10)) throw std::runtime_error("the job does not run: " + job.printed());
   const std::vector<std::uint16_t> doors = answering_doors(job, 2);
   const IdleListener listener;
   const GreetingListener greeter;
-  fmt::print("2 workers, {}, all-reduce of {} KiB; {} doors; {} turns of {} s each\n",
-             arguments.is_together ? "shared memory" : "TCP over loopback", arguments.kib,
-             doors.size(), arguments.turns, arguments.seconds);
+  fmt::print("2 workers, {}{}, all-reduce of {} KiB; {} doors; {} turns of {} s each\n",
+             arguments.is_together ? "shared memory" : "TCP over loopback",
+             is_encrypted ? " with TLS" : "", arguments.kib, doors.size(), arguments.turns,
+             arguments.seconds);
   fmt::print("{:>14} {:>16} {:>16} {:>16} {:>16} {:>13} {:>12}   {}\n", "connections/s",
              "none (us)", "listener (us)", "greeter (us)", "job (us)", "job/listener",
              "job/greeter", "connections/s came to each");
@@ -220,7 +259,8 @@ int measure(const Arguments& arguments) {
           {&none, {}}, {&other, {listener.port()}}, {&greeting, {greeter.port()}}, {&own, doors}};
       std::rotate(order.begin(), order.begin() + turn % 4, order.end());
       for (const auto& [turns, ports] : order) {
-        take_turn(job, ports, per_second, arguments.seconds, *turns);
+        take_turn(job, {.ports = ports, .per_second = per_second, .words = words},
+                  arguments.seconds, *turns);
       }
     }
     fmt::print("{:>14}", per_second == 0 ? "all it can" : std::to_string(per_second));

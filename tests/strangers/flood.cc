@@ -80,11 +80,23 @@ std::string words_of_stranger(std::size_t n) {
   return detail::encode_frame(detail::ControlKind::HELLO, hello.encode());
 }
 
+namespace {
+
+/// They repeat, so that saying them costs the generator little.
+std::vector<std::string> words_in_turn(const FloodOptions& options) {
+  if (!options.words.empty()) return options.words;
+  constexpr std::size_t kWords = 32;
+  std::vector<std::string> words;
+  words.reserve(kWords);
+  for (std::size_t i = 0; i < kWords; ++i) words.push_back(words_of_stranger(i));
+  return words;
+}
+
+}  // namespace
+
 FloodCounts flood(const FloodOptions& options, const std::function<bool()>& is_over) {
   FloodCounts counts;
-  std::vector<std::string> words;  // they repeat, so that saying them costs the generator little
-  words.reserve(32);
-  for (std::size_t i = 0; i < 32; ++i) words.push_back(words_of_stranger(i));
+  const std::vector<std::string> words = words_in_turn(options);
   std::vector<Connection> open;
   open.reserve(options.at_once);
   std::vector<pollfd> polled;

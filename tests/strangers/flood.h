@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A generator of strangers: connections that come one upon the other and say nothing, noise, a frame's head with a length that no frame has, or a hello
-/// without a proof, each in turn.
+/// without a proof, each in turn, or what they are told to say.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@ struct FloodOptions {
   std::chrono::milliseconds stay{20};
   std::size_t per_second = 0;                       // 0: as many as it can
   std::atomic<std::uint64_t>* num_begun = nullptr;  // counts connections while it goes on
+  std::vector<std::string> words{};  // which they say in turn; none: words_of_stranger()
 };
 
 struct FloodCounts {

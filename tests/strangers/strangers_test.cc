@@ -12,15 +12,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "crossdevice/core/version.h"
-
-#include "comm/detail/meeting_message.h"
 #include "comm/detail/reception.h"
 #include "strangers/caller.h"
 #include "strangers/flood.h"
 #include "strangers/job.h"
 #include "strangers/process_view.h"
 #include "strangers/relay.h"
+#include "strangers/strangers_fixture.h"
 #include "support/sanitizers.h"
 #include "support/worker_processes.h"
 
@@ -30,118 +28,15 @@ namespace {
 using detail::ControlKind;
 using detail::encode_frame;
 using detail::Frame;
-using detail::Hello;
 using detail::Nonce;
 using detail::Reception;
-using detail::Seek;
 using testing::all_well;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr const char* kSecret = "what nobody else knows";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-/// A job of three that is at work, and its doors.
-class StrangersTest : public ::testing::Test {
- protected:
-  struct Door {
-    int rank;
-    std::uint16_t port;
-    bool is_chiefs;  // else it is a meeting place
-  };
-
-  void begin(JobOptions options = {}) {
-    job_ = std::make_unique<Job>(std::move(options));
-    ASSERT_TRUE(job_->await_rounds(3)) << job_->printed();
-    find_doors(3);
-  }
-  /// One of each worker and the chief's: those of the transports are closed, as all have connected.
-  void find_doors(int num_workers) {
-    doors_.clear();
-    for (int rank = 0; rank < num_workers; ++rank) {
-      for (const std::uint16_t port : doors_of(job_->pid(rank))) {
-        doors_.push_back({rank, port, port == job_->chief_port()});
-      }
-    }
-    ASSERT_THAT(doors_, SizeIs(num_workers + 1));
-  }
-
-  /// Of each worker.
-  [[nodiscard]] std::vector<std::size_t> num_open_files() const {
-    std::vector<std::size_t> counts;
-    for (int rank = 0; rank < 3; ++rank) counts.push_back(open_files_of(job_->pid(rank)).size());
-    return counts;
-  }
-  /// Soon no worker has more open than it had then.
-  void expect_open_files_again(const std::vector<std::size_t>& before) const {
-    for (std::size_t rank = 0; rank < before.size(); ++rank) {
-      EXPECT_TRUE(Job::await([&] { return num_open_files()[rank] <= before[rank]; })) << rank;
-    }
-  }
-
-  void expect_going_on() { EXPECT_TRUE(job_->await_rounds(3)) << job_->printed(); }
-  void expect_a_good_end() {
-    EXPECT_EQ(job_->finish(), all_well(3)) << job_->printed();
-    EXPECT_THAT(job_->printed(), Not(HasSubstr(kSecret)));
-  }
-  /// What a door's log calls it.
-  [[nodiscard]] static std::string name_of(const Door& door) {
-    return door.is_chiefs ? "the chief (rank 0)"
-                          : "rank " + std::to_string(door.rank) + "'s meeting place";
-  }
-  /// How often the door's log has said `text` of somebody from loopback.
-  [[nodiscard]] std::size_t times_said(const Door& door, const std::string& text) const {
-    const std::string all = job_->printed(door.rank);
-    const std::string refusal = name_of(door) + " refused a connection from 127.0.0.1 (port ";
-    std::size_t times = 0;
-    for (std::size_t at = all.find(refusal); at != std::string::npos;
-         at = all.find(refusal, at + 1)) {
-      times += count_of("): " + text, all.substr(at, all.find('\n', at) - at));
-    }
-    return times;
-  }
-
-  /// A worker's first words, with a proof for `challenge` and that secret.
-  [[nodiscard]] static std::string hello(const Nonce& challenge, const std::string& secret,
-                                         int rank, std::uint64_t job = 0, std::uint64_t epoch = 1) {
-    Hello hello;
-    hello.library_version = library_version_string();
-    hello.num_workers = 3;
-    hello.job = job;
-    hello.epoch = epoch;
-    hello.member.rank = rank;
-    hello.member.host = "elsewhere";
-    hello.member.pid = 4711;
-    hello.mac = hello.expected_mac(secret, challenge);
-    return encode_frame(ControlKind::HELLO, hello.encode());
-  }
-  [[nodiscard]] static std::string seek(const Nonce& challenge, const std::string& secret,
-                                        std::uint64_t job) {
-    Seek seek;
-    seek.job = job;
-    seek.rank = 2;
-    seek.epoch = {1000, {2}};  // would end the job if it were believed
-    seek.mac = seek.expected_mac(secret, challenge);
-    return encode_frame(ControlKind::SEEK, seek.encode());
-  }
-  [[nodiscard]] static std::string words_for(const Door& door, const Nonce& challenge,
-                                             const std::string& secret) {
-    return door.is_chiefs ? hello(challenge, secret, 1) : seek(challenge, secret, 0);
-  }
-
-  /// That the connection is ended, and nothing said on it that is not for strangers.
-  static void expect_dismissed(const Caller& caller) {
-    while (const std::optional<Frame> frame = caller.hear_frame()) {
-      EXPECT_TRUE(frame->kind == ControlKind::CHALLENGE || frame->kind == ControlKind::REFUSED)
-          << static_cast<int>(frame->kind);
-    }
-  }
-
-  std::unique_ptr<Job> job_;
-  std::vector<Door> doors_;
-};
 
 TEST_F(StrangersTest, TheDoorsAreKnown) {
   begin();
@@ -157,20 +52,20 @@ TEST_F(StrangersTest, WhoHasNoProofIsRefusedAtEveryDoorAndNamedOnce) {
   for (const Door& door : doors_) {
     for (int i = 0; i < 5; ++i) {
       for (const std::size_t noise : {1U, 2U, 5U, 6U}) {
-        const Caller caller({.port = door.port});
+        const Caller caller(as_member(door));
         caller.say(words_of_stranger(noise));
         ::shutdown(caller.descriptor(), SHUT_WR);
         expect_dismissed(caller);
       }
       for (const char* secret : {"", "another", "what nobody else know"}) {
-        const Caller caller({.port = door.port});
+        const Caller caller(as_member(door));
         caller.say(words_for(door, caller.hear_challenge(), secret));
         expect_dismissed(caller);
       }
-      const Caller without_waiting({.port = door.port});
+      const Caller without_waiting(as_member(door));
       without_waiting.say(words_for(door, Nonce{}, kSecret));
       expect_dismissed(without_waiting);
-      const Caller member({.port = door.port});  // what only a member may say
+      const Caller member(as_member(door));  // what only a member may say
       member.say(encode_frame(ControlKind::ABORT, detail::Abort{1, "it is over"}.encode()));
       expect_dismissed(member);
     }
@@ -196,7 +91,7 @@ TEST_F(StrangersTest, WhoGoesWithoutAWordIsNamedOnceAndIsNoWarning) {
                     job_->printed(door.rank));
   };
   for (const Door& door : doors_) {
-    for (int i = 0; i < 5; ++i) (void)Caller({.port = door.port}).hear_challenge();
+    for (int i = 0; i < 5; ++i) (void)Caller(as_member(door)).hear_challenge();
     EXPECT_TRUE(Job::await([&] { return num_visits(door) != 0; })) << job_->printed(door.rank);
   }
   expect_going_on();
@@ -240,8 +135,8 @@ TEST_F(StrangersTest, AReplayedHandshakeIsRefused) {
 TEST_F(StrangersTest, AProofIsGoodForOneConnection) {
   begin();
   for (const Door& door : doors_) {
-    const Caller first({.port = door.port});
-    const Caller second({.port = door.port});
+    const Caller first(as_member(door));
+    const Caller second(as_member(door));
     const std::string words = words_for(door, first.hear_challenge(), kSecret);
     (void)second.hear_challenge();
     second.say(words);
@@ -265,7 +160,7 @@ TEST_F(StrangersTest, ARankOutOfRangeAndLateWorkersOfEarlierJobsAreRefused) {
       std::find_if(doors_.begin(), doors_.end(), [](const Door& each) { return each.is_chiefs; });
   ASSERT_NE(door, doors_.end());
   const auto refusal = [&](int rank, std::uint64_t job, std::uint64_t epoch) {
-    const Caller caller({.port = door->port});
+    const Caller caller(as_member(*door));
     caller.say(hello(caller.hear_challenge(), kSecret, rank, job, epoch));
     const std::optional<Frame> answer = caller.hear_frame();
     return answer.has_value() && answer->kind == ControlKind::REFUSED

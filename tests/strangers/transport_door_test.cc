@@ -13,8 +13,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include "comm/detail/tcp_greeting.h"
 #include "comm/detail/tls_channel.h"
@@ -23,6 +21,7 @@
 #include "strangers/job.h"
 #include "strangers/process_view.h"
 #include "strangers/relay.h"
+#include "strangers/tls_words.h"
 #include "support/sanitizers.h"
 #include "support/worker_processes.h"
 
@@ -33,58 +32,57 @@ using detail::Nonce;
 using testing::all_well;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::SizeIs;
 
 constexpr const char* kSecret = "what nobody else knows";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 /// Strangers that are looked at, at a time; what else waits does so in the kernel.
 constexpr std::size_t kPlaces = 128;
+/// When a door has said its first words, or somebody else's that has none.
+constexpr std::chrono::milliseconds kSoon{500};
 
 /// A job of three, the last of which does not connect before it is told to, so that the first two listen to whoever comes.
 class TransportDoorTest : public ::testing::Test {
  protected:
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets any
+  explicit TransportDoorTest(bool is_encrypted = std::getenv("CROSSDEVICE_TLS") != nullptr)
+      : is_encrypted_(is_encrypted) {}
+
   void SetUp() override {
-    job_ = std::make_unique<Job>(JobOptions{.is_last_late = true, .secret = kSecret});
+    JobOptions options{.is_last_late = true, .secret = kSecret};
+    if (is_encrypted_) options.variables = {"CROSSDEVICE_TLS=1"};
+    job_ = std::make_unique<Job>(options);
     ASSERT_TRUE(Job::await([&] { return find_doors(); })) << job_->printed();
   }
 
-  /// One of each of the first two. With TLS all doors say the same first: there those are of the meeting places too.
+  /// One of each of the first two. With TLS all doors say the same before a handshake, and what they are after it.
   bool find_doors() {
-    const std::string_view greeting =
-        is_encrypted_ ? detail::kTlsPreamble.substr(0, detail::kGreetingMagicBytes)
-                      : detail::kTcpGreeting;
     doors_.clear();
     for (int rank = 0; rank < 2; ++rank) {
       if (job_->cluster_id(rank) == 0) return false;
       for (const std::uint16_t port : doors_of(job_->pid(rank))) {
-        if (port != job_->chief_port() && first_word_at(port) == greeting) doors_.push_back(port);
+        if (port != job_->chief_port() && is_transports(port)) doors_.push_back(port);
       }
     }
-    return doors_.size() == (is_encrypted_ ? 4U : 2U);
+    return doors_.size() == 2;
   }
-  static std::string first_word_at(std::uint16_t port) {
-    const Caller caller({.port = port});
-    if (!caller.is_connected()) return "";
-    pollfd polled{caller.descriptor(), POLLIN, 0};
-    std::string word(detail::kGreetingMagicBytes, '\0');
-    if (::poll(&polled, 1, 100) != 1) return "";
-    const ssize_t count = ::recv(caller.descriptor(), word.data(), word.size(), MSG_PEEK);
-    word.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    return word;
+  [[nodiscard]] bool is_transports(std::uint16_t port) const {
+    const Caller caller(as_member(port));
+    return caller.is_connected() &&
+           caller.hear(detail::kGreetingMagicBytes, kSoon) == detail::kTcpGreeting;
+  }
+  /// Where somebody calls who can begin as a member does: it says the rest inside TLS where the job does.
+  [[nodiscard]] Where as_member(std::uint16_t port) const {
+    return {.port = port, .tls_secret = is_encrypted_ ? kSecret : ""};
   }
 
   [[nodiscard]] static Nonce challenge_of(const Caller& caller) {
-    detail::ChallengeBytes bytes{};
-    std::size_t size = 0;
-    while (size < bytes.size()) {
-      const ssize_t count =
-          ::recv(caller.descriptor(), bytes.data() + size, bytes.size() - size, 0);
-      if (count <= 0) {
-        ADD_FAILURE() << "there is no challenge";
-        return {};
-      }
-      size += static_cast<std::size_t>(count);
+    const std::optional<std::string> heard = caller.hear(detail::kChallengeBytes);
+    if (!heard.has_value()) {
+      ADD_FAILURE() << "there is no challenge";
+      return {};
     }
+    detail::ChallengeBytes bytes{};
+    std::copy(heard->begin(), heard->end(), bytes.begin());
     return detail::decode_challenge(bytes);
   }
   [[nodiscard]] std::string hello(const Nonce& challenge, const std::string& secret, int from,
@@ -103,10 +101,11 @@ class TransportDoorTest : public ::testing::Test {
     return std::string(kHead) + std::string(100, 'x');
   }
 
-  /// How often the door of a rank has said `text` of somebody.
-  [[nodiscard]] std::size_t times_said(int rank, const std::string& text) const {
-    const std::string refusal =
-        "rank " + std::to_string(rank) + "'s transport refused a connection from 127.0.0.1 (port ";
+  /// How often the door of a rank has said `text` of somebody from an address.
+  [[nodiscard]] std::size_t times_said(int rank, const std::string& text,
+                                       const std::string& from = "127.0.0.1") const {
+    const std::string refusal = "rank " + std::to_string(rank) +
+                                "'s transport refused a connection from " + from + " (port ";
     const std::string all = job_->printed(rank);
     std::size_t times = 0;
     for (std::size_t at = all.find(refusal); at != std::string::npos;
@@ -128,21 +127,20 @@ class TransportDoorTest : public ::testing::Test {
     EXPECT_THAT(job_->printed(), Not(HasSubstr(kSecret)));
   }
 
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets any
-  const bool is_encrypted_ = std::getenv("CROSSDEVICE_TLS") != nullptr;
+  const bool is_encrypted_;
   std::unique_ptr<Job> job_;
-  std::vector<std::uint16_t> doors_;  // by rank, where they are not encrypted
+  std::vector<std::uint16_t> doors_;  // by rank
 };
 
 TEST_F(TransportDoorTest, WhoHasNoProofIsRefusedAndNamedOnce) {
   for (const int rank : {0, 1}) {
     for (int i = 0; i < 5; ++i) {
       for (const char* secret : {"", "another", "what nobody else know"}) {
-        const Caller caller({.port = door_of(rank)});
+        const Caller caller(as_member(door_of(rank)));
         caller.say(hello(challenge_of(caller), secret, 0, rank));
         EXPECT_EQ(caller.hear_all(), "");
       }
-      const Caller without_waiting({.port = door_of(rank)});
+      const Caller without_waiting(as_member(door_of(rank)));
       without_waiting.say(hello(Nonce{}, kSecret, 0, rank));
       EXPECT_TRUE(without_waiting.hear_all().has_value());
     }
@@ -155,10 +153,10 @@ TEST_F(TransportDoorTest, WhoHasNoProofIsRefusedAndNamedOnce) {
 TEST_F(TransportDoorTest, AReplayedHelloIsRefused) {
   for (const int rank : {0, 1}) {
     // Another rank's, so that the one that it was made for is not welcomed as a member would be.
-    const Caller first({.port = door_of(rank)});
+    const Caller first(as_member(door_of(rank)));
     const std::string recorded = hello(challenge_of(first), kSecret, 2, rank);
     for (int i = 0; i < 3; ++i) {
-      const Caller second({.port = door_of(rank)});
+      const Caller second(as_member(door_of(rank)));
       (void)challenge_of(second);
       second.say(recorded);
       EXPECT_EQ(second.hear_all(), "");
@@ -176,7 +174,7 @@ TEST_F(TransportDoorTest, RanksOutOfRangeAndMembersOfOtherJobsAreRefused) {
   for (const int rank : {0, 1}) {
     const std::uint64_t cluster = job_->cluster_id(rank);
     const auto say = [&](const detail::TcpPair& pair) {
-      const Caller caller({.port = door_of(rank)});
+      const Caller caller(as_member(door_of(rank)));
       caller.say(hello(challenge_of(caller), kSecret, pair));
       EXPECT_EQ(caller.hear_all(), "");
     };
@@ -200,7 +198,7 @@ TEST_F(TransportDoorTest, WhatIsLongerThanAHelloTakesNoMemory) {
   for (const int rank : {0, 1}) {
     std::vector<Caller> callers;
     for (int i = 0; i < 200; ++i) {
-      callers.emplace_back(Where{.port = door_of(rank)});
+      callers.emplace_back(i % 3 == 2 ? as_member(door_of(rank)) : Where{.port = door_of(rank)});
       // Noise from the first byte, a length that no frame has, or a hello without a proof with more behind it.
       if (i % 3 == 1) callers.back().say("\xff\xff\xff\x7f");
       if (i % 3 == 2) callers.back().say(hello(Nonce{}, "another", 0, rank));
@@ -262,9 +260,52 @@ TEST_F(TransportDoorTest, TenThousandConnectionsTakeNeitherDescriptorsNorLines) 
   EXPECT_EQ(counts.connected, 10000U);
   for (std::size_t rank = 0; rank < most.size(); ++rank) {
     EXPECT_GT(most[rank], before[rank]);
-    EXPECT_LE(most[rank], before[rank] + doors_.size() / 2 * (kPlaces + 2));
+    EXPECT_LE(most[rank], before[rank] + kPlaces + 2);
     EXPECT_GE(times_said(static_cast<int>(rank), ""), 2U);
     EXPECT_LE(times_said(static_cast<int>(rank), ""), 5U) << job_->printed();
+  }
+  expect_a_good_end();
+}
+
+class TlsTransportDoorTest : public TransportDoorTest {
+ protected:
+  TlsTransportDoorTest() : TransportDoorTest(/*is_encrypted=*/true) {}
+};
+
+TEST_F(TlsTransportDoorTest, WhoHasAnotherKeyOrNoneIsRefusedAndNamedOnce) {
+  struct Stranger {
+    std::string from;
+    std::string words;
+    std::string refusal;
+  };
+  for (const int rank : {0, 1}) {
+    const std::vector<Stranger> strangers = {
+        {"127.0.0.11", tls_hello_of("another"), "it does not hold the secret of this job"},
+        {"127.0.0.12", tls_hello_without_key(), "TLS: "},
+        {"127.0.0.13", std::string("\x16\x03\x01\0\x09", 5) + "no hello.",
+         "it begins TLS as nobody of this job does"},
+        {"127.0.0.14", hello(Nonce{}, kSecret, 0, rank), detail::kTlsOnlyHere},
+        // One that was recorded, and what was not made for this connection.
+        {"127.0.0.15", tls_hello_of(kSecret) + tls_hello_of(kSecret), "TLS: "}};
+    for (const Stranger& each : strangers) {
+      for (int i = 0; i < 3; ++i) {
+        const Caller caller({.port = door_of(rank), .from = each.from});
+        caller.say(each.words);
+        const std::optional<std::string> heard = caller.hear_all();
+        ASSERT_TRUE(heard.has_value());
+        EXPECT_TRUE(heard->starts_with(detail::kTlsPreamble));
+        EXPECT_EQ(heard->find(detail::kTcpGreeting), std::string::npos);
+      }
+      EXPECT_EQ(times_said(rank, each.refusal, each.from), 1U) << job_->printed(rank);
+      EXPECT_EQ(times_said(rank, "", each.from), 1U) << job_->printed(rank);
+    }
+    const Caller caller({.port = door_of(rank), .tls_secret = "another"});
+    EXPECT_EQ(caller.say(hello(Nonce{}, "another", 0, rank)), 0U);
+    EXPECT_EQ(caller.hear_all(), "");
+    // It is told before it is logged, and does not wait for the end.
+    EXPECT_TRUE(Job::await(
+        [&] { return times_said(rank, "it does not hold the secret of this job") != 0; }));
+    EXPECT_EQ(times_said(rank, ""), 1U) << job_->printed(rank);
   }
   expect_a_good_end();
 }
