@@ -96,17 +96,22 @@ std::int64_t expect_named(std::map<int, std::string> lines, const Culprits& culp
   return longest;
 }
 
-/// That they name them within a limit, that of the heartbeat, which is what a worker is promised, in one of some jobs; what they name is right in each.
+/// That they name them within a limit, that of the heartbeat, which is what a worker is promised, in most of some jobs; what they name is right in each.
 void expect_named_in_time(const std::function<std::map<int, std::string>()>& run,
                           const Culprits& culprits, int limit_seconds = kHeartbeatSeconds) {
-  constexpr int kTries = 3;  // a busy machine takes its time, but not always
+  constexpr int kTries = 3;  // a busy machine takes its time, but seldom
+  constexpr int kMost = 2;
   const std::int64_t limit = std::int64_t{1000} * limit_seconds + kSlackMilliseconds;
-  std::int64_t longest = limit;
-  for (int i = 0; i < kTries && longest >= limit; ++i) {
-    longest = expect_named(run(), culprits);
+  std::vector<std::int64_t> all_took;
+  int num_in_time = 0;
+  for (int i = 0; i < kTries && num_in_time < kMost; ++i) {
+    const std::int64_t took = expect_named(run(), culprits);
     if (::testing::Test::HasFailure()) return;
+    all_took.push_back(took);
+    if (took < limit) ++num_in_time;
   }
-  EXPECT_LT(longest, limit);
+  EXPECT_EQ(num_in_time, kMost) << "took " << ::testing::PrintToString(all_took) << " ms, and may "
+                                << limit;
 }
 
 TEST_F(NetworkFaultsTest, ReducesAcrossHosts) {
@@ -215,6 +220,30 @@ TEST_F(NetworkFaultsTest, InTwoLevelsAKilledWorkerIsNamed) {
       };
       expect_named_in_time(run, {{0, 1}, {2, 1}, {3, 1}});
     }
+  }
+}
+
+/// A host that is cut takes its workers with it: those of each half name who is in the other one, whichever half has the chief.
+TEST_F(NetworkFaultsTest, InTwoLevelsAHostWhoseLinkIsCutIsNamed) {
+  struct Cut {
+    std::string fault;
+    int rank;  // of the one that cuts its host
+    std::size_t count;
+  };
+  for (const auto& [fault, cut, count] :
+       {Cut{"cut", 1, kFewFloats}, Cut{"cut", 2, kManyFloats}, Cut{"cut-amid", 3, kFewFloats},
+        Cut{"cut-amid", 0, kManyFloats}}) {
+    const NetworkJob job{.workers = 4, .namespaces = 2, .count = count};
+    const auto run = [&job, what = fault, who = cut] {
+      int status = -1;
+      std::map<int, std::string> lines = run_job(job, what, who, status);
+      for (const auto& [rank, line] : lines) {
+        const std::string others = rank < 2 ? "[23]" : "[01]";
+        EXPECT_THAT(line, MatchesRegex(".* names " + others + "(," + others + ")? after .*"));
+      }
+      return lines;
+    };
+    expect_named_in_time(run, {{0, -1}, {1, -1}, {2, -1}, {3, -1}});
   }
 }
 
