@@ -23,7 +23,7 @@ constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 /// A block of so many bytes that begins with these numbers.
 std::vector<RemoteTensor> read_block(const std::vector<std::uint64_t>& words, std::size_t size) {
   std::vector<std::byte> block(size);
-  std::memcpy(block.data(), words.data(), words.size() * sizeof words[0]);
+  if (!words.empty()) std::memcpy(block.data(), words.data(), words.size() * sizeof words[0]);
   return read_shown(block,
                     {.description_bytes = words.size() * sizeof words[0], .total_bytes = size}, 2);
 }

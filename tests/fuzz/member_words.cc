@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,7 +78,10 @@ void check_tensors(fuzz::Input& input) {
   text.resize((text.size() + 63) / 64 * 64 + num_data, 'x');
   size.total_bytes = text.size();
   // As in a row: aligned, and with nothing behind it that may be read.
-  const std::unique_ptr<std::byte[]> block(new (std::align_val_t{64}) std::byte[text.size()]);
+  constexpr std::align_val_t kAlignment{64};
+  const auto give_back = [](std::byte* bytes) { ::operator delete(bytes, kAlignment); };
+  const std::unique_ptr<std::byte, decltype(give_back)> block(
+      static_cast<std::byte*>(::operator new(text.size(), kAlignment)), give_back);
   std::memcpy(block.get(), text.data(), text.size());
   const std::span<const std::byte> whole(block.get(), text.size());
   const auto tensors = value_or_error([&] { return detail::read_shown(whole, size, 3); });
