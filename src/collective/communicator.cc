@@ -41,7 +41,7 @@ std::unique_ptr<CollectiveEngine> make_shared_engine(const std::shared_ptr<Clust
   try {
     engine = std::make_unique<SharedCollectives>(cluster, deadline);
   } catch (const FailedPreconditionError& error) {  // which all have heard
-    if (environment().strict) throw;
+    if (detail::is_anybody_strict(*cluster, deadline)) throw;
     detail::warn_of_messages(error.what());
     return nullptr;
   }
@@ -67,7 +67,7 @@ std::unique_ptr<CollectiveEngine> make_engine(const std::shared_ptr<Cluster>& cl
   if (has_two_levels(machines)) {
     return std::make_unique<TwoLevelCollectives>(cluster, std::move(transport), machines, deadline);
   }
-  if (cluster->rank() == 0) {
+  if (cluster->rank() == 0 && cluster->num_local_workers() != cluster->num_workers()) {
     log_once(
         "flat", LogSeverity::INFO,
         "all workers exchange messages: most machines have one worker each, or one has more than "

@@ -63,7 +63,14 @@ void GpuRun::end(const GpuOperation& operation, const GpuContents& contents,
   if (enqueued.listener != nullptr) {
     enqueued.listener->operation_enqueued(enqueued.record.sequence, enqueued.clique);
   }
-  watch(std::move(enqueued));
+  const std::shared_ptr<FailureListener> listener = enqueued.listener;
+  const std::uint64_t sequence = enqueued.record.sequence;
+  try {
+    watch(std::move(enqueued));
+  } catch (...) {
+    if (listener != nullptr) listener->operation_completed(sequence);  // nobody else would say it
+    throw;
+  }
 }
 
 void GpuRun::rethrow(const OpError& error, const GpuOperation& operation,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "crossdevice/core/environment.h"
 #include "crossdevice/core/log.h"
 
 namespace crossdevice::detail {
@@ -45,6 +46,15 @@ MachineGrid make_machine_grid(std::span<const int> machines, int rank) {
   }
   grid.num_crossings = *std::max_element(crossings.begin(), crossings.end());
   return grid;
+}
+
+bool is_anybody_strict(Cluster& cluster, const Deadline& deadline) {
+  bool is_strict = false;
+  for (const std::string& theirs :
+       cluster.all_gather_bytes(environment().strict ? "strict" : "", deadline)) {
+    is_strict |= !theirs.empty();
+  }
+  return is_strict;
 }
 
 void warn_of_messages(const std::string& why) {

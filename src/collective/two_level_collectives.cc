@@ -175,6 +175,7 @@ void TwoLevelCollectives::State::meet_beside(const Deadline& deadline) {
   }
   if (!trouble.empty()) {
     beside.reset();
+    if (detail::is_anybody_strict(*cluster, deadline)) throw FailedPreconditionError(trouble);
     return detail::warn_of_messages(trouble);
   }
   beside->while_waiting([this] { group->transport().look(); });

@@ -144,13 +144,13 @@ const std::string& detail::ClusterInside::secret(const Cluster& cluster) {
   return cluster.state_->plane_options.secret;
 }
 
-std::shared_ptr<std::atomic<std::uint64_t>> detail::ClusterInside::completed_by_ops(
+std::shared_ptr<std::atomic<std::uint64_t>> detail::ClusterInside::last_completed(
     const Cluster& cluster) {
-  return cluster.state_->completed_by_ops;
+  return cluster.state_->last_completed;
 }
 
-std::shared_ptr<std::atomic<std::uint64_t>> detail::completed_by_ops(const Cluster& cluster) {
-  return ClusterInside::completed_by_ops(cluster);
+std::shared_ptr<std::atomic<std::uint64_t>> detail::last_completed(const Cluster& cluster) {
+  return ClusterInside::last_completed(cluster);
 }
 
 std::shared_ptr<void> detail::ClusterInside::add_operations(const Cluster& cluster,
@@ -266,7 +266,7 @@ void Cluster::State::begin(std::shared_ptr<ControlPlane> new_plane, detail::Epoc
 }
 
 void Cluster::set_completed(std::uint64_t sequence) {
-  state_->last_completed.store(sequence, std::memory_order_relaxed);
+  state_->last_completed->store(sequence, std::memory_order_relaxed);
 }
 
 std::ostream& operator<<(std::ostream& out, const CompletedOperation& operation) {

@@ -74,9 +74,9 @@ detail::MeetingRequest Cluster::State::request(Survivors survivors,
       .completed = completed_before,
       .lost = lost(),
       .names = {}};
-  std::uint64_t last = last_completed.load(std::memory_order_relaxed);
-  if (last == 0) last = completed_by_ops->load(std::memory_order_relaxed);
-  if (last != 0) request.completed = {epoch.number, last};
+  if (const std::uint64_t last = last_completed->load(std::memory_order_relaxed); last != 0) {
+    request.completed = {epoch.number, last};
+  }
   // A rank of the job that is not in this cluster has no name in it.
   request.names.resize(static_cast<std::size_t>(epoch.members.back()) + 1);
   for (std::size_t i = 0; i < epoch.members.size(); ++i) {

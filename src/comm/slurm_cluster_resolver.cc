@@ -21,24 +21,19 @@ constexpr int kMax = std::numeric_limits<int>::max();
 /// Prime, so that none of the first 4096 steps of a job has the port of another one.
 constexpr std::uint64_t kPortsBetweenSteps = 61;
 
-/// The number of the batch script's job, and of the step in it: several may run side by side.
-struct Step {
-  int job = 0;
-  std::uint64_t number = 0;
-};
-
-/// Nothing where Slurm does not say.
-std::optional<Step> find_step(const LauncherVariables& variables) {
-  const std::optional<int> job = variables.find_number("SLURM_JOB_ID", 0, kMax);
-  if (!job.has_value()) return std::nullopt;
-  // Those that Slurm makes by itself have numbers of 32 bits.
-  const std::string text = variables.find("SLURM_STEP_ID").value_or("0");
+/// As Slurm counts jobs, and the steps of one, of which several may run side by side; those that it makes by itself have numbers of 32 bits, jobs of a federation more.
+std::uint64_t number_of(const LauncherVariables& variables, const char* name,
+                        const std::string& text) {
   const std::optional<std::uint64_t> number = detail::parse_digits(text);
-  if (!number.has_value()) throw variables.error("SLURM_STEP_ID", "a whole number", text);
-  return Step{*job, *number};
+  if (!number.has_value()) throw variables.error(name, "a whole number", text);
+  return *number;
 }
 
-std::string chief_address(const LauncherVariables& variables, const std::optional<Step>& step) {
+std::string step_text(const LauncherVariables& variables) {
+  return variables.find("SLURM_STEP_ID").value_or("0");
+}
+
+std::string chief_address(const LauncherVariables& variables) {
   std::string given = variables.find_chief_address();
   if (!given.empty()) return given;
   const std::string text = variables.require("SLURM_STEP_NODELIST");
@@ -46,9 +41,9 @@ std::string chief_address(const LauncherVariables& variables, const std::optiona
   if (!hosts.has_value()) {
     throw variables.error("SLURM_STEP_NODELIST", "a list of hosts like 'n[1-2],m5'", text);
   }
-  if (!step.has_value()) (void)variables.require("SLURM_JOB_ID");
   const std::uint64_t place =
-      static_cast<std::uint64_t>(step->job) + kPortsBetweenSteps * step->number;
+      number_of(variables, "SLURM_JOB_ID", variables.require("SLURM_JOB_ID")) +
+      kPortsBetweenSteps * number_of(variables, "SLURM_STEP_ID", step_text(variables));
   return detail::join_host_port(hosts->size() == 1 ? "127.0.0.1" : hosts->front(),
                                 detail::port_of_job(place));
 }
@@ -105,9 +100,10 @@ WorkerIdentity SlurmClusterResolver::identity_implementation() const {
     identity.local_rank = local_rank;
     identity.local_num_workers = local_size;
   }
-  const std::optional<Step> step = find_step(variables);
-  if (step.has_value()) identity.job_id = fmt::format("{}.{}", step->job, step->number);
-  if (place.size > 1) identity.chief_address = chief_address(variables, step);
+  if (const std::optional<std::string> job = variables.find("SLURM_JOB_ID")) {
+    identity.job_id = *job + "." + step_text(variables);
+  }
+  if (place.size > 1) identity.chief_address = chief_address(variables);
   return identity;
 }
 

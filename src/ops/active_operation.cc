@@ -62,6 +62,12 @@ ActiveOperation::ActiveOperation(OperationQueue& queue, const OperationName& nam
 void ActiveOperation::count() {
   if (is_counted_) return;
   is_counted_ = true;
+  // All that it does on GPUs is enqueued.
+  if (has_failed_) {
+    queue_.completed().give_up(record_.sequence);
+  } else {
+    queue_.completed().end(record_.sequence);
+  }
   span_.reset();
   time_.count(kind_, record_.size_bytes);
 }

@@ -177,11 +177,6 @@ struct CROSSDEVICE_HIDDEN CollectiveAllReduce::State {
   }
   /// Every worker has come to all that a part of a call does together: however it ends here now, all are behind the same parts.
   void set_known() { --num_unknown; }
-  /// Every hook ends with it: after a failure rebuild() says which operation completed everywhere.
-  void complete(detail::ActiveOperation& active, bool has_written = true) const {
-    if (has_written) active.set_part_written();
-    active.set_completed();
-  }
   /// Nothing where NCCL has its own links, which nobody has measured.
   [[nodiscard]] std::vector<PackCandidate> rank_pack_sizes() {
     if (!workers.has_value() || nccl != nullptr) return {};
@@ -298,7 +293,7 @@ Mirrored CollectiveAllReduce::State::reduce_alone(ReduceOp op, const PerReplica&
                                                   const CommunicationOptions& call,
                                                   detail::ActiveOperation& active) {
   Mirrored result = alone->reduce(op, value, destinations, options.merge(call), active);
-  complete(active);
+  active.set_part_written();
   return result;
 }
 
@@ -310,7 +305,7 @@ Mirrored CollectiveAllReduce::State::reduce_sparse(ReduceOp op, const PerReplica
   Mirrored result;
   detail::HostPart part(host_call(all, active));
   part.run([&] { result = share_slices(all, value, destinations, part); });
-  complete(active);
+  active.set_part_written();
   return result;
 }
 
@@ -332,7 +327,7 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
                           .fingerprint = all.fingerprint},
                          active);
     set_known();
-    complete(active);
+    active.set_part_written();
     return result;
   }
   const auto all_reduce = [&](const PerReplica& inputs, const Mirrored& outputs) {
@@ -345,7 +340,7 @@ Mirrored CollectiveAllReduce::State::reduce_dense(ReduceOp op, const PerReplica&
   } else {
     reduce_staged(all, value, result, active, all_reduce);
   }
-  complete(active);
+  active.set_part_written();
   return result;
 }
 
@@ -377,7 +372,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
   if (state_->alone.has_value()) {
     std::vector<Mirrored> results =
         state_->alone->batch_reduce(op, pairs, state_->options.merge(options), active);
-    state_->complete(active, !pairs.empty());
+    if (!pairs.empty()) active.set_part_written();
     return results;
   }
   const Int64 bytes_per_pack = state_->options.merge(options).bytes_per_pack;
@@ -421,7 +416,7 @@ std::vector<Mirrored> CollectiveAllReduce::batch_reduce_implementation(
     if (has_written && active.is_in_place()) throw_with_inputs_changed(error);
     throw;
   }
-  state_->complete(active, !pairs.empty());
+  if (!pairs.empty()) active.set_part_written();
   return results;
 }
 
@@ -574,7 +569,7 @@ Mirrored CollectiveAllReduce::gather_implementation(const PerReplica& value,
       });
     });
   });
-  state_->complete(active);
+  active.set_part_written();
   return result;
 }
 

@@ -185,7 +185,7 @@ void CrossDeviceOps::set_waits_for_workers(Cluster& cluster) {
 }
 
 void CrossDeviceOps::set_reports_to(const Cluster& cluster) {
-  queue_->completed().set_target(detail::completed_by_ops(cluster));
+  queue_->completed().set_target(detail::last_completed(cluster));
 }
 
 std::vector<Mirrored> CrossDeviceOps::batch_reduce_implementation(

@@ -60,7 +60,10 @@ TEST(TorchrunClusterResolverTest, ReadsWhatTorchrunSets) {
   EXPECT_EQ(identity.local_num_workers, 2);
   EXPECT_EQ(identity.chief_address, "node-a:29500");
   EXPECT_EQ(identity.launcher, "torchrun");
-  EXPECT_EQ(identity.job_id, "none");
+  EXPECT_EQ(identity.job_id, "");
+  EXPECT_EQ(
+      resolve<TorchrunClusterResolver>(changed(kTorchrun, "TORCHELASTIC_RUN_ID", "mine")).job_id,
+      "mine");
   EXPECT_EQ(identity.task_index, 3);
 }
 

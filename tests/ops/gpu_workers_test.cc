@@ -229,6 +229,11 @@ int stay_away(Cluster& cluster) {
 int lose_one(Cluster& cluster) {
   std::shared_ptr<CollectiveAllReduce> ops = ops_of(cluster);
   if (!sums(*ops, cluster)) return 1;
+  const auto completed = detail::last_completed(cluster);
+  const Deadline limit = Deadline::after(std::chrono::seconds(10));
+  while (*completed != 2 && !limit.has_passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   cluster.barrier(60);
   if (cluster.rank() == cluster.num_workers() - 1) ::kill(::getpid(), SIGKILL);
   const std::string said = what_goes_wrong(*ops, 100'000);

@@ -192,9 +192,9 @@ class CROSSDEVICE_EXPORT Cluster {
   ///          negative or NaN time, min_workers outside [0, num_workers()].
   /// Time     when everybody comes that is not known to be gone, some milliseconds after the last one; a chief that is silent costs a second.
   [[nodiscard]] Rebuilt rebuild(Survivors survivors, const RebuildOptions& options = {});
-  /// The number of what the program has completed last on this worker, a training step for instance, for rebuild(). Where it has said none, rebuild() goes by what
-  /// ops objects report of themselves: the numbers by which errors call their operations, on GPUs when these have come to their end; with several on one
-  /// cluster the last report counts. A Communicator reports nothing. All members do the same. Costs one store.
+  /// The number of the last operation that completed on this worker, for rebuild(). Ops objects report their own numbers, by which errors call them, on GPUs a moment
+  /// (0.1 s) after these have come to their end; with several on one cluster the last report counts. A Communicator reports nothing. Programs that make none of
+  /// their calls through ops objects may count what they like. Costs one store.
   void set_completed(std::uint64_t sequence);
 
   /// Ends what every worker of the job waits for, here and in the floors above, with AbortedError and this text; also what they begin later. TF

@@ -31,8 +31,8 @@ class CROSSDEVICE_EXPORT JobNews final : public WaitInterrupter {
   std::unique_ptr<State> state_;
 };
 
-/// Where ops objects leave the number of their last operation that has completed here, for the cluster's rebuild(); outlives the cluster.
-[[nodiscard]] CROSSDEVICE_EXPORT std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops(
+/// What Cluster::set_completed() sets, for those who may do so after the cluster's end.
+[[nodiscard]] CROSSDEVICE_EXPORT std::shared_ptr<std::atomic<std::uint64_t>> last_completed(
     const Cluster& cluster);
 
 /// "rank 1 (host a, pid 7) aborted: boom"; but who merely passes on that there is a new cluster, perhaps this worker itself, has aborted nothing.

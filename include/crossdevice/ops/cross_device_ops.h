@@ -145,7 +145,7 @@ class CROSSDEVICE_EXPORT CrossDeviceOps {
   /// For those, before their first operation: calls wait for the cluster's other workers, so that asynchronous ones have a thread of this object's, and what
   /// they wait for on GPUs ends with the job.
   void set_waits_for_workers(Cluster& cluster);
-  /// For those, before their first operation: the cluster's rebuild() goes by what they say of themselves with ActiveOperation::set_completed().
+  /// For those, before their first operation: the cluster's rebuild() goes by which of them have completed.
   void set_reports_to(const Cluster& cluster);
 
  private:

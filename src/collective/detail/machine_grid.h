@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "crossdevice/comm/cluster.h"
+
 namespace crossdevice::detail {
 
 /// Machines in the order of their lowest ranks. There are as many columns as the machine with the fewest workers has; where another one has more, its last
@@ -35,6 +37,10 @@ struct MachineGrid {
 /// `machines`: a number for each rank; not empty.
 [[nodiscard]] MachineGrid make_machine_grid(std::span<const int> machines, int rank);
 
+/// Whether one of them must not go another way than it should (CROSSDEVICE_STRICT): where they cannot share memory, their environments may differ, too.
+///
+/// Ranks    collective.
+[[nodiscard]] bool is_anybody_strict(Cluster& cluster, const Deadline& deadline);
 /// Says once that those of one machine go another way than through shared memory.
 void warn_of_messages(const std::string& why);
 

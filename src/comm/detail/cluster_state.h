@@ -49,8 +49,8 @@ struct detail::ClusterInside {
   /// Of the job; empty: there is none.
   [[nodiscard]] static const std::string& secret(const Cluster& cluster);
 
-  /// As detail::completed_by_ops().
-  [[nodiscard]] static std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops(
+  /// As detail::last_completed().
+  [[nodiscard]] static std::shared_ptr<std::atomic<std::uint64_t>> last_completed(
       const Cluster& cluster);
 };
 
@@ -62,9 +62,8 @@ struct Cluster::State {
   detail::Epoch epoch;             // of the plane: ranks of the job, by the plane's
   std::vector<int> members;        // the plane's ranks, by this cluster's
   int rank = 0;
-  std::atomic<std::uint64_t> last_completed{0};  // as the program says; 0: it has said nothing
-  std::shared_ptr<std::atomic<std::uint64_t>> completed_by_ops =
-      std::make_shared<std::atomic<std::uint64_t>>(0);  // counts where the program says nothing
+  const std::shared_ptr<std::atomic<std::uint64_t>> last_completed =
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // 0: none since it was made
   detail::Completed completed_before;                   // on all members, in an earlier epoch
   std::atomic<bool> is_rebuilt{false};
   std::uint64_t group = 0;

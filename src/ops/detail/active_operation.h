@@ -60,11 +60,9 @@ class ActiveOperation {
   /// For those who keep the error instead of throwing it.
   void set_failed(const std::exception_ptr& error) {
     if (outer_ != nullptr) return;
-    queue_.completed().give_up(record_.sequence);
+    has_failed_ = true;
     kind_.count_failure(error);
   }
-  /// Its hook has done what it does, all of which is enqueued.
-  void set_completed() { queue_.completed().end(record_.sequence); }
   /// Counts it as one that has ended; the destructor does where nobody else has. For those who tell others of the end before.
   void count();
 
@@ -122,6 +120,7 @@ class ActiveOperation {
   ActiveOperation* outer_;  // null unless nested
   const OperationKind& kind_;
   bool is_counted_ = false;
+  bool has_failed_ = false;
   OperationTime time_;  // not of a nested one
   bool in_place_;
   bool outputs_written_ = false;
