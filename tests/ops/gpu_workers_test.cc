@@ -21,6 +21,7 @@
 
 #include "crossdevice/collective/communicator.h"
 #include "crossdevice/comm/flight_record.h"
+#include "crossdevice/comm/job_news.h"
 #include "crossdevice/comm/nccl_library.h"
 #include "crossdevice/core/environment.h"
 #include "crossdevice/core/error.h"
