@@ -57,8 +57,9 @@ std::optional<Refused> Chief::refuse(const Hello& hello) {
         .code = StatusCode::FAILED_PRECONDITION, .text = std::move(text), .culprits = {}};
   };
   // One of these is late, and concerns nobody here.
-  // A job that has no name for one of its workers may be the same: its variables may not have come to all.
-  const bool is_other_job = hello.job != options_.job && hello.job != 0 && options_.job != 0;
+  // Where they meet first, a job without a name may be the same: the launcher's variables may not have come to all.
+  const bool may_be_unnamed = options_.epoch == 1 && (hello.job == 0 || options_.job == 0);
+  const bool is_other_job = hello.job != options_.job && !may_be_unnamed;
   if (is_other_job || hello.epoch != options_.epoch) {
     return refusal(fmt::format("host {}, pid {} comes from epoch {} of {} job, this is epoch {}",
                                hello.member.host, hello.member.pid, hello.epoch,

@@ -127,7 +127,9 @@ class Scene {
     const std::size_t oddity = input_.below(8);
     hello.library_version = oddity == 1 ? "1.2.4" : "1.2.3";
     hello.num_workers = oddity == 2 ? num_workers_ + 1 : num_workers_;
-    hello.job = oddity == 3 ? 0 : kJob;
+    hello.job = oddity == 3   ? kJob + 1
+                : oddity == 6 ? 0
+                              : kJob;  // where they meet first, none may be any
     hello.epoch = oddity == 4 ? 2 : 1;
     if (oddity == 5) hello.member.host = input_.text();
     if (chief_.refuse(hello).has_value()) return;
