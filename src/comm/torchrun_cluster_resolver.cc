@@ -87,8 +87,8 @@ WorkerIdentity torchrun_identity(const EnvironmentSource& source) {
     identity.local_num_workers = local->size;
   }
   identity.job_id = variables.find("TORCHELASTIC_RUN_ID").value_or("");
-  if (identity.job_id == "none")
-    identity.job_id.clear();  // as every job is called that was given no name
+  // What every job is called that was given no name.
+  if (identity.job_id == "none") identity.job_id.clear();
   if (place.size > 1) {
     identity.chief_address = variables.find_chief_address();
     if (identity.chief_address.empty()) {

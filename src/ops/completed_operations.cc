@@ -5,7 +5,7 @@
 
 namespace crossdevice::detail {
 
-/// Of the last one mostly.
+/// With the lock. There are few: those that GPUs have not come to the end of.
 CompletedOperations::Operation& CompletedOperations::operation(std::uint64_t sequence) {
   const auto found = std::ranges::find(operations_, sequence, &Operation::sequence);
   if (found != operations_.end()) return *found;

@@ -119,8 +119,8 @@ struct Hello {
   std::uint32_t protocol = kControlProtocol;
   std::string library_version;
   int num_workers = 0;
-  std::uint64_t job =
-      0;  ///< where they meet for the first time: of the launcher's name for it, or 0
+  /// Where they meet for the first time: of the launcher's name for it, or 0.
+  std::uint64_t job = 0;
   std::uint64_t epoch = 1;
   MemberInfo member;
   Nonce nonce{};
