@@ -23,6 +23,9 @@
 
 namespace crossdevice::strangers {
 
+/// Of a job that is given no other one.
+inline constexpr const char* kJobSecret = "what nobody else knows";
+
 struct JobOptions {
   int num_workers = 3;
   /// Whether each believes that it is on a machine of its own, so that they talk over TCP; else they share memory.
@@ -32,7 +35,7 @@ struct JobOptions {
   /// Whether those that are left go on when one is gone.
   bool rebuilds = false;
   std::size_t num_elements = 1000;
-  std::string secret = "what nobody else knows";  // empty: none
+  std::string secret = kJobSecret;  // empty: none
   std::string chief_host = "127.0.0.1";
   std::map<int, std::string> chief_address_of{};  // by rank, where it is another than the chief's
   std::map<int, unsigned>

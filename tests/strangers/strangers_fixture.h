@@ -25,8 +25,6 @@
 
 namespace crossdevice::strangers {
 
-inline constexpr const char* kSecret = "what nobody else knows";
-
 /// A job of three that is at work, and its doors.
 class StrangersTest : public ::testing::Test {
  protected:
@@ -59,7 +57,7 @@ class StrangersTest : public ::testing::Test {
 
   /// Where somebody calls who can begin as a member does: it says the rest inside TLS where the job does.
   [[nodiscard]] Where as_member(const Door& door) const {
-    return {.port = door.port, .tls_secret = is_encrypted_ ? kSecret : ""};
+    return {.port = door.port, .tls_secret = is_encrypted_ ? kJobSecret : ""};
   }
 
   /// Of each worker.
@@ -78,7 +76,7 @@ class StrangersTest : public ::testing::Test {
   void expect_going_on() { EXPECT_TRUE(job_->await_rounds(3)) << job_->printed(); }
   void expect_a_good_end() {
     EXPECT_EQ(job_->finish(), testing::all_well(3)) << job_->printed();
-    EXPECT_THAT(job_->printed(), ::testing::Not(::testing::HasSubstr(kSecret)));
+    EXPECT_THAT(job_->printed(), ::testing::Not(::testing::HasSubstr(kJobSecret)));
   }
   /// What a door's log calls it.
   [[nodiscard]] static std::string name_of(const Door& door) {

@@ -63,7 +63,7 @@ TEST_F(StrangersTest, WhoHasNoProofIsRefusedAtEveryDoorAndNamedOnce) {
         expect_dismissed(caller);
       }
       const Caller without_waiting(as_member(door));
-      without_waiting.say(words_for(door, Nonce{}, kSecret));
+      without_waiting.say(words_for(door, Nonce{}, kJobSecret));
       expect_dismissed(without_waiting);
       const Caller member(as_member(door));  // what only a member may say
       member.say(encode_frame(ControlKind::ABORT, detail::Abort{1, "it is over"}.encode()));
@@ -137,7 +137,7 @@ TEST_F(StrangersTest, AProofIsGoodForOneConnection) {
   for (const Door& door : doors_) {
     const Caller first(as_member(door));
     const Caller second(as_member(door));
-    const std::string words = words_for(door, first.hear_challenge(), kSecret);
+    const std::string words = words_for(door, first.hear_challenge(), kJobSecret);
     (void)second.hear_challenge();
     second.say(words);
     const std::optional<Frame> refusal = second.hear_frame();
@@ -161,7 +161,7 @@ TEST_F(StrangersTest, ARankOutOfRangeAndLateWorkersOfEarlierJobsAreRefused) {
   ASSERT_NE(door, doors_.end());
   const auto refusal = [&](int rank, std::uint64_t job, std::uint64_t epoch) {
     const Caller caller(as_member(*door));
-    caller.say(hello(caller.hear_challenge(), kSecret, rank, job, epoch));
+    caller.say(hello(caller.hear_challenge(), kJobSecret, rank, job, epoch));
     const std::optional<Frame> answer = caller.hear_frame();
     return answer.has_value() && answer->kind == ControlKind::REFUSED
                ? detail::Refused::decode(answer->payload).text
@@ -186,7 +186,7 @@ TEST_F(StrangersTest, ProcessesOfOtherJobsAreRefused) {
   begin();
   const std::string chief = "127.0.0.1:" + std::to_string(job_->chief_port());
   std::vector<std::unique_ptr<Job>> others;
-  for (const char* secret : {"", "what others know too", kSecret}) {
+  for (const char* secret : {"", "what others know too", kJobSecret}) {
     JobOptions options{.secret = secret, .join_seconds = 3};
     options.chief_address_of = {{1, chief}, {2, chief}};
     others.push_back(std::make_unique<Job>(options));
@@ -196,7 +196,7 @@ TEST_F(StrangersTest, ProcessesOfOtherJobsAreRefused) {
     EXPECT_THAT(each->printed(0), HasSubstr("2 of 3 workers did not come in time"));
     for (const int rank : {1, 2}) {
       EXPECT_THAT(each->printed(rank), HasSubstr(each == others[2] ? "holds already" : "secret"));
-      EXPECT_THAT(each->printed(rank), Not(HasSubstr(kSecret)));
+      EXPECT_THAT(each->printed(rank), Not(HasSubstr(kJobSecret)));
     }
   }
   EXPECT_EQ(count_of("hold different secrets", job_->printed(0)), 1U) << job_->printed(0);

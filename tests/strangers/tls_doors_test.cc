@@ -75,7 +75,7 @@ TEST_F(TlsDoorsTest, WhoHasAnotherKeyOrNoneIsRefusedAtEveryDoorAndNamedOnce) {
         {"127.0.0.14", std::string("\x16\x03\x01\0\x09", 5) + "no hello.",
          "it did not say who it is: it begins TLS as nobody of this job does"},
         {"127.0.0.15", words_of_stranger(1), kTlsOnlyHere},
-        {"127.0.0.16", words_for(door, Nonce{}, kSecret), kTlsOnlyHere}};
+        {"127.0.0.16", words_for(door, Nonce{}, kJobSecret), kTlsOnlyHere}};
     for (const Stranger& each : strangers) {
       for (int i = 0; i < 3; ++i) {
         const Caller caller({.port = door.port, .from = each.from});
@@ -144,7 +144,7 @@ TEST_F(TlsDoorsTest, WhoBeginsAndStopsIsBoundedAndDroppedByADeadline) {
   peaks.reserve(3);
   for (int rank = 0; rank < 3; ++rank) peaks.push_back(peak_bytes_of(job_->pid(rank)));
   // As far as a hello gets that somebody has recorded: the door answers it, and waits for the rest.
-  const std::string hello = tls_hello_of(kSecret);
+  const std::string hello = tls_hello_of(kJobSecret);
   std::vector<Caller> callers;
   for (int i = 0; i < 300; ++i) {
     for (const Door& door : doors_) {
@@ -186,9 +186,9 @@ TEST_F(TlsDoorsTest, ProcessesOfOtherJobsAreRefused) {
   };
   std::vector<Other> others;
   others.push_back({"", false, kTlsOnlyThere});
-  others.push_back({kSecret, false, kTlsOnlyThere});
+  others.push_back({kJobSecret, false, kTlsOnlyThere});
   others.push_back({"what others know too", true, "secret"});
-  others.push_back({kSecret, true, "holds already"});
+  others.push_back({kJobSecret, true, "holds already"});
   for (Other& each : others) {
     JobOptions options{.secret = each.secret, .join_seconds = 3};
     if (each.is_encrypted) options.variables = {"CROSSDEVICE_TLS=1"};
@@ -200,7 +200,7 @@ TEST_F(TlsDoorsTest, ProcessesOfOtherJobsAreRefused) {
     EXPECT_THAT(each.job->printed(0), HasSubstr("2 of 3 workers did not come in time"));
     for (const int rank : {1, 2}) {
       EXPECT_THAT(each.job->printed(rank), HasSubstr(each.told));
-      EXPECT_THAT(each.job->printed(rank), Not(HasSubstr(kSecret)));
+      EXPECT_THAT(each.job->printed(rank), Not(HasSubstr(kJobSecret)));
     }
   }
   const std::string refusal = "the chief (rank 0) refused a connection from 127.0.0.1 (port ";

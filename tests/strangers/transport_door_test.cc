@@ -33,7 +33,6 @@ using testing::all_well;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kSecret = "what nobody else knows";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 /// Strangers that are looked at, at a time; what else waits does so in the kernel.
 constexpr std::size_t kPlaces = 128;
@@ -48,7 +47,7 @@ class TransportDoorTest : public ::testing::Test {
       : is_encrypted_(is_encrypted) {}
 
   void SetUp() override {
-    JobOptions options{.is_last_late = true, .secret = kSecret};
+    JobOptions options{.is_last_late = true};
     if (is_encrypted_) options.variables = {"CROSSDEVICE_TLS=1"};
     job_ = std::make_unique<Job>(options);
     ASSERT_TRUE(Job::await([&] { return find_doors(); })) << job_->printed();
@@ -72,7 +71,7 @@ class TransportDoorTest : public ::testing::Test {
   }
   /// Where somebody calls who can begin as a member does: it says the rest inside TLS where the job does.
   [[nodiscard]] Where as_member(std::uint16_t port) const {
-    return {.port = port, .tls_secret = is_encrypted_ ? kSecret : ""};
+    return {.port = port, .tls_secret = is_encrypted_ ? kJobSecret : ""};
   }
 
   [[nodiscard]] static Nonce challenge_of(const Caller& caller) {
@@ -124,7 +123,7 @@ class TransportDoorTest : public ::testing::Test {
     job_->tell("go");
     EXPECT_TRUE(job_->await_rounds(3)) << job_->printed();
     EXPECT_EQ(job_->finish(), all_well(3)) << job_->printed();
-    EXPECT_THAT(job_->printed(), Not(HasSubstr(kSecret)));
+    EXPECT_THAT(job_->printed(), Not(HasSubstr(kJobSecret)));
   }
 
   const bool is_encrypted_;
@@ -141,7 +140,7 @@ TEST_F(TransportDoorTest, WhoHasNoProofIsRefusedAndNamedOnce) {
         EXPECT_EQ(caller.hear_all(), "");
       }
       const Caller without_waiting(as_member(door_of(rank)));
-      without_waiting.say(hello(Nonce{}, kSecret, 0, rank));
+      without_waiting.say(hello(Nonce{}, kJobSecret, 0, rank));
       EXPECT_TRUE(without_waiting.hear_all().has_value());
     }
     EXPECT_EQ(times_said(rank, "it does not hold the secret of this job"), 1U);
@@ -154,7 +153,7 @@ TEST_F(TransportDoorTest, AReplayedHelloIsRefused) {
   for (const int rank : {0, 1}) {
     // Another rank's, so that the one that it was made for is not welcomed as a member would be.
     const Caller first(as_member(door_of(rank)));
-    const std::string recorded = hello(challenge_of(first), kSecret, 2, rank);
+    const std::string recorded = hello(challenge_of(first), kJobSecret, 2, rank);
     for (int i = 0; i < 3; ++i) {
       const Caller second(as_member(door_of(rank)));
       (void)challenge_of(second);
@@ -175,7 +174,7 @@ TEST_F(TransportDoorTest, RanksOutOfRangeAndMembersOfOtherJobsAreRefused) {
     const std::uint64_t cluster = job_->cluster_id(rank);
     const auto say = [&](const detail::TcpPair& pair) {
       const Caller caller(as_member(door_of(rank)));
-      caller.say(hello(challenge_of(caller), kSecret, pair));
+      caller.say(hello(challenge_of(caller), kJobSecret, pair));
       EXPECT_EQ(caller.hear_all(), "");
     };
     for (const int from : {3, -1, 2147483647, -2147483647 - 1, rank, rank + 1}) {
@@ -284,9 +283,9 @@ TEST_F(TlsTransportDoorTest, WhoHasAnotherKeyOrNoneIsRefusedAndNamedOnce) {
         {"127.0.0.12", tls_hello_without_key(), "TLS: "},
         {"127.0.0.13", std::string("\x16\x03\x01\0\x09", 5) + "no hello.",
          "it begins TLS as nobody of this job does"},
-        {"127.0.0.14", hello(Nonce{}, kSecret, 0, rank), detail::kTlsOnlyHere},
+        {"127.0.0.14", hello(Nonce{}, kJobSecret, 0, rank), detail::kTlsOnlyHere},
         // One that was recorded, and what was not made for this connection.
-        {"127.0.0.15", tls_hello_of(kSecret) + tls_hello_of(kSecret), "TLS: "}};
+        {"127.0.0.15", tls_hello_of(kJobSecret) + tls_hello_of(kJobSecret), "TLS: "}};
     for (const Stranger& each : strangers) {
       for (int i = 0; i < 3; ++i) {
         const Caller caller({.port = door_of(rank), .from = each.from});
